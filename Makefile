@@ -1,0 +1,46 @@
+# Every target brings its own environment into .venv first; a second call finds it ready.
+#
+#   make demo [SECONDS=30]      the whole system with simulated aircraft
+#   make test [ARGS="-k java"]  every static check, then every test
+#   make check                  the static checks alone
+#   make bench                  the quick benchmarks
+#   make lock                   resolve the dependencies again
+#   make clean                  remove everything that make made
+#
+# PYTHON=python3.13 chooses the interpreter of a new environment.
+
+BIN := .venv/bin
+
+.PHONY: help demo test check bench format lock clean setup
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: setup
+	@$(BIN)/headgate demo $(if $(SECONDS),--seconds $(SECONDS))
+
+test: check
+	@$(BIN)/pytest $(ARGS)
+
+check: setup
+	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "Run 'make format'." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet --output-format concise .
+	@$(BIN)/mypy
+	@contracts=$$($(BIN)/lint-imports --no-logo) || { echo "$$contracts"; exit 1; }
+
+bench: setup
+	@$(BIN)/headgate bench --quick
+
+format: setup
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+lock: setup
+	@sh scripts/lock.sh
+
+clean:
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup:
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh

@@ -1,0 +1,7 @@
+"""What a user's program imports: `from headgate.client import Producer, Subscriber`."""
+
+from headgate.client.producer import Producer
+from headgate.client.subscriber import Subscriber
+from headgate.client.sync_producer import SyncProducer
+
+__all__ = ["Producer", "Subscriber", "SyncProducer"]
