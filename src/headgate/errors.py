@@ -1,0 +1,145 @@
+"""Every error of Headgate on one screen, grouped by who must act.
+
+Invariant: `str(error)` is one sentence a user can act on, and an error survives pickling (Spark
+carries it between processes) with its fields. `code` is what the HTTP contract shows; `status` and
+`exit_code` are how the two outer edges, HTTP and the command line, answer it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadgateError(Exception):
+    """The root: one sentence plus the fields that made it."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.details))
+
+
+def _rebuild(kind: type[HeadgateError], message: str, details: dict[str, object]) -> HeadgateError:
+    return kind(message, **details)
+
+
+# --- the caller must act ------------------------------------------------------------------------
+
+
+class CallerError(HeadgateError):
+    """What was asked for can't be done as it was asked."""
+
+    code = "invalid"
+    status = 400
+    exit_code = 2
+
+
+class InvalidRequest(CallerError):
+    """A malformed body, field or argument."""
+
+
+class InvalidFilter(CallerError):
+    """A filter that doesn't parse; `position` (0-based offset into the text) says where."""
+
+    code = "invalid_filter"
+
+
+class InvalidConfig(CallerError):
+    """An unknown key or an impossible value; `key` names it."""
+
+    code = "invalid_config"
+
+
+class UnknownTopic(CallerError):
+    code = "unknown_topic"
+    status = 404
+
+
+class NotFound(CallerError):
+    code = "not_found"
+    status = 404
+
+
+class TopicExists(CallerError):
+    code = "topic_exists"
+    status = 409
+
+
+class TooLarge(CallerError):
+    code = "too_large"
+    status = 413
+
+
+# --- a peer must recover; trying again may help --------------------------------------------------
+
+
+class NotNow(HeadgateError):
+    """Nothing is wrong with the request; the same one may succeed later."""
+
+    code = "unavailable"
+    status = 503
+
+    retry_after_s: ClassVar[float] = 1.0
+
+
+class Overloaded(NotNow):
+    code = "overloaded"
+
+
+class Timeout(NotNow):
+    code = "timeout"
+
+
+class PeerUnreachable(NotNow):
+    code = "unreachable"
+
+
+class OutcomeUnknown(NotNow):
+    """A write whose answer never came: it may or may not be in the log of `partition`."""
+
+    code = "outcome_unknown"
+
+
+class Fenced(HeadgateError):
+    """A former owner was refused; it must stop, not retry."""
+
+    code = "fenced"
+    status = 409
+
+
+# --- the operator must act -----------------------------------------------------------------------
+
+
+class OperatorError(HeadgateError):
+    code = "operator"
+    status = 500
+    exit_code = 2
+
+
+class PortInUse(OperatorError):
+    code = "port_in_use"
+
+
+class NoJava(OperatorError):
+    code = "no_java"
+
+
+class DataFolderError(OperatorError):
+    """The data folder is of a newer format, in use, or can't be written."""
+
+    code = "data_folder"
+
+
+class StorageFailed(OperatorError):
+    """The store refused a write for sure: nothing was written."""
+
+    code = "storage_failed"
+    status = 503
+    exit_code = 1

@@ -1,0 +1,155 @@
+"""The bodies of the public HTTP contract, as types: what is parsed, what is answered, and what
+/openapi.json is generated from."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from headgate.model.event import Op
+from headgate.model.topology import Placement
+
+MAX_EVENTS_PER_REQUEST = 1_000
+MAX_PARTITIONS = 1_024
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+NAME_RULE = (
+    "up to 128 letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
+)
+
+
+class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /v1/topics. Without `partitions` the topic gets `routing.num_partitions`."""
+
+    name: str
+    partitions: int | None = None
+    placement: Placement = "keyed"
+
+
+class TopicPartition(msgspec.Struct):
+    """`settled` is the highest seq with everything up to it settled; lag = head - settled."""
+
+    partition: int
+    head: int
+    settled: int
+    lag: int
+    lag_ms: int
+    owner: str | None
+    router: str | None
+    epoch: int
+
+
+class TopicInfo(msgspec.Struct):
+    name: str
+    partitions: int
+    placement: Placement
+    version: int
+    details: list[TopicPartition] = []
+
+
+class TopicList(msgspec.Struct):
+    topics: list[TopicInfo]
+
+
+class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True):
+    """`event_id` is the idempotency key; one is made up when it's missing."""
+
+    document: msgspec.Raw
+    key: str | None = None
+    op: Op = "insert"
+    event_id: str | None = None
+    collection: str = ""
+
+
+class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    events: list[ProduceEvent]
+    request_timeout: str = "5s"
+
+
+class ErrorBody(msgspec.Struct):
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class ErrorAnswer(msgspec.Struct):
+    error: ErrorBody
+
+
+class ProduceResult(msgspec.Struct, omit_defaults=True):
+    """Either `partition` and `seq`, or `error`."""
+
+    event_id: str
+    partition: int | None = None
+    seq: int | None = None
+    error: ErrorBody | None = None
+
+
+class ProduceAnswer(msgspec.Struct):
+    events: list[ProduceResult]
+
+
+class NodeStatus(msgspec.Struct):
+    """`state` is ready, starting or lost (its stream broke, its lease has not ended yet)."""
+
+    id: str
+    role: str
+    state: Literal["ready", "starting", "lost"]
+    url: str = ""
+    ws_url: str = ""
+    pid: int = 0
+    last_seen_ms_ago: int = 0
+
+
+class LaneStatus(msgspec.Struct):
+    """One lane of a router's open window; `pid` is its Python worker's."""
+
+    router: str
+    lane: int
+    window: int
+    attempt: int
+    pid: int
+    partitions: list[str]
+    read: int
+    matched: int
+    delivered: int
+    filter_errors: int
+    revision: int
+
+
+class GatewayStatus(msgspec.Struct):
+    id: str
+    subscribers: int
+    depth: int
+    sent: int
+
+
+class WindowStatus(msgspec.Struct):
+    router: str
+    state: str
+    window: int
+    gap_ms: float
+
+
+class Status(msgspec.Struct):
+    """Answer of GET /v1/status."""
+
+    version: str
+    generation: int
+    revision: int
+    nodes: list[NodeStatus]
+    topics: list[TopicInfo]
+    lanes: list[LaneStatus]
+    gateways: list[GatewayStatus]
+    windows: list[WindowStatus]
+    subscriptions: int
+    ws_url: str = ""
+
+
+class Health(msgspec.Struct):
+    """Answer of GET /health on every role."""
+
+    status: Literal["healthy", "degraded", "unhealthy"]
+    role: str
+    version: str
+    uptime_s: float

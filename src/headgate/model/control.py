@@ -1,0 +1,213 @@
+"""The messages between the coordinator and everybody else, one stream per node.
+
+One mechanism carries everything that must be the same everywhere: versioned state is pushed,
+applied, then acknowledged. Topologies have a generation, subscriptions a revision; both only grow,
+and a receiver ignores what is older than what it has.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headgate.model.event import PartitionRef
+from headgate.model.subscription import Subscription
+from headgate.model.topology import Owner, Role, Topology
+
+SessionRole = Literal["ingest", "router", "gateway", "lane", "client"]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """Base of all control messages; the tag is the class name."""
+
+
+# --- to the coordinator --------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """The first message of a stream.
+
+    `incarnation` differs for every start of a process, so that a reconnect and a restart can be
+    told apart. For a lane, `node_id` and `incarnation` are its router's; `window`, `attempt`,
+    `owns` and `assignment` (the number it was planned under) say what it runs, and `revision` is
+    the newest subscription revision it has applied (0: none).
+    """
+
+    role: SessionRole
+    node_id: str
+    incarnation: str
+    url: str = ""
+    ws_url: str = ""
+    pid: int = 0
+    lane: int = 0
+    window: int = 0
+    attempt: int = 0
+    assignment: int = 0
+    owns: tuple[Owner, ...] = ()
+    generation: int = 0
+    revision: int = 0
+
+
+class CheckIn(Message, frozen=True):
+    """I am alive. Anything else a node sends counts as one too."""
+
+
+class Goodbye(Message, frozen=True):
+    """I leave on purpose: nobody has to wait for my lease to end."""
+
+
+class AckTopology(Message, frozen=True):
+    generation: int
+
+
+class AckSubscriptions(Message, frozen=True):
+    revision: int
+
+
+class Register(Message, frozen=True):
+    """A gateway's subscriptions: an idempotent upsert, answered with `Registered`."""
+
+    request_id: int
+    subscriptions: tuple[Subscription, ...]
+
+
+class Unregister(Message, frozen=True):
+    request_id: int
+    ids: tuple[str, ...]
+
+
+class RegistrationComplete(Message, frozen=True):
+    """A gateway that (re)connected has registered all it had."""
+
+
+class PartitionReport(msgspec.Struct, frozen=True, array_like=True):
+    ref: PartitionRef
+    head: int
+    settled: int
+    oldest_unsettled_ms: int
+    """Time of the oldest unsettled record, 0 when there is none."""
+
+
+class LaneReport(Message, frozen=True, kw_only=True):
+    """Totals since the lane started; the coordinator takes differences."""
+
+    partitions: tuple[PartitionReport, ...]
+    read: int
+    matched: int
+    delivered: int
+    filter_errors: int
+
+
+class IngestReport(Message, frozen=True):
+    heads: tuple[tuple[PartitionRef, int], ...]
+
+
+class GatewayReport(Message, frozen=True):
+    subscribers: int
+    depth: int
+    sent: int
+
+
+class RouterReport(Message, frozen=True):
+    """`window` is the last one that started; `gap_ms` how long nothing ran before it."""
+
+    state: str
+    window: int
+    gap_ms: float
+
+
+class EndMyWindow(Message, frozen=True):
+    """A router that stops asks for the end of its lanes' window, also of lanes yet to appear."""
+
+    window: int
+    reason: str
+
+
+# --- from the coordinator ------------------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True):
+    coordinator_id: str
+    lease_ms: int
+    check_in_ms: int
+
+
+class PushTopology(Message, frozen=True):
+    topology: Topology
+
+
+class Registered(Message, frozen=True):
+    """The upsert is in the registry as of `revision`; `errors` maps a refused id to the reason."""
+
+    request_id: int
+    revision: int
+    errors: dict[str, str] = {}
+
+
+class AdoptionFloor(Message, frozen=True):
+    """Every lane that may read a record matches with this revision or a newer one."""
+
+    revision: int
+
+
+class SubscriptionSnapshot(Message, frozen=True):
+    """The whole registry; replaces what the lane had."""
+
+    revision: int
+    subscriptions: tuple[Subscription, ...]
+
+
+class SubscriptionChanges(Message, frozen=True):
+    revision: int
+    upserts: tuple[Subscription, ...] = ()
+    removals: tuple[str, ...] = ()
+
+
+class Assign(Message, frozen=True):
+    """What a router owns from now on; `number` grows with every change."""
+
+    number: int
+    sources: tuple[Owner, ...]
+
+
+class EndWindow(Message, frozen=True):
+    """Settle what is in flight, save the position, and return."""
+
+    reason: str
+
+
+class Refused(Message, frozen=True):
+    """The stream is over for a reason that a reconnect doesn't mend."""
+
+    reason: str
+
+
+ToCoordinator = (
+    Hello
+    | CheckIn
+    | Goodbye
+    | AckTopology
+    | AckSubscriptions
+    | Register
+    | Unregister
+    | RegistrationComplete
+    | LaneReport
+    | IngestReport
+    | GatewayReport
+    | RouterReport
+    | EndMyWindow
+)
+FromCoordinator = (
+    Welcome
+    | PushTopology
+    | Registered
+    | AdoptionFloor
+    | SubscriptionSnapshot
+    | SubscriptionChanges
+    | Assign
+    | EndWindow
+    | Refused
+)
+
+__all__ = ["FromCoordinator", "Role", "ToCoordinator"]

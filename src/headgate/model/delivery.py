@@ -1,0 +1,53 @@
+"""What a lane sends to a gateway, and what the gateway answers, event by event."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headgate.model.event import Op
+
+Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry"]
+"""`accepted`, `duplicate` and `no_subscriber` settle the event; `retry` means not now; a sender
+whose fence is stale must stop."""
+
+SETTLING_VERDICTS: frozenset[Verdict] = frozenset({"accepted", "duplicate", "no_subscriber"})
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """One record for one gateway, with every subscription there that it matched.
+
+    The document travels as raw JSON, so that no hop parses it again.
+    """
+
+    topic: str
+    partition: int
+    seq: int
+    event_id: str
+    key: str | None
+    collection: str
+    op: Op
+    document: msgspec.Raw
+    subscriptions: tuple[str, ...]
+    epoch: int
+    time_ms: int = 0
+
+
+class DeliveryBatch(msgspec.Struct, frozen=True):
+    """Deliveries of one lane, in `seq` order per partition.
+
+    With the epoch on each delivery, `window` and `attempt` complete the sender's fence.
+    """
+
+    gateway_id: str
+    window: int
+    attempt: int
+    deliveries: tuple[Delivery, ...]
+
+
+class DeliveryAnswer(msgspec.Struct, frozen=True):
+    """One verdict per delivery, in order; `depth` is what waits at the gateway."""
+
+    verdicts: tuple[Verdict, ...]
+    depth: int = 0

@@ -1,0 +1,68 @@
+"""What flows: an event on its way in, the record it becomes, and where that record stands.
+
+Invariant: a record is immutable from the moment the log gave it a `seq`. Documents stay raw JSON
+bytes from the producer to the subscriber; only matching looks inside.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Op = Literal["insert", "update", "delete"]
+"""What happened to the document."""
+
+FIRST_SEQ = 1
+"""Sequence numbers are dense and start here, so that 0 can mean "nothing yet"."""
+
+
+class PartitionRef(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What a producer hands in. `event_id` is its idempotency key."""
+
+    event_id: str
+    document: bytes
+    key: str | None = None
+    op: Op = "insert"
+    collection: str = ""
+    earlier: bytes | None = None
+    source: str | None = None
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event with its place in the log."""
+
+    topic: str
+    partition: int
+    seq: int
+    version: int
+    event_id: str
+    key: str | None
+    collection: str
+    op: Op
+    document: bytes
+    earlier: bytes | None
+    source: str | None
+    time_ms: int
+
+
+class Fence(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Who may write for a partition; of two writers the lower one is refused.
+
+    `epoch` is taken anew by every start of a router and every move, `window` counts a router's
+    windows, `attempt` counts Spark's attempts at one lane of one window.
+    """
+
+    epoch: int
+    window: int = 0
+    attempt: int = 0

@@ -1,0 +1,24 @@
+"""What the coordinator must remember across its own death."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.model.topology import Owner, Topic
+
+
+class StoredState(msgspec.Struct, frozen=True, kw_only=True):
+    """`boot` counts the coordinator's starts: generations and revisions grow from it.
+
+    `logs` and `sources` keep the last epoch of every partition there ever was, also of deleted
+    topics (with an empty owner), so that no epoch is ever given out twice. `gateways` are those
+    that held subscriptions: until they are back, or their lease has ended, the registry is not
+    complete.
+    """
+
+    boot: int = 0
+    topics: tuple[Topic, ...] = ()
+    deleted: tuple[str, ...] = ()
+    logs: tuple[Owner, ...] = ()
+    sources: tuple[Owner, ...] = ()
+    gateways: tuple[str, ...] = ()

@@ -1,0 +1,69 @@
+"""Who is there and who owns what, as one immutable value with a generation.
+
+Invariant: a node applies a topology before it acknowledges its generation, and ignores older ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headgate.model.event import PartitionRef
+
+Placement = Literal["keyed", "opportunistic"]
+Role = Literal["coordinator", "ingest", "router", "gateway"]
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """`version` is the partitioning version that keyed produces are routed under."""
+
+    name: str
+    partitions: int
+    placement: Placement = "keyed"
+    version: int = 1
+
+    def refs(self) -> list[PartitionRef]:
+        return [PartitionRef(self.name, number) for number in range(self.partitions)]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A member and where it can be reached: `url` over HTTP, `ws_url` for WebSocket subscribers."""
+
+    id: str
+    role: Role
+    url: str = ""
+    ws_url: str = ""
+    pid: int = 0
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The node that owns a partition, under an epoch."""
+
+    ref: PartitionRef
+    node_id: str
+    epoch: int
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """`logs` are log partitions at ingest nodes; `sources` are the same partitions at routers.
+
+    `deleted` names topics whose records the ingest nodes must drop; a topic that is merely absent
+    keeps its files, so that a coordinator without state can't destroy data.
+    """
+
+    generation: int
+    topics: tuple[Topic, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    logs: tuple[Owner, ...] = ()
+    sources: tuple[Owner, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def topic(self, name: str) -> Topic | None:
+        return next((topic for topic in self.topics if topic.name == name), None)
+
+    def node(self, node_id: str) -> Node | None:
+        return next((node for node in self.nodes if node.id == node_id), None)
+
+    def of_role(self, role: Role) -> list[Node]:
+        return [node for node in self.nodes if node.role == role]

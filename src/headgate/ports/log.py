@@ -1,0 +1,94 @@
+"""The partitioned, durable log: what an ingest node writes and everybody else follows.
+
+One writer per partition (the owner, under an epoch), any number of readers, in any process that can
+reach the store. `seq` is dense from 1 and never restarts, not even when a deleted topic comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from headgate.model.event import Event, PartitionRef, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Appended(msgspec.Struct, frozen=True, array_like=True):
+    """Where one event stands. `repeated` says that its idempotency key was there already."""
+
+    seq: int
+    repeated: bool = False
+
+
+class Extent(msgspec.Struct, frozen=True, array_like=True):
+    """`earliest` is the first seq that is still there, `head` the last one given out (0: none).
+
+    With no record left, `earliest` is the next seq to come: head + 1.
+    """
+
+    earliest: int
+    head: int
+
+
+class LogWriter(Protocol):
+    """Appends for the partitions that this node owns."""
+
+    async def open(self, ref: PartitionRef, *, epoch: int) -> Extent:
+        """Make `ref` ready to be appended to; creates it when it's new.
+
+        Raises Fenced when a higher epoch has opened it before.
+        """
+
+    async def append(
+        self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
+    ) -> list[Appended]:
+        """Append all of `events` as one transaction, or none of them.
+
+        Returns once they are on disk (fsync). An event whose id is in the partition already keeps
+        its first seq and isn't written again. Concurrent calls for one partition share an fsync.
+        A call that is cancelled may still be written. Raises StorageFailed when nothing was written
+        for sure, OutcomeUnknown when the disk failed so late that nobody can tell, Overloaded when
+        too much waits already, InvalidRequest for a value that can't be stored, and Fenced when the
+        epoch was overtaken or `ref` was never opened here. Each of them concerns this call alone.
+        """
+
+    async def drop_records(self, ref: PartitionRef) -> None:
+        """Forget every record and idempotency key (the topic was deleted) but keep the head.
+
+        `seq` goes on from there. `ref` need not be open; where nothing is stored nothing happens.
+        """
+
+    async def close(self) -> None:
+        """Finish what is queued, then release every file or connection."""
+
+
+class LogReader(Protocol):
+    """Reads any partition. Safe to use from an asyncio loop: no call blocks for long."""
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        """Earliest and head; Extent(1, 0) for a partition that nobody has opened yet."""
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        """Up to `limit` records with seq > after_seq, in order; [] when there are none."""
+
+    def read_arrow(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> pa.RecordBatchReader:
+        """The records in (after_seq, up_to_seq] as Arrow batches with the columns of Record."""
+
+    def follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
+        """Wake-ups: yields the partitions that may have grown, soon after each append.
+
+        Entered before the first read, no append can be missed between that read and the first
+        wake-up. A wake-up may be spurious, several may be folded into one, and one comes at least
+        every second for all of `refs`, so a lost signal costs latency and never a record.
+        """
+
+    async def close(self) -> None: ...
