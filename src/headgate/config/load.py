@@ -1,0 +1,164 @@
+"""From the sources to one checked configuration.
+
+Precedence: command line, environment, `.env`, file, default. Invariant: a `LoadedConfig` is
+complete and consistent, and `origins` has an entry for every key. Anything else is an
+`InvalidConfig` whose sentence names the key, its source and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from headgate.config.keys import KEYS, Key, nearest
+from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
+from headgate.config.rules import first_broken
+from headgate.config.schema import Config
+from headgate.config.sources import (
+    Origin,
+    Setting,
+    Settings,
+    from_command_line,
+    from_dotenv,
+    from_environment,
+    from_file,
+    read_dotenv,
+)
+from headgate.config.units import NotAllowed
+from headgate.errors import InvalidConfig
+
+DEFAULT_URL = "http://127.0.0.1:8780"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """The effective values, where each came from, and what a command should warn about."""
+
+    config: Config
+    origins: dict[str, Origin]
+    warnings: list[str]
+
+
+def load_config(
+    *,
+    command_line: Mapping[str, object] | None = None,
+    config_file: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    working_dir: Path | None = None,
+) -> LoadedConfig:
+    """Read every source and check the result; raises InvalidConfig.
+
+    `command_line` maps dotted keys to values (None: not given). Without `config_file` the file is
+    the one that HEADGATE_CONFIG names, if any. `working_dir` is where `.env` is looked for.
+    """
+    variables = os.environ if environ is None else environ
+    dotenv_path = _dotenv_path(working_dir)
+    dotenv = read_dotenv(dotenv_path)
+    file = config_file or variables.get("HEADGATE_CONFIG") or dotenv.get("HEADGATE_CONFIG")
+    settings: Settings = {
+        **(from_file(Path(file)) if file else {}),
+        **from_dotenv(dotenv, dotenv_path),
+        **from_environment(variables),
+        **from_command_line(command_line or {}),
+    }
+    config = _validated(settings)
+    origins = {
+        name: settings[name].origin if name in settings else Origin("default") for name in KEYS
+    }
+    _check_available(config, origins)
+    _check_rules(config, origins)
+    return LoadedConfig(config, origins, _warnings(config, origins))
+
+
+def server_url(
+    given: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    working_dir: Path | None = None,
+) -> str:
+    """The address a client command calls: its --url, else HEADGATE_URL, else the default."""
+    variables = os.environ if environ is None else environ
+    dotenv = read_dotenv(_dotenv_path(working_dir))
+    return given or variables.get("HEADGATE_URL") or dotenv.get("HEADGATE_URL") or DEFAULT_URL
+
+
+def environment_of(config: Config) -> dict[str, str]:
+    """Variables that make another process load exactly `config`, whatever its other sources say."""
+    return {key.env_name: key.text(key.of(config)) for key in KEYS.values()}
+
+
+def _dotenv_path(working_dir: Path | None) -> Path:
+    return working_dir / ".env" if working_dir else Path(".env")
+
+
+def _validated(settings: Settings) -> Config:
+    nested: dict[str, Any] = {}
+    for name, setting in settings.items():
+        try:
+            value = KEYS[name].parse(setting.raw)
+        except NotAllowed as refusal:
+            raise _impossible(KEYS[name], setting, refusal.allowed) from refusal
+        *sections, last = name.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    try:
+        return Config.model_validate(nested)
+    except ValidationError as error:
+        name = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise _impossible(KEYS[name], settings[name], KEYS[name].allowed) from error
+
+
+def _impossible(key: Key, setting: Setting, allowed: str) -> InvalidConfig:
+    raw = "empty" if setting.raw in (None, "") else repr(setting.raw)
+    meant = nearest(str(setting.raw), key.choices)
+    hint = f": did you mean {meant}?" if meant else ""
+    return InvalidConfig(
+        f"{key.name} is {raw[:80]} ({setting.origin}), but must be {allowed}{hint}",
+        key=key.name,
+        origin=str(setting.origin),
+        allowed=allowed,
+    )
+
+
+def _check_available(config: Config, origins: Mapping[str, Origin]) -> None:
+    for name, available in ONLY_AVAILABLE.items():
+        value = KEYS[name].text(KEYS[name].of(config))
+        if value not in available:
+            raise InvalidConfig(
+                f"{name} {value} ({origins[name]}) isn't available in this version; "
+                f"use {' or '.join(sorted(available))}",
+                key=name,
+                origin=str(origins[name]),
+            )
+
+
+def _check_rules(config: Config, origins: Mapping[str, Origin]) -> None:
+    rule = first_broken(config)
+    if rule is None:
+        return
+
+    def shown(name: str) -> str:
+        return f"{name} ({KEYS[name].text(KEYS[name].of(config))}, {origins[name]})"
+
+    raise InvalidConfig(
+        f"{shown(rule.left)} must {rule.must} {shown(rule.right)}",
+        key=rule.left,
+        other=rule.right,
+        origin=str(origins[rule.left]),
+    )
+
+
+def _warnings(config: Config, origins: Mapping[str, Origin]) -> list[str]:
+    return [
+        f"{name} is set to {key.text(key.of(config))} ({origins[name]}), "
+        "but nothing uses it in this version yet"
+        for name, key in KEYS.items()
+        if name in NOT_YET and key.of(config) != key.default
+    ]

@@ -1,0 +1,139 @@
+"""What several settings must agree on.
+
+Pure: a whole config in, the first disagreement out. Each rule names the keys it is about, so that
+the sentence can show their values and where they came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.config.schema import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`left` and `right` hold when `holds(config)`; `must` reads "left must ... right"."""
+
+    left: str
+    must: str
+    right: str
+    holds: Callable[[Config], bool]
+
+
+def _differ(*ports: int) -> bool:
+    given = [port for port in ports if port]  # 0 is any free port: never the same one twice
+    return len(given) == len(set(given))
+
+
+def _threads(master: str) -> int | None:
+    """Threads of a local master; None when the number isn't ours to know."""
+    match = re.match(r"local\[(\d+),", master)
+    return int(match[1]) if match else None
+
+
+def _lanes_fit(config: Config) -> bool:
+    threads = _threads(config.router.master)
+    return threads is None or config.router.slots <= threads
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "routing.backpressure.soft_watermark",
+        "be below",
+        "routing.backpressure.hard_watermark",
+        lambda c: c.routing.backpressure.soft_watermark < c.routing.backpressure.hard_watermark,
+    ),
+    Rule(
+        "routing.backpressure.resume_watermark",
+        "be below",
+        "routing.backpressure.soft_watermark",
+        lambda c: c.routing.backpressure.resume_watermark < c.routing.backpressure.soft_watermark,
+    ),
+    Rule(
+        "routing.batch.max_size",
+        "be at most",
+        "routing.backpressure.queue_size",
+        lambda c: c.routing.batch.max_size <= c.routing.backpressure.queue_size,
+    ),
+    Rule(
+        "routing.batch.max_wait",
+        "be at least",
+        "routing.batch.flush_interval",
+        lambda c: c.routing.batch.max_wait >= c.routing.batch.flush_interval,
+    ),
+    Rule(
+        "routing.delivery.retry.initial_delay",
+        "be at most",
+        "routing.delivery.retry.max_delay",
+        lambda c: c.routing.delivery.retry.initial_delay <= c.routing.delivery.retry.max_delay,
+    ),
+    Rule(
+        "coordinator.check_in",
+        "be at most a third of",
+        "coordinator.timeout",
+        # Two check-ins may get lost before a node counts as lost.
+        lambda c: c.coordinator.check_in * 3 <= c.coordinator.timeout,
+    ),
+    Rule(
+        "router.lane_report_timeout",
+        "be below",
+        "router.window",
+        lambda c: c.router.lane_report_timeout < c.router.window,
+    ),
+    Rule(
+        "router.slots",
+        "be at most the threads of",
+        "router.master",
+        # A lane holds its thread for the whole window; one without a thread would never start.
+        _lanes_fit,
+    ),
+    Rule(
+        "ingest.max_document",
+        "be at most",
+        "ingest.max_body",
+        lambda c: c.ingest.max_document <= c.ingest.max_body,
+    ),
+    Rule(
+        "public.port",
+        "differ from",
+        "public.ws_port",
+        lambda c: _differ(c.public.port, c.public.ws_port),
+    ),
+    Rule(
+        "gateway.client_port",
+        "differ from",
+        "public.port",
+        lambda c: _differ(c.gateway.client_port, c.public.port),
+    ),
+    Rule(
+        "gateway.client_port",
+        "differ from",
+        "public.ws_port",
+        lambda c: _differ(c.gateway.client_port, c.public.ws_port),
+    ),
+    Rule(
+        "coordinator.router_port",
+        "differ from",
+        "coordinator.consumer_port",
+        lambda c: _differ(c.coordinator.router_port, c.coordinator.consumer_port),
+    ),
+    Rule(
+        "coordinator.http_port",
+        "differ from",
+        "coordinator.router_port",
+        lambda c: _differ(c.coordinator.http_port, c.coordinator.router_port),
+    ),
+    Rule(
+        "coordinator.http_port",
+        "differ from",
+        "coordinator.consumer_port",
+        lambda c: _differ(c.coordinator.http_port, c.coordinator.consumer_port),
+    ),
+)
+
+
+def first_broken(config: Config) -> Rule | None:
+    return next((rule for rule in RULES if not rule.holds(config)), None)

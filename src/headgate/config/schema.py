@@ -1,0 +1,302 @@
+"""Every setting there is: its name, type, bounds, default and meaning.
+
+Invariant: the models are immutable and refuse what they don't know; a value inside them is already
+in the unit the code works with (seconds, bytes). What several fields must agree on is in rules.py.
+The docstring below a field is its documentation, wherever it is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headgate.config.units import DurationUnit, SizeUnit, seconds, size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What a text must be, in words, where a pattern checks it."""
+
+    allowed: str
+
+
+LogLevel = Literal["error", "warn", "info", "verbose", "debug", "silly"]
+
+Duration = Annotated[float, DurationUnit(), Field(gt=0)]
+DurationMs = Annotated[float, DurationUnit(plain_ms=True), Field(gt=0)]
+"""For the settings that were plain milliseconds before they had units."""
+
+Size = Annotated[int, SizeUnit(), Field(ge=1)]
+Count = Annotated[int, Field(ge=1)]
+Imbalance = Annotated[int, Field(ge=0)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Percent = Annotated[int, Field(ge=1, le=100)]
+Host = Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]+$")]
+NodeName = Annotated[
+    str,
+    Wording("up to 128 letters, digits, dots, hyphens and underscores"),
+    Field(pattern=r"^[A-Za-z0-9._-]{0,128}$"),
+]
+SparkMaster = Annotated[
+    str,
+    # Plain local[N] never retries a task: one killed worker would end the router.
+    Wording("local[THREADS,TRIES] such as local[8,4], spark://HOST:PORT, k8s://URL or yarn"),
+    Field(
+        pattern=r"^(local\[([1-9]\d*|\*),[1-9]\d*\]|local-cluster\[\d+,\d+,\d+\]"
+        r"|(spark|k8s)://\S+|yarn)$"
+    ),
+]
+SparkMemory = Annotated[
+    str, Wording("an amount such as 800m or 2g"), Field(pattern=r"^[1-9]\d*[mg]$")
+]
+
+LONGEST_REQUEST_S = seconds("15m")
+"""The longest request_timeout a producer may ask for; an idempotency key must outlive it."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class PublicSettings(Section):
+    host: Host = "127.0.0.1"
+    """Address that users call."""
+    port: Port = 8780
+    """Port of everything a user calls over HTTP (0: any free one)."""
+    ws_port: Port = 8781
+    """Port of WebSocket subscribers (0: any free one)."""
+
+
+class CoordinatorSettings(Section):
+    host: Host = "127.0.0.1"
+    """Address the coordinator listens on."""
+    http_port: Port = 8782
+    """Port of its HTTP interface."""
+    router_port: Port = 8000
+    """Port for routers, lanes and ingest nodes."""
+    consumer_port: Port = 8001
+    """Port for gateways and clients."""
+    rebalance: DurationMs = seconds("10s")
+    """Time between two plans that may move partitions."""
+    router_imbalance: Imbalance = 0
+    """How many more source partitions than its peers a router may keep."""
+    consumer_imbalance: Imbalance = 0
+    """How many more target partitions than its peers a gateway may keep."""
+    ingest_imbalance: Imbalance = 0
+    """How many more log partitions than its peers an ingest node may keep."""
+    timeout: DurationMs = seconds("30s")
+    """Time without a check-in after which a node is lost and its partitions move."""
+    check_in: Duration = seconds("5s")
+    """Time between two check-ins of a node; at most a third of the timeout."""
+    learn_for: Annotated[float, DurationUnit(plain_ms=True), Field(ge=0)] = seconds("60s")
+    """Longest learning time of a coordinator that starts without state among working nodes."""
+    adoption_timeout: Duration = seconds("30s")
+    """Longest wait of a drained cutover for nodes and clients to adopt it."""
+    subscribe_timeout: Duration = seconds("15s")
+    """Longest wait for the lanes to adopt a subscription."""
+
+
+class IngestSettings(Section):
+    host: Host = "127.0.0.1"
+    """Address an ingest node listens on."""
+    port: Port = 9100
+    """Port of its HTTP interface."""
+    server_address: Host = "127.0.0.1"
+    """Address of the coordinator."""
+    server_port: Port = 8000
+    """The coordinator's router_port."""
+    write_timeout: Duration = seconds("3s")
+    """Longest attempt to write to one partition."""
+    max_body: Size = size_bytes("16MiB")
+    """Largest produce request."""
+    max_document: Size = size_bytes("1MiB")
+    """Largest document of one event."""
+    max_depth: Annotated[int, Field(ge=1, le=500)] = 64
+    """Deepest nesting of a document."""
+    idempotency_ttl: Annotated[Duration, Field(gt=LONGEST_REQUEST_S)] = seconds("30m")
+    """How long an idempotency key is remembered."""
+    waiting_requests: Count = 1_024
+    """Most produce requests that wait at a time; more are refused as overloaded."""
+
+
+class RouterSettings(Section):
+    server_address: Host = "127.0.0.1"
+    """Address of the coordinator."""
+    server_port: Port = 8000
+    """The coordinator's router_port."""
+    master: SparkMaster = "local[8,4]"
+    """Where Spark runs the lanes."""
+    slots: Count = 4
+    """Most lanes that run at a time."""
+    window: Annotated[Duration, Field(ge=seconds("1s"))] = seconds("2m")
+    """How long an open window stays open."""
+    lane_report_timeout: Duration = seconds("5s")
+    """Silence of a lane after which its window ends."""
+    read_limit: Annotated[int, Field(ge=1, le=100_000)] = 500
+    """Most records per read of the log."""
+    flush_every: DurationMs = seconds("10s")
+    """Time between two attempts to redeliver parked records."""
+    buffer_timeout: DurationMs = seconds("60s")
+    """Longest time a record waits in memory before it is parked."""
+    driver_memory: SparkMemory = "1g"
+    """Memory of the Spark driver's JVM, such as 800m or 2g."""
+
+
+class GatewaySettings(Section):
+    client_address: Host = "127.0.0.1"
+    """Address where routers deliver."""
+    client_port: Port = 9000
+    """Port where routers deliver."""
+    server_address: Host = "127.0.0.1"
+    """Address of the coordinator."""
+    server_port: Port = 8001
+    """The coordinator's consumer_port."""
+    subscriber_queue: Count = 1_000
+    """Most events waiting for one subscriber; one that falls behind reads on from the log."""
+    max_subscribers: Count = 10_000
+    """Most subscribers of one gateway."""
+
+
+class ConsumersSettings(Section):
+    shard_size: Count = 100
+    """Keys per target partition of a consumer group."""
+
+
+class DemoSettings(Section):
+    count: Count = 50
+    """Messages per second and partition."""
+    partitions: Annotated[int, Field(ge=1, le=1_024)] = 4
+    """Partitions of the demo's topic."""
+    aircraft: Count = 400
+    """Aircraft that report their position."""
+    window: Annotated[Duration, Field(ge=seconds("1s"))] = seconds("10s")
+    """The router's window in the demo, short enough to show several."""
+
+
+class BatchSettings(Section):
+    max_size: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Most events in one delivery batch."""
+    max_wait: Duration = seconds("50ms")
+    """Longest time an event waits for its batch to fill."""
+    flush_interval: Duration = seconds("10ms")
+    """Time between two looks for batches that have waited long enough."""
+
+
+class BackpressureSettings(Section):
+    soft_watermark: Percent = 70
+    """Fill of a gateway's queue, in percent, above which low priority is shed."""
+    hard_watermark: Percent = 90
+    """Fill above which everything is parked."""
+    resume_watermark: Percent = 60
+    """Fill below which delivery is back to normal."""
+    queue_size: Count = 10_000
+    """Most events waiting for one gateway."""
+
+
+class RetrySettings(Section):
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    """Attempts to deliver a batch, the first one included."""
+    initial_delay: Duration = seconds("100ms")
+    """Wait before the second attempt."""
+    max_delay: Duration = seconds("5s")
+    """Longest wait between two attempts."""
+    multiplier: Annotated[float, Field(ge=1, le=100)] = 2.0
+    """Growth of the wait from attempt to attempt."""
+
+
+class DeliverySettings(Section):
+    protocol: Literal["http", "grpc", "nats"] = "http"
+    """How batches travel to gateways."""
+    timeout: Duration = seconds("5s")
+    """Longest wait for a gateway's answer to one batch."""
+    retry: RetrySettings = RetrySettings()
+
+
+class DlqSettings(Section):
+    enabled: bool = True
+    """Keep what can't be delivered as dead letters; false stops the partition instead."""
+    max_age: Duration = seconds("7d")
+    """Age at which a dead letter is swept."""
+
+
+class RoutingSettings(Section):
+    mode: Literal["direct", "consistent_hash", "broadcast"] = "direct"
+    """How the gateway of a match is chosen."""
+    num_partitions: Annotated[int, Field(ge=1, le=1_024)] = 1
+    """Partitions of a topic that is created without a count."""
+    max_fanout: Annotated[int, Field(ge=0)] = 3
+    """Most gateways that one event is broadcast to (0: all)."""
+    batch: BatchSettings = BatchSettings()
+    backpressure: BackpressureSettings = BackpressureSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    dlq: DlqSettings = DlqSettings()
+
+
+class CheckpointSettings(Section):
+    backend: Literal["embedded", "etcd", "mongo"] = "embedded"
+    """Where positions are kept."""
+    interval: Duration = seconds("5s")
+    """Longest time between two saves of a partition's position."""
+    event_count: Count = 1_000
+    """Most settled events between two saves."""
+
+
+class DedupSettings(Section):
+    enabled: bool = True
+    """Drop repeats at the gateway."""
+    cache_size: Count = 10_000
+    """Events remembered per gateway."""
+    ttl: Duration = seconds("3m")
+    """How long an event is remembered."""
+
+
+class GapDetectionSettings(Section):
+    enabled: bool = True
+    """Look for holes in a source's history."""
+    max_gap: Duration = seconds("5m")
+    """Largest gap that is filled by replay; a larger one makes the partition stale."""
+
+
+class CircuitBreakerSettings(Section):
+    threshold: Count = 5
+    """Failures in a row after which a gateway is left alone."""
+    timeout: Duration = seconds("30s")
+    """How long it is left alone before one probe."""
+
+
+class ShutdownSettings(Section):
+    flush_timeout: Duration = seconds("10s")
+    """Longest wait for what is in flight when a node stops."""
+    checkpoint_timeout: Duration = seconds("5s")
+    """Longest wait for the final checkpoint."""
+
+
+class ReliabilitySettings(Section):
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    dedup: DedupSettings = DedupSettings()
+    gap_detection: GapDetectionSettings = GapDetectionSettings()
+    circuit_breaker: CircuitBreakerSettings = CircuitBreakerSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
+
+
+class Config(Section):
+    """The whole configuration; `Config()` is the one without any setting changed."""
+
+    log_level: LogLevel = "info"
+    """Least important level that is logged."""
+    client_id: NodeName = ""
+    """Stable name of this node, so that it keeps its partitions (empty: made up at start)."""
+    data: Path = Path("headgate-data")
+    """Folder of the log, the positions and the coordinator's state."""
+    public: PublicSettings = PublicSettings()
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    ingest: IngestSettings = IngestSettings()
+    router: RouterSettings = RouterSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    consumers: ConsumersSettings = ConsumersSettings()
+    demo: DemoSettings = DemoSettings()
+    routing: RoutingSettings = RoutingSettings()
+    reliability: ReliabilitySettings = ReliabilitySettings()

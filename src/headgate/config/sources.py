@@ -1,0 +1,172 @@
+"""Where settings come from, each source as a flat mapping from dotted key to raw value.
+
+Invariant: what a source returns names existing keys only; anything else it holds is refused with
+the sentence that says what was meant. Values are still as they were written.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml  # type: ignore[import-untyped]  # PyYAML ships no types
+from dotenv.parser import parse_stream
+
+from headgate.config.keys import ENV_PREFIX, KEYS, SECTIONS, nearest_key
+from headgate.errors import InvalidConfig
+
+NON_KEYS: frozenset[str] = frozenset({"HEADGATE_CONFIG", "HEADGATE_URL"})
+"""Variables with our prefix that aren't settings: which file to read, which server to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from; `where` is the file or the variable's name."""
+
+    kind: Literal["default", "file", ".env", "environment", "command line"]
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.where}" if self.kind in ("file", "environment") else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value as it was written, and where."""
+
+    raw: object
+    origin: Origin
+
+
+Settings = dict[str, Setting]
+
+
+def unknown_key(name: str, origin: Origin) -> InvalidConfig:
+    """The sentence for a name that is no key: a section, a misspelling or something else."""
+    meant = nearest_key(name)
+    if name in SECTIONS:
+        example = _written(next(key for key in KEYS if key.startswith(f"{name}.")), origin)
+        sentence = f"{name} is a section, not a value ({origin}): set its keys, such as {example}"
+    elif meant is None:
+        sentence = f"unknown key {name} ({origin}): `headgate config show` lists every key"
+    elif meant == name and origin.kind == "file":
+        sentence = f"{name} must be written as nested keys ({origin})"
+    else:
+        sentence = f"unknown key {name} ({origin}): did you mean {_written(meant, origin)}?"
+    return InvalidConfig(sentence, key=name, origin=str(origin), suggestion=meant)
+
+
+def _written(name: str, origin: Origin) -> str:
+    by_variable = origin.kind in ("environment", ".env")
+    return ENV_PREFIX + name.upper().replace(".", "__") if by_variable else name
+
+
+def from_command_line(values: Mapping[str, object]) -> Settings:
+    """Options as {dotted key: value}; None means that the option wasn't given."""
+    origin = Origin("command line")
+    settings: Settings = {}
+    for name, value in values.items():
+        if name not in KEYS:
+            raise unknown_key(name, origin)
+        if value is not None:
+            settings[name] = Setting(value, origin)
+    return settings
+
+
+def from_environment(variables: Mapping[str, str]) -> Settings:
+    return dict(_from_variables(variables.items(), dotenv=None))
+
+
+def from_dotenv(variables: Mapping[str, str], path: Path) -> Settings:
+    """The entries of a `.env` that bear our prefix; the others belong to somebody else."""
+    return dict(_from_variables(variables.items(), dotenv=path))
+
+
+def _from_variables(
+    variables: Iterable[tuple[str, str]], *, dotenv: Path | None
+) -> Iterator[tuple[str, Setting]]:
+    by_name = {key.env_name: key for key in KEYS.values()}
+    for variable, raw in sorted(variables):
+        # Any spelling of the prefix is meant for us; only the documented one is taken.
+        if not variable.upper().startswith(ENV_PREFIX) or variable in NON_KEYS:
+            continue
+        origin = Origin("environment", variable) if dotenv is None else Origin(".env", str(dotenv))
+        if variable not in by_name:
+            raise unknown_key(variable[len(ENV_PREFIX) :].lower().replace("__", "."), origin)
+        yield by_name[variable].name, Setting(raw, origin)
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """Every entry of `path`, {} when there is no such file."""
+    if not path.is_file():
+        return {}
+    entries: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(_text_of(path))):
+        ours = (binding.key or "").upper().startswith(ENV_PREFIX)
+        if binding.error or (ours and binding.value is None):
+            line = binding.original.line
+            raise InvalidConfig(f"line {line} of {path} is not NAME=VALUE", line=line)
+        if binding.key and binding.value is not None:
+            entries[binding.key] = binding.value
+    return entries
+
+
+def from_file(path: Path) -> Settings:
+    """The YAML file at `path`, which must exist."""
+    try:
+        # S506: the loader is a SafeLoader.
+        content = yaml.load(_text_of(path), Loader=_UniqueKeys)  # noqa: S506
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it can't be parsed"
+        raise InvalidConfig(f"{path} is not valid YAML{line}: {problem}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InvalidConfig(f"{path} must hold keys and values, such as log_level: info")
+    return dict(_flatten(content, "", Origin("file", str(path))))
+
+
+def _flatten(
+    content: Mapping[object, object], prefix: str, origin: Origin
+) -> Iterator[tuple[str, Setting]]:
+    for part, raw in content.items():
+        name = f"{prefix}{part}"
+        if name in SECTIONS and raw is None:
+            continue  # a heading whose keys are all commented out
+        if name in SECTIONS and isinstance(raw, dict) and "." not in str(part):
+            yield from _flatten(raw, f"{name}.", origin)
+        elif name in KEYS and "." not in str(part):
+            yield name, Setting(raw, origin)
+        else:
+            raise unknown_key(name, origin)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InvalidConfig(f"there is no configuration file {path}", path=str(path)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidConfig(f"can't read {path}: {reason}", path=str(path)) from error
+
+
+class _UniqueKeys(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
+    """Refuses a key that is given twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            name = str(key_node.value)
+            if name in seen and key_node.tag != "tag:yaml.org,2002:merge":
+                raise yaml.MarkedYAMLError(
+                    problem=f"{name} is given twice", problem_mark=key_node.start_mark
+                )
+            seen.add(name)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping

@@ -1,0 +1,293 @@
+"""Every log-event and metric name, and how both leave a process.
+
+Invariant: a name is written here once and nowhere else, so that a dashboard or a search never
+depends on a string in some module. Importing this module has no effect: logging starts with
+`configure_logging`, a registry of metrics with `Metrics()`. A line that can't be written is lost;
+it never stops the work it is about.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import structlog
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from structlog.typing import EventDict, Processor
+
+from headgate.errors import DataFolderError
+
+LEVELS: Final[dict[str, int]] = {
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "verbose": 15,
+    "debug": logging.DEBUG,
+    "silly": 5,
+}
+"""The six levels, most important first, on the scale of Python's logging."""
+
+
+class LogEvent(StrEnum):
+    """What a log line may be about."""
+
+    # processes
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    CHILD_STARTED = "child_started"
+    CHILD_DIED = "child_died"
+    CHILD_RESTARTING = "child_restarting"
+    CONFIG_WARNING = "config_warning"
+    UNEXPECTED = "unexpected_error"
+    # control sessions
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    NODE_JOINED = "node_joined"
+    NODE_LEFT = "node_left"
+    NODE_LOST = "node_lost"
+    TOPOLOGY_PUBLISHED = "topology_published"
+    TOPOLOGY_APPLIED = "topology_applied"
+    # topics and produce
+    TOPIC_CREATED = "topic_created"
+    TOPIC_DELETED = "topic_deleted"
+    PARTITION_OPENED = "partition_opened"
+    APPEND_FAILED = "append_failed"
+    FENCED = "fenced"
+    # windows and lanes
+    WINDOW_OPENED = "window_opened"
+    WINDOW_ENDED = "window_ended"
+    LANE_STARTED = "lane_started"
+    LANE_ENDED = "lane_ended"
+    LANE_SILENT = "lane_silent"
+    DELIVERY_FAILED = "delivery_failed"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    # subscribers
+    SUBSCRIBED = "subscribed"
+    UNSUBSCRIBED = "unsubscribed"
+    CATCHING_UP = "subscriber_catching_up"
+    CAUGHT_UP = "subscriber_caught_up"
+
+
+class Sink:
+    """Where finished lines go, and which levels get that far."""
+
+    def __init__(self, stream: TextIO, floor: int) -> None:
+        self.stream = stream
+        self.floor = floor
+
+    def write(self, line: str) -> None:
+        # A full disk or a stream that was closed must not end the process that logs.
+        with suppress(OSError, ValueError):
+            self.stream.write(line + "\n")
+            self.stream.flush()
+
+
+class Log(structlog.BoundLoggerBase):
+    """A logger with the six levels; `bind(...)` gives one that adds fields to every line."""
+
+    def error(self, event: str, **fields: object) -> None:
+        self._emit("error", event, fields)
+
+    def warn(self, event: str, **fields: object) -> None:
+        self._emit("warn", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._emit("info", event, fields)
+
+    def verbose(self, event: str, **fields: object) -> None:
+        self._emit("verbose", event, fields)
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._emit("debug", event, fields)
+
+    def silly(self, event: str, **fields: object) -> None:
+        self._emit("silly", event, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self._emit("error", event, {"exc_info": True, **fields})
+
+    warning = warn
+    """The name that Python programmers type."""
+
+    def _emit(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        sink: Sink = self._logger
+        if LEVELS[level] < sink.floor:
+            return
+        (line,), _ = self._process_event(level, event, fields)
+        sink.write(line)
+
+
+def configure_logging(
+    level: str,
+    *,
+    stream: TextIO | None = None,
+    file: Path | None = None,
+    role: str = "",
+    node_id: str = "",
+) -> Log:
+    """Send this process's logs to `file`, or else to `stream` (stderr).
+
+    People get columns on a terminal, everything else gets one JSON object per line. What libraries
+    log through Python's own logging comes out the same way. Returns the logger to hand around;
+    `structlog.get_logger()` gives an equal one. A second call replaces the first.
+    """
+    target = _opened(file) if file else stream or sys.stderr
+    fields = {name: value for name, value in (("role", role), ("node", node_id)) if value}
+    final = _final_processors(human=target.isatty())
+    sink = Sink(target, LEVELS[level])
+
+    def describe(_: object, method: str, event: EventDict) -> EventDict:
+        return {"level": method, **fields, **event}
+
+    structlog.configure(
+        processors=[describe, *_COMMON, *final],
+        wrapper_class=Log,
+        logger_factory=lambda *_: sink,
+        cache_logger_on_first_use=False,
+    )
+    handler = _LibraryHandler(target, owned=file is not None)
+    _route_libraries(handler, level, fields, final)
+    log: Log = structlog.get_logger().bind()
+    return log
+
+
+def _opened(file: Path) -> TextIO:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("a", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise DataFolderError(
+            f"can't write the log {file}: {error.strerror}; free the path or choose another folder"
+        ) from error
+
+
+_COMMON: Final[tuple[Processor, ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+)
+
+
+def _final_processors(*, human: bool) -> list[Processor]:
+    if human:
+        plain = structlog.dev.plain_traceback
+        return [structlog.dev.ConsoleRenderer(timestamp_key="time", exception_formatter=plain)]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+
+
+class _LibraryHandler(logging.StreamHandler[TextIO]):
+    """Ours among the handlers of Python's logging; closes the file it was given, if any."""
+
+    def __init__(self, target: TextIO, *, owned: bool) -> None:
+        super().__init__(target)
+        self._owned = owned
+
+    def close(self) -> None:
+        super().close()
+        if self._owned:
+            self.stream.close()
+
+
+def _route_libraries(
+    handler: logging.Handler, level: str, fields: dict[str, str], final: list[Processor]
+) -> None:
+    """Libraries speak up from warnings on; from everything on when somebody debugs."""
+
+    names = {"warning": "warn", "critical": "error"}
+
+    def describe(_: object, method: str, event: EventDict) -> EventDict:
+        record: logging.LogRecord = event["_record"]
+        named = names.get(method, method)
+        return {"level": named, **fields, "logger": record.name, **event}
+
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[describe, *_COMMON],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *final],
+        )
+    )
+    root = logging.getLogger()
+    for former in [other for other in root.handlers if isinstance(other, _LibraryHandler)]:
+        root.removeHandler(former)
+        former.close()
+    root.addHandler(handler)
+    floor = LEVELS[level]
+    root.setLevel(floor if floor <= logging.DEBUG else max(floor, logging.WARNING))
+
+
+_LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """The metrics of one process, in a registry of its own."""
+
+    content_type: Final = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self.registry = own = CollectorRegistry()
+        # ingest
+        self.appends = Counter(
+            "headgate_appends_total", "Events appended to the log.", ["topic"], registry=own
+        )
+        self.produce_latency = Histogram(
+            "headgate_produce_seconds",
+            "Time from a produce request to its answer.",
+            buckets=_LATENCY_S,
+            registry=own,
+        )
+        # lanes, as they report to the coordinator
+        self.lane_read = Counter(
+            "headgate_lane_read_total", "Records read by lanes.", ["router"], registry=own
+        )
+        self.lane_matched = Counter(
+            "headgate_lane_matched_total",
+            "Records that matched a subscription.",
+            ["router"],
+            registry=own,
+        )
+        self.lane_delivered = Counter(
+            "headgate_lane_delivered_total",
+            "Deliveries that a gateway acknowledged.",
+            ["router"],
+            registry=own,
+        )
+        # windows
+        self.windows = Counter(
+            "headgate_windows_total", "Windows that were opened.", ["router"], registry=own
+        )
+        self.window_gap = Histogram(
+            "headgate_window_gap_seconds",
+            "Time in which nothing ran between two windows.",
+            buckets=_LATENCY_S,
+            registry=own,
+        )
+        # gateway
+        self.subscribers = Gauge(
+            "headgate_subscribers", "Subscribers that are connected.", registry=own
+        )
+        self.deliveries_sent = Counter(
+            "headgate_deliveries_sent_total", "Events sent to subscribers.", registry=own
+        )
+        self.adoption_wait = Histogram(
+            "headgate_adoption_wait_seconds",
+            "Wait of a subscriber until every lane had adopted its subscription.",
+            buckets=_LATENCY_S,
+            registry=own,
+        )
+
+    def exposed(self) -> bytes:
+        """The body of GET /metrics, to be sent as `content_type`."""
+        return generate_latest(self.registry)
