@@ -1,0 +1,126 @@
+"""The embedded checkpoint store: one small SQLite file that several processes share.
+
+Invariant: the fence is compared in the transaction that moves the position, so that between all
+processes only the holder of the highest fence ever moves it. Never runs on the event loop: every
+save waits for the disk, so a thread of its own does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import apsw
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA
+from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
+from headgate.errors import Fenced
+from headgate.model.event import Fence, PartitionRef
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT_MS = 5_000
+
+
+class EmbeddedCheckpointStore:
+    """Implements ports.checkpoints.CheckpointStore."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._path = folder.checkpoints_file
+        self._connection: apsw.Connection | None = None
+        self._closed = False
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
+
+    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+        return await self._run(lambda: self._claim(ref, fence))
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+        await self._run(lambda: self._save(ref, fence, settled))
+
+    async def list(self) -> dict[PartitionRef, int]:
+        return await self._run(self._list)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._run(self._close)
+            self._executor.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    # --- on the thread ---------------------------------------------------------------------------
+
+    def _claim(self, ref: PartitionRef, fence: Fence) -> int:
+        connection = self._opened()
+        with transaction(connection, f"claiming {ref}"):
+            stored = self._stored(connection, ref)
+            if stored is None:
+                held, settled = None, 0
+            else:
+                held, settled = stored
+            if held is not None and held > fence:
+                raise _fenced(ref, held, fence)
+            if held != fence:
+                connection.execute(
+                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)",
+                    (ref.topic, ref.partition, fence.epoch, fence.window, fence.attempt, settled),
+                )
+            return settled
+
+    def _save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+        connection = self._opened()
+        with transaction(connection, f"saving the position of {ref}"):
+            stored = self._stored(connection, ref)
+            held = None if stored is None else stored[0]
+            if held != fence:
+                raise _fenced(ref, held, fence)
+            connection.execute(
+                "UPDATE checkpoints SET settled = ?3 "
+                "WHERE topic = ?1 AND partition = ?2 AND settled < ?3",
+                (ref.topic, ref.partition, settled),
+            )
+
+    def _list(self) -> dict[PartitionRef, int]:
+        with storage_errors("reading the positions"):
+            found: builtins.list[tuple[Any, ...]] = (
+                self._opened()
+                .execute("SELECT topic, partition, settled FROM checkpoints")
+                .fetchall()
+            )
+        return {PartitionRef(topic, partition): settled for topic, partition, settled in found}
+
+    def _stored(self, connection: apsw.Connection, ref: PartitionRef) -> tuple[Fence, int] | None:
+        row = connection.execute(
+            "SELECT epoch, window, attempt, settled FROM checkpoints "
+            "WHERE topic = ? AND partition = ?",
+            (ref.topic, ref.partition),
+        ).fetchone()
+        return None if row is None else (Fence(*row[:3]), row[3])
+
+    def _opened(self) -> apsw.Connection:
+        if self._connection is None:
+            with storage_errors(f"opening {self._path}"):
+                self._connection = connect(
+                    self._path, CHECKPOINTS_SCHEMA, busy_timeout_ms=BUSY_TIMEOUT_MS
+                )
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close(True)
+            self._connection = None
+
+
+def _fenced(ref: PartitionRef, held: Fence | None, fence: Fence) -> Fenced:
+    holder = "nobody" if held is None else f"epoch {held.epoch}, window {held.window}"
+    return Fenced(
+        f"the position of partition {ref.partition} of {ref.topic} is held by {holder}, not by "
+        f"epoch {fence.epoch}, window {fence.window}; claim it before moving it",
+        topic=ref.topic,
+        partition=ref.partition,
+    )

@@ -1,0 +1,141 @@
+"""The embedded log's reader, for any process that sees the data folder.
+
+Readers of a file in WAL mode neither block its writer nor wait for it, so a read is a function call
+of well under a millisecond and runs on the event loop. Invariants: only committed records are seen;
+a connection never crosses a fork; no read stays open between calls, so the writer can always move
+its write-ahead log into the file. Never writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple
+
+import apsw
+import pyarrow as pa
+
+from headgate.adapters.embedded.arrow import RECORD_SCHEMA
+from headgate.adapters.embedded.doorbell import Follower
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.schema import EXTENT, READ
+from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
+from headgate.model.event import FIRST_SEQ, PartitionRef, Record
+from headgate.ports.log import Extent
+
+NOTHING_YET = Extent(FIRST_SEQ, 0)
+ARROW_BATCH_ROWS = 10_000
+MAX_SEQ = 2**63 - 1
+BUSY_TIMEOUT_MS = 500
+"""A reader waits for a lock only while a writer's crash is being repaired."""
+
+_left_behind: list[apsw.Connection] = []
+"""Connections that a fork copied: the parent's, so this process may neither use nor close them."""
+
+
+class _Opened(NamedTuple):
+    connection: apsw.Connection
+    file: tuple[int, int]
+
+
+class EmbeddedLogReader:
+    """Implements ports.log.LogReader."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._folder = folder
+        self._opened: dict[PartitionRef, _Opened] = {}
+        self._pid = os.getpid()
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        with storage_errors(f"reading {ref}"):
+            connection = self._connection(ref)
+            if connection is None:
+                return NOTHING_YET
+            [(earliest, head)] = connection.execute(EXTENT)
+            return Extent(earliest, head)
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        topic, partition = ref.topic, ref.partition
+        return [
+            Record(topic, partition, *row)
+            for row in self._rows(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
+        ]
+
+    def read_arrow(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(
+            RECORD_SCHEMA, self._batches(ref, after_seq=after_seq, up_to_seq=up_to_seq)
+        )
+
+    def follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
+        return Follower(self._folder.root, refs)
+
+    async def close(self) -> None:
+        self._let_go_after_fork()
+        for ref in list(self._opened):
+            self._close(ref)
+
+    def _rows(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int, limit: int
+    ) -> list[tuple[Any, ...]]:
+        with storage_errors(f"reading {ref}"):
+            connection = self._connection(ref)
+            if connection is None or limit <= 0:
+                return []
+            return connection.execute(READ, (after_seq, up_to_seq, limit)).fetchall()
+
+    def _batches(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Every batch is a read of its own; records never change, so nothing can slip between."""
+        while rows := self._rows(
+            ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
+        ):
+            columns: list[Sequence[Any]] = [
+                [ref.topic] * len(rows),
+                [ref.partition] * len(rows),
+                *zip(*rows, strict=True),
+            ]
+            arrays = [
+                pa.array(column, type=field.type)
+                for column, field in zip(columns, RECORD_SCHEMA, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+            after_seq = columns[2][-1]
+
+    def _connection(self, ref: PartitionRef) -> apsw.Connection | None:
+        """The connection to the file that is there now; None while there is none."""
+        self._let_go_after_fork()
+        path = self._folder.log_file(ref)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            self._close(ref)
+            return None
+        file = (found.st_dev, found.st_ino)
+        opened = self._opened.get(ref)
+        if opened is not None:
+            if opened.file == file:
+                return opened.connection
+            self._close(ref)
+        connection = connect_read_only(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
+        if connection is not None:
+            self._opened[ref] = _Opened(connection, file)
+        return connection
+
+    def _close(self, ref: PartitionRef) -> None:
+        opened = self._opened.pop(ref, None)
+        if opened is not None:
+            with contextlib.suppress(apsw.Error):
+                opened.connection.close(True)
+
+    def _let_go_after_fork(self) -> None:
+        if self._pid != os.getpid():
+            _left_behind.extend(opened.connection for opened in self._opened.values())
+            self._opened.clear()
+            self._pid = os.getpid()

@@ -1,0 +1,223 @@
+"""The embedded log's writer: group commit, one thread and one file per partition.
+
+While a thread waits for the disk, calls gather in its queue; it then commits all of them at once
+and answers them in one hop to the event loop. Invariants: a call is answered exactly once, after
+its fsync; what waits is bounded in bytes; each call is whole or absent. Never blocks the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headgate.adapters.embedded.doorbell import Bell
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.partition_file import AppendRequest, PartitionFile
+from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, Overloaded
+from headgate.model.event import Event, PartitionRef
+from headgate.ports.log import Appended, Extent
+
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+GROUP_BYTES = 4 * 1024 * 1024
+"""A commit takes what waits, up to this: larger ones gain nothing and make the first call wait."""
+
+
+class EmbeddedLogWriter:
+    """Implements ports.log.LogWriter. Belongs to the event loop that it's used on."""
+
+    def __init__(self, folder: DataFolder, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+        self._folder = folder
+        self._max_waiting_bytes = max_waiting_bytes
+        self._threads: dict[PartitionRef, _PartitionThread] = {}
+        self._closed = False
+
+    async def open(self, ref: PartitionRef, *, epoch: int) -> Extent:
+        thread = self._thread(ref)
+        extent: Extent = await thread.call(lambda file: file.open(epoch))
+        return extent
+
+    async def append(
+        self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
+    ) -> list[Appended]:
+        thread = self._threads.get(ref)
+        if thread is None or self._closed:
+            raise self._not_open(ref)
+        return await thread.append(AppendRequest(events, version=version, now_ms=now_ms))
+
+    async def drop_records(self, ref: PartitionRef) -> None:
+        if ref in self._threads or self._folder.log_file(ref).exists():
+            await self._thread(ref).call(PartitionFile.drop_records)
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.gather(*(thread.stop() for thread in self._threads.values()))
+        self._threads.clear()
+
+    def _thread(self, ref: PartitionRef) -> _PartitionThread:
+        if self._closed:
+            raise self._not_open(ref)
+        if ref not in self._threads:
+            self._threads[ref] = _PartitionThread(self._folder, ref, self._max_waiting_bytes)
+        return self._threads[ref]
+
+    def _not_open(self, ref: PartitionRef) -> HeadgateError:
+        if self._closed:
+            return NotNow("the node is stopping; nothing was written, try again")
+        return Fenced(f"partition {ref.partition} of {ref.topic} isn't open here; open it first")
+
+
+Outcome = list[Appended] | HeadgateError
+Answer = tuple["asyncio.Future[Any]", object]
+
+
+class _Append:
+    __slots__ = ("future", "request")
+
+    def __init__(self, request: AppendRequest, future: asyncio.Future[list[Appended]]) -> None:
+        self.request = request
+        self.future = future
+
+
+class _Call:
+    """Something else to do with the file, in its turn; `work` None ends the thread."""
+
+    __slots__ = ("future", "work")
+
+    def __init__(
+        self, work: Callable[[PartitionFile], Any] | None, future: asyncio.Future[Any]
+    ) -> None:
+        self.work = work
+        self.future = future
+
+
+class _PartitionThread:
+    """The loop's side is `append`, `call` and `stop`; everything from `_run` on is the thread's.
+
+    `_waiting_bytes` belongs to the loop alone: it grows when a call is queued and shrinks when its
+    answer is back, so it needs no lock and covers everything that isn't answered.
+    """
+
+    def __init__(self, folder: DataFolder, ref: PartitionRef, max_waiting_bytes: int) -> None:
+        self._path = folder.log_file(ref)
+        self._ref = ref
+        self._max_waiting_bytes = max_waiting_bytes
+        self._waiting_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[_Append | _Call] = queue.SimpleQueue()
+        self._file: PartitionFile | None = None
+        self._bell = Bell(folder.root, ref)
+        self._thread = threading.Thread(target=self._run, name=f"log-{ref}", daemon=True)
+        self._thread.start()
+
+    # --- on the event loop -----------------------------------------------------------------------
+
+    async def append(self, request: AppendRequest) -> list[Appended]:
+        if self._waiting_bytes and self._waiting_bytes + request.weight > self._max_waiting_bytes:
+            raise Overloaded(
+                f"too much waits to be written to partition {self._ref.partition} of "
+                f"{self._ref.topic}; nothing was written, try again later",
+                topic=self._ref.topic,
+                partition=self._ref.partition,
+            )
+        self._waiting_bytes += request.weight
+        future: asyncio.Future[list[Appended]] = self._loop.create_future()
+        self._queue.put(_Append(request, future))
+        return await future
+
+    async def call(self, work: Callable[[PartitionFile], Any]) -> Any:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(_Call(work, future))
+        return await future
+
+    async def stop(self) -> None:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(_Call(None, future))
+        await future
+
+    def _settle(self, answers: Sequence[Answer], weight: int) -> None:
+        self._waiting_bytes -= weight
+        for future, outcome in answers:
+            if future.done():
+                continue  # The caller went away; what it asked for happened all the same.
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+    # --- on the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            job: _Append | _Call | None = self._queue.get()
+            if isinstance(job, _Append):
+                job = self._commit_group(job)
+            if job is None:
+                continue
+            if job.work is None:
+                break
+            self._serve(job, job.work)
+        if self._file is not None:
+            self._file.close()
+        self._bell.close()
+        self._answer([(job.future, None)])
+
+    def _commit_group(self, first: _Append) -> _Call | None:
+        """Commit `first` and what has queued behind it; returns the call that ended the group."""
+        group, weight = [first], first.request.weight
+        behind: _Call | None = None
+        while weight < GROUP_BYTES:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if isinstance(job, _Call):
+                behind = job
+                break
+            group.append(job)
+            weight += job.request.weight
+        outcomes = self._append([job.request for job in group])
+        futures = [job.future for job in group]
+        self._answer(list(zip(futures, outcomes, strict=True)), weight)
+        if any(isinstance(outcome, list) for outcome in outcomes):
+            self._bell.ring()
+        if self._file is not None:
+            self._file.tidy()
+        return behind
+
+    def _append(self, requests: list[AppendRequest]) -> Sequence[Outcome]:
+        try:
+            return self._opened().append(requests)
+        except HeadgateError as error:
+            # An exception grows a traceback where it's raised, so every caller gets its own.
+            return [copy.copy(error) for _ in requests]
+        except Exception as error:  # noqa: BLE001 - a value may fail in any way; only its request does
+            if len(requests) == 1:
+                return [_unwritable(error)]
+        # One request spoils the group; alone, only that one fails.
+        return [self._append([request])[0] for request in requests]
+
+    def _serve(self, job: _Call, work: Callable[[PartitionFile], Any]) -> None:
+        try:
+            outcome = work(self._opened())
+        except Exception as error:  # noqa: BLE001 - handed on to the caller
+            outcome = error
+        self._answer([(job.future, outcome)])
+
+    def _opened(self) -> PartitionFile:
+        if self._file is None:
+            self._file = PartitionFile(self._path, self._ref)
+        return self._file
+
+    def _answer(self, answers: Sequence[Answer], weight: int = 0) -> None:
+        # A closed loop has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._settle, answers, weight)
+
+
+def _unwritable(error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"the events can't be stored: {error}; nothing was written")

@@ -1,0 +1,61 @@
+"""The tables of a partition's log file, and the statements that more than one module uses.
+
+`partition` is one row: the epoch that may append and the head that never goes back, which is why it
+is stored and not derived from the records (they can be dropped). `ids` are the idempotency keys,
+apart from the records because they expire at another time.
+"""
+
+from __future__ import annotations
+
+LOG_SCHEMA = """
+CREATE TABLE partition (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    epoch INTEGER NOT NULL,
+    head INTEGER NOT NULL
+);
+INSERT INTO partition VALUES (1, 0, 0);
+CREATE TABLE records (
+    seq INTEGER PRIMARY KEY,
+    version INTEGER NOT NULL,
+    event_id TEXT NOT NULL,
+    key TEXT,
+    collection TEXT NOT NULL,
+    op TEXT NOT NULL,
+    document BLOB NOT NULL,
+    earlier BLOB,
+    source TEXT,
+    time_ms INTEGER NOT NULL
+);
+CREATE TABLE ids (
+    event_id TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    time_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+CHECKPOINTS_SCHEMA = """
+CREATE TABLE checkpoints (
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    window INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+"""
+
+RECORD_COLUMNS = 10
+ID_COLUMNS = 3
+
+EXTENT = "SELECT coalesce((SELECT min(seq) FROM records), head + 1), head FROM partition"
+READ = """
+SELECT seq, version, event_id, key, collection, op, document, earlier, source, time_ms
+FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
+"""
+
+
+def rows(columns: int, count: int) -> str:
+    """Placeholders for `count` rows, to be put behind VALUES."""
+    row = "(" + ",".join("?" * columns) + ")"
+    return ",".join([row] * count)

@@ -1,0 +1,156 @@
+"""How every embedded store opens SQLite, and what its errors mean to Headgate.
+
+Invariant: a connection from here makes every commit durable (WAL, synchronous=FULL) and waits a
+bounded time for a lock. A file that a newer Headgate wrote is refused, never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from headgate.errors import DataFolderError, HeadgateError, OutcomeUnknown, StorageFailed
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_MS = 2_000
+"""Below the write timeout of one attempt (3 s), so that a lock is told from a slow disk."""
+
+_WRITE_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+
+def connect(
+    path: Path, schema: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, page_size: int = 4096
+) -> apsw.Connection:
+    """Open `path` for writing, making it with `schema` when it's new."""
+    connection = apsw.Connection(str(path), flags=_WRITE_FLAGS)
+    try:
+        connection.set_busy_timeout(busy_timeout_ms)
+        # Both must come before the first table. Freed pages can then be given back to the disk.
+        connection.pragma("page_size", page_size)
+        connection.pragma("auto_vacuum", 2)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        connection.pragma("temp_store", "memory")
+        connection.pragma("journal_size_limit", 64 * 1024 * 1024)
+        if _version(connection, path) == 0:
+            _create(connection, path, schema)
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def connect_read_only(
+    path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> apsw.Connection | None:
+    """Open `path` for reading; None while its writer hasn't finished making it."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(busy_timeout_ms)
+        ready = _version(connection, path) > 0
+    except BaseException:
+        connection.close(True)
+        raise
+    if ready:
+        return connection
+    connection.close()
+    return None
+
+
+@contextmanager
+def transaction(connection: apsw.Connection, what: str) -> Iterator[None]:
+    """One immediate transaction: all of the block on disk, or nothing of it.
+
+    SQLite's errors leave as StorageFailed, except those about a value, which leave as they are.
+    Only where the commit itself broke after its last byte could have reached the disk, nobody
+    knows, and OutcomeUnknown says so.
+    """
+    with storage_errors(what):
+        connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except (apsw.ConstraintError, apsw.TooBigError):
+        _roll_back(connection)
+        raise
+    except apsw.Error as error:
+        _roll_back(connection)
+        raise storage_failed(error, what) from error
+    except BaseException:
+        _roll_back(connection)
+        raise
+    try:
+        connection.execute("COMMIT")
+    except apsw.Error as error:
+        _roll_back(connection)
+        raise (
+            storage_failed(error, what) if _is_definite(error) else _outcome_unknown(error, what)
+        ) from error
+
+
+@contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except apsw.Error as error:
+        raise storage_failed(error, what) from error
+
+
+def storage_failed(error: apsw.Error, what: str) -> StorageFailed:
+    return StorageFailed(f"{what} failed: {_reason(error)}", reason=str(error))
+
+
+def detailed_code(error: apsw.Error) -> int:
+    """SQLite's extended result code, which says more than the class of the error."""
+    return int(getattr(error, "extendedresult", 0))
+
+
+def _outcome_unknown(error: apsw.Error, what: str) -> HeadgateError:
+    return OutcomeUnknown(f"{what} may or may not be on disk: {_reason(error)}", reason=str(error))
+
+
+def _reason(error: apsw.Error) -> str:
+    match error:
+        case apsw.FullError():
+            return "the disk is full; free some space"
+        case apsw.BusyError() | apsw.LockedError():
+            return "another process has locked the file for too long; find out which and end it"
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return f"the file can't be opened or written ({error}); check its permissions"
+        case apsw.CorruptError() | apsw.NotADBError():
+            return f"the file is damaged ({error}); restore it from a copy"
+    return f"the disk reports an error ({error}); check the disk"
+
+
+def _is_definite(error: apsw.Error) -> bool:
+    """A commit that could not be written whole is void; one that could not be synced may not be."""
+    if isinstance(error, apsw.IOError):
+        return detailed_code(error) == apsw.SQLITE_IOERR_WRITE
+    return isinstance(error, apsw.FullError | apsw.BusyError | apsw.ReadOnlyError)
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    # SQLite has rolled back by itself after some errors.
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _version(connection: apsw.Connection, path: Path) -> int:
+    version = int(connection.pragma("user_version") or 0)
+    if version > SCHEMA_VERSION:
+        raise DataFolderError(
+            f"{path} was written by a newer Headgate (format {version}; this one reads up to "
+            f"{SCHEMA_VERSION}); upgrade Headgate or choose another --data folder",
+            path=str(path),
+        )
+    return version
+
+
+def _create(connection: apsw.Connection, path: Path, schema: str) -> None:
+    with transaction(connection, f"making {path}"):
+        # Somebody else may have been faster between the look and the lock.
+        if _version(connection, path) == 0:
+            connection.execute(schema)
+            connection.pragma("user_version", SCHEMA_VERSION)

@@ -1,0 +1,140 @@
+"""What every checkpoint store promises: ports/checkpoints.py."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import Fenced
+from headgate.model.event import Fence, PartitionRef
+from tests.contracts.stores import Opened
+
+REF = PartitionRef("flights", 0)
+OTHER = PartitionRef("flights", 1)
+ROOT = Path(__file__).parents[2]
+
+
+async def test_a_new_partition_starts_at_0(positions: Opened) -> None:
+    store = positions.checkpoints()
+    assert await store.list() == {}
+    assert await store.claim(REF, Fence(1)) == 0
+    assert await store.list() == {REF: 0}
+
+
+async def test_a_position_outlives_its_store(positions: Opened) -> None:
+    first = positions.checkpoints()
+    await first.claim(REF, Fence(1))
+    await first.save(REF, Fence(1), 42)
+    await first.close()
+    second = positions.checkpoints()
+    assert await second.list() == {REF: 42}
+    assert await second.claim(REF, Fence(2)) == 42
+
+
+@pytest.mark.parametrize(
+    ("held", "claimed", "allowed"),
+    [
+        pytest.param(Fence(2, 5, 1), Fence(2, 5, 1), True, id="the same again"),
+        pytest.param(Fence(2, 5, 1), Fence(3, 0, 0), True, id="higher epoch"),
+        pytest.param(Fence(2, 5, 1), Fence(2, 6, 0), True, id="next window"),
+        pytest.param(Fence(2, 5, 1), Fence(2, 5, 2), True, id="next attempt"),
+        pytest.param(Fence(2, 5, 1), Fence(1, 9, 9), False, id="lower epoch"),
+        pytest.param(Fence(2, 5, 1), Fence(2, 4, 9), False, id="earlier window"),
+        pytest.param(Fence(2, 5, 1), Fence(2, 5, 0), False, id="earlier attempt"),
+    ],
+)
+async def test_of_two_fences_the_lower_one_is_refused(
+    positions: Opened, held: Fence, claimed: Fence, allowed: bool
+) -> None:
+    store = positions.checkpoints()
+    await store.claim(REF, held)
+    await store.save(REF, held, 7)
+    if allowed:
+        assert await store.claim(REF, claimed) == 7
+        await store.save(REF, claimed, 8)
+    else:
+        with pytest.raises(Fenced):
+            await store.claim(REF, claimed)
+        with pytest.raises(Fenced):
+            await store.save(REF, claimed, 8)
+        await store.save(REF, held, 8)
+    assert await store.list() == {REF: 8}
+
+
+async def test_after_a_claim_the_former_holder_saves_nothing(positions: Opened) -> None:
+    old, new = positions.checkpoints(), positions.checkpoints()
+    await old.claim(REF, Fence(1))
+    await old.save(REF, Fence(1), 5)
+    assert await new.claim(REF, Fence(2)) == 5
+    with pytest.raises(Fenced):
+        await old.save(REF, Fence(1), 9)
+    assert await new.list() == {REF: 5}
+
+
+@pytest.mark.parametrize("fence", [Fence(1), Fence(9)], ids=["lower", "higher"])
+async def test_only_the_claimed_fence_saves(positions: Opened, fence: Fence) -> None:
+    store = positions.checkpoints()
+    with pytest.raises(Fenced):
+        await store.save(REF, fence, 1)
+    await store.claim(REF, Fence(5))
+    with pytest.raises(Fenced):
+        await store.save(REF, fence, 1)
+    assert await store.list() == {REF: 0}
+
+
+async def test_a_position_never_goes_back(positions: Opened) -> None:
+    store = positions.checkpoints()
+    await store.claim(REF, Fence(1))
+    await store.claim(OTHER, Fence(1))
+    for saved, stored in [(3, 3), (10, 10), (4, 10), (0, 10), (10, 10), (11, 11)]:
+        await store.save(REF, Fence(1), saved)
+        assert await store.list() == {REF: stored, OTHER: 0}
+
+
+SAVER = """
+import asyncio, sys
+from headgate.model.event import Fence, PartitionRef
+from tests.contracts.stores import CHECKPOINTS
+
+async def main(adapter, location, number):
+    store = CHECKPOINTS[adapter](location)
+    shared, own = PartitionRef("flights", 0), PartitionRef("own", number)
+    await store.claim(own, Fence(1))
+    won = 0
+    for turn in range(20):
+        fence = Fence(turn * 10 + number)
+        try:
+            settled = await store.claim(shared, fence)
+            await store.save(shared, fence, settled + 1)
+            won += 1
+        except Exception as error:
+            assert type(error).__name__ == "Fenced", error
+        await store.save(own, Fence(1), turn + 1)
+    await store.close()
+    print(won)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+async def test_processes_that_start_together_share_one_store(positions: Opened) -> None:
+    """Every save that was not refused moved the position by one, so none was lost."""
+
+    async def run(number: int) -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", SAVER, positions.adapter, positions.location, str(number)),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0
+        return int(output)
+
+    won = await asyncio.gather(*map(run, range(4)))
+    found = await positions.checkpoints().list()
+    assert found[REF] == sum(won) > 0
+    assert [found[PartitionRef("own", number)] for number in range(4)] == [20] * 4

@@ -1,0 +1,389 @@
+"""What every log store promises: ports/log.py, word for word."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import Fenced, InvalidRequest, NotNow
+from headgate.model.event import Event, PartitionRef, Record
+from headgate.ports.log import Appended, Extent, LogReader, LogWriter
+from tests.contracts.stores import Opened
+
+REF = PartitionRef("flights", 0)
+OTHER = PartitionRef("flights", 1)
+ROOT = Path(__file__).parents[2]
+
+
+def events(*ids: str) -> list[Event]:
+    return [Event(event_id, f'{{"id":"{event_id}"}}'.encode()) for event_id in ids]
+
+
+async def append(writer: LogWriter, *ids: str, ref: PartitionRef = REF) -> list[Appended]:
+    return await writer.append(ref, events(*ids), version=1, now_ms=1_000)
+
+
+async def everything(reader: LogReader, ref: PartitionRef = REF) -> list[Record]:
+    return await reader.read(ref, after_seq=0, limit=1_000_000)
+
+
+def names(records: Sequence[Record]) -> list[tuple[int, str]]:
+    return [(record.seq, record.event_id) for record in records]
+
+
+async def test_a_record_comes_back_with_every_field(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=3)
+    full = Event("e1", b'{"a": "\xc3\xa4"}', "k\u00e4y", "update", "planes", b"{}", "lsn:7")
+    bare = Event("e2", b"null")
+    await writer.append(REF, [full, bare], version=4, now_ms=99)
+    assert await everything(reader) == [
+        Record(
+            "flights",
+            0,
+            1,
+            4,
+            "e1",
+            "k\u00e4y",
+            "planes",
+            "update",
+            full.document,
+            b"{}",
+            "lsn:7",
+            99,
+        ),
+        Record("flights", 0, 2, 4, "e2", None, "", "insert", b"null", None, None, 99),
+    ]
+
+
+async def test_seq_is_dense_from_1_however_many_append_at_once(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+
+    async def caller(number: int) -> list[tuple[int, str]]:
+        mine: list[tuple[int, str]] = []
+        for turn in range(10):
+            ids = [f"{number}-{turn}-{part}" for part in range(1 + turn * 9)]
+            answers = await append(writer, *ids)
+            seqs = [answer.seq for answer in answers]
+            assert seqs == list(range(seqs[0], seqs[0] + len(ids))), "a request stays together"
+            mine += zip(seqs, ids, strict=True)
+        return mine
+
+    answered = [pair for mine in await asyncio.gather(*map(caller, range(8))) for pair in mine]
+    assert names(await everything(reader)) == sorted(answered)
+    assert [seq for seq, _ in sorted(answered)] == list(range(1, len(answered) + 1))
+
+
+async def test_partitions_count_for_themselves(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await asyncio.gather(writer.open(REF, epoch=1), writer.open(OTHER, epoch=1))
+    await asyncio.gather(append(writer, "a"), append(writer, "a", ref=OTHER))
+    assert names(await everything(reader, REF)) == [(1, "a")]
+    assert names(await everything(reader, OTHER)) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("requests", "answers"),
+    [
+        pytest.param([["a", "a"]], [[(1, False), (1, True)]], id="inside one request"),
+        pytest.param([["a"], ["a"]], [[(1, False)], [(1, True)]], id="the same request again"),
+        pytest.param(
+            [["a", "b"], ["c", "b", "d"]],
+            [[(1, False), (2, False)], [(3, False), (2, True), (4, False)]],
+            id="one old among new",
+        ),
+        pytest.param([["a"], []], [[(1, False)], []], id="nothing asked"),
+        pytest.param(
+            [["a\0b"], ["a"], ["a\0b"]], [[(1, False)], [(2, False)], [(1, True)]], id="zero"
+        ),
+    ],
+)
+async def test_an_event_id_keeps_its_first_seq(
+    logs: Opened, requests: list[list[str]], answers: list[list[tuple[int, bool]]]
+) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    got = [await append(writer, *ids) for ids in requests]
+    assert got == [[Appended(*answer) for answer in answer_list] for answer_list in answers]
+    seqs = [record.seq for record in await everything(reader)]
+    assert seqs == sorted({seq for answer_list in answers for seq, _ in answer_list})
+
+
+async def test_the_same_request_many_times_at_once_is_written_once(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    ids = [f"e{number}" for number in range(150)]
+    answers = await asyncio.gather(*(append(writer, *ids) for _ in range(8)))
+    assert [record.event_id for record in await everything(reader)] == ids
+    assert all([one.seq for one in answer] == list(range(1, 151)) for answer in answers)
+    assert sum(not one.repeated for answer in answers for one in answer) == 150
+
+
+async def test_a_reopened_log_goes_on_and_knows_its_ids(logs: Opened) -> None:
+    first = logs.writer()
+    assert await first.open(REF, epoch=1) == Extent(1, 0)
+    await append(first, "a", "b")
+    await first.close()
+    second = logs.writer()
+    assert await second.open(REF, epoch=1) == Extent(1, 2)
+    assert await append(second, "b", "c") == [Appended(2, True), Appended(3)]
+
+
+async def test_a_request_with_one_bad_value_leaves_nothing_and_harms_no_other(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    bad = [*events("x", "y"), Event("lone surrogate \ud800", b"{}")]
+    outcomes = await asyncio.gather(
+        append(writer, "a"),
+        writer.append(REF, bad, version=1, now_ms=1),
+        append(writer, "b"),
+        return_exceptions=True,
+    )
+    assert isinstance(outcomes[1], InvalidRequest)
+    assert outcomes[0] == [Appended(1)]
+    assert outcomes[2] == [Appended(2)]
+    assert names(await everything(reader)) == [(1, "a"), (2, "b")]
+    assert await append(writer, "x") == [Appended(3)]
+
+
+async def test_a_higher_epoch_fences_the_writer_before_it(logs: Opened) -> None:
+    old, new, reader = logs.writer(), logs.writer(), logs.reader()
+    await old.open(REF, epoch=4)
+    await append(old, "a")
+    assert await new.open(REF, epoch=5) == Extent(1, 1)
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            await append(old, "b")
+    with pytest.raises(Fenced):
+        await old.drop_records(REF)
+    with pytest.raises(Fenced):
+        await old.open(REF, epoch=4)
+    assert await append(new, "c") == [Appended(2)]
+    assert names(await everything(reader)) == [(1, "a"), (2, "c")]
+
+
+async def test_the_same_writer_may_open_again_under_a_higher_epoch(logs: Opened) -> None:
+    writer = logs.writer()
+    await writer.open(REF, epoch=1)
+    await writer.open(REF, epoch=7)
+    assert await append(writer, "a") == [Appended(1)]
+
+
+async def test_what_was_never_opened_is_not_appended_to(logs: Opened) -> None:
+    writer = logs.writer()
+    with pytest.raises(Fenced):
+        await append(writer, "a")
+
+
+async def test_dropped_records_are_gone_and_seq_goes_on(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    await append(writer, "a", "b", "c")
+    await writer.drop_records(REF)
+    assert await everything(reader) == []
+    assert await reader.extent(REF) == Extent(4, 3)
+    assert await append(writer, "a") == [Appended(4)]
+    assert await reader.extent(REF) == Extent(4, 4)
+
+
+async def test_records_can_be_dropped_without_opening_the_partition(logs: Opened) -> None:
+    first, reader = logs.writer(), logs.reader()
+    await first.open(REF, epoch=6)
+    await append(first, "a")
+    await first.close()
+    second = logs.writer()
+    await second.drop_records(REF)
+    await second.drop_records(OTHER)
+    assert await reader.extent(REF) == Extent(2, 1)
+    assert await reader.extent(OTHER) == Extent(1, 0)
+    with pytest.raises(Fenced):
+        await append(second, "b")
+    with pytest.raises(Fenced):
+        await second.open(REF, epoch=5)
+
+
+async def test_close_finishes_what_is_queued_and_refuses_what_comes_later(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    queued = [asyncio.ensure_future(append(writer, f"e{number}")) for number in range(50)]
+    await asyncio.sleep(0)
+    await writer.close()
+    assert sorted([one.seq for answer in await asyncio.gather(*queued) for one in answer]) == list(
+        range(1, 51)
+    )
+    assert (await reader.extent(REF)).head == 50
+    with pytest.raises(NotNow):
+        await append(writer, "late")
+
+
+async def test_a_caller_that_goes_away_disturbs_nobody(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    gone = asyncio.ensure_future(append(writer, "gone"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await append(writer, "a")
+    found = [record.event_id for record in await everything(reader)]
+    assert found in (["gone", "a"], ["a"])
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+async def test_a_partition_that_nobody_opened_is_empty_and_appears_later(logs: Opened) -> None:
+    reader = logs.reader()
+    assert await reader.extent(REF) == Extent(1, 0)
+    assert await everything(reader) == []
+    assert reader.read_arrow(REF, after_seq=0, up_to_seq=9).read_all().num_rows == 0
+    writer = logs.writer()
+    await writer.open(REF, epoch=1)
+    assert await reader.extent(REF) == Extent(1, 0)
+    await append(writer, "a")
+    assert names(await everything(reader)) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("after_seq", "limit", "expected"),
+    [(0, 3, [1, 2, 3]), (7, 5, [8, 9, 10]), (10, 5, []), (99, 5, []), (0, 0, [])],
+)
+async def test_read_gives_the_next_records_in_order(
+    logs: Opened, after_seq: int, limit: int, expected: list[int]
+) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    await append(writer, *(f"e{number}" for number in range(10)))
+    found = await reader.read(REF, after_seq=after_seq, limit=limit)
+    assert [record.seq for record in found] == expected
+
+
+async def test_arrow_has_the_same_records(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    for start in range(0, 12_000, 1_000):
+        await append(writer, *(f"e{number}" for number in range(start, start + 1_000)))
+    table = reader.read_arrow(REF, after_seq=5, up_to_seq=11_000).read_all()
+    assert table.schema.names == list(Record.__struct_fields__)
+    assert max(batch.num_rows for batch in table.to_batches()) <= 10_000
+    records = await reader.read(REF, after_seq=5, limit=11_000 - 5)
+    assert [Record(**row) for row in table.to_pylist()] == records
+
+
+async def test_a_reader_never_sees_part_of_a_request(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+
+    async def produce() -> None:
+        for turn in range(60):
+            await append(writer, *(f"{turn}-{part}" for part in range(70)))
+
+    producing = asyncio.ensure_future(produce())
+    heads = set()
+    while not producing.done():
+        head = (await reader.extent(REF)).head
+        assert len(await everything(reader)) >= head
+        heads.add(head)
+        await asyncio.sleep(0)
+    await producing
+    assert all(head % 70 == 0 for head in heads)
+    assert len(heads) > 2
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+async def test_follow_misses_nothing_however_append_and_follow_meet(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    loop = asyncio.get_running_loop()
+    slow = 0
+    for turn in range(500):
+        started = loop.time()
+        appending = asyncio.ensure_future(append(writer, f"e{turn}"))
+        if turn % 2:
+            await asyncio.sleep(0)
+        async with reader.follow([REF, OTHER]) as wakes:
+            while not await reader.read(REF, after_seq=turn, limit=1):
+                assert REF in await anext(wakes)
+        slow += loop.time() - started > 0.5
+        await appending
+    assert slow == 0, "only the safety wake-up brought the record"
+
+
+async def test_a_follower_is_woken_for_the_partition_that_grew(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await asyncio.gather(writer.open(REF, epoch=1), writer.open(OTHER, epoch=1))
+    async with reader.follow([REF, OTHER]) as wakes:
+        await append(writer, "a", ref=OTHER)
+        assert await anext(wakes) == {OTHER}
+        await append(writer, "a")
+        assert await anext(wakes) == {REF}
+
+
+async def test_a_follower_that_lags_hears_of_every_partition_that_grew(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await asyncio.gather(writer.open(REF, epoch=1), writer.open(OTHER, epoch=1))
+    async with reader.follow([REF, OTHER]) as wakes:
+        for number in range(50):
+            await append(writer, f"e{number}")
+        await append(writer, "a", ref=OTHER)
+        heard: set[PartitionRef] = set()
+        async with asyncio.timeout(0.8):
+            while heard != {REF, OTHER}:
+                heard |= await anext(wakes)
+
+
+async def test_every_partition_is_woken_within_a_second_without_any_append(logs: Opened) -> None:
+    reader = logs.reader()
+    async with reader.follow([REF, OTHER]) as wakes, asyncio.timeout(1.5):
+        assert await anext(wakes) == {REF, OTHER}
+
+
+async def test_iteration_ends_with_the_follow(logs: Opened) -> None:
+    reader = logs.reader()
+    async with reader.follow([REF]) as wakes:
+        waiting = asyncio.ensure_future(anext(wakes, None))
+        await asyncio.sleep(0)
+    assert await waiting is None
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+
+async def test_kill_9_loses_nothing_acknowledged_and_repeats_nothing(logs: Opened) -> None:
+    ref = PartitionRef("killed", 0)
+    acknowledged: dict[str, int] = {}
+    for number in range(1, 6):
+        acknowledged |= await asyncio.to_thread(_append_until_killed, logs, number)
+    records = await everything(logs.reader(), ref)
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    found = {record.event_id: record.seq for record in records}
+    assert len(found) == len(records)
+    assert acknowledged.items() <= found.items()
+    requests: dict[str, int] = {}
+    for event_id in found:
+        request = event_id.rpartition("-")[0]
+        requests[request] = requests.get(request, 0) + 1
+    assert set(requests.values()) == {5}, "a request is there whole or not at all"
+
+
+def _append_until_killed(logs: Opened, number: int) -> dict[str, int]:
+    command = [sys.executable, "-m", "tests.contracts.appending_process"]
+    with subprocess.Popen(
+        [*command, logs.adapter, logs.location, str(number)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(200 * number)]
+        process.kill()
+        lines += process.stdout.readlines()
+    whole = [line.split() for line in lines if line.endswith("\n")]
+    assert whole, "the process never got to append"
+    return {event_id: int(seq) for event_id, seq in whole}
