@@ -1,0 +1,222 @@
+"""The control stream over gRPC: one bidirectional stream of opaque bytes per node.
+
+Messages are msgpack of the tagged unions in model/control.py; gRPC only frames and multiplexes
+them, so there is no second schema to keep in step. The session reconnects for as long as it is
+open and checks in by itself, because a node that forgets to is indistinguishable from a dead one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import msgspec
+
+from headgate.model.control import (
+    CheckIn,
+    FromCoordinator,
+    Goodbye,
+    Hello,
+    Refused,
+    ToCoordinator,
+    Welcome,
+)
+
+METHOD = "/headgate.Control/Session"
+CHANNEL_OPTIONS = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 256 << 20),
+    ("grpc.max_send_message_length", 256 << 20),
+    # Each session has its own connection: a broken one must not be shared with its successor.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+QUEUE_BOUND = 10_000
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 2.0
+GOODBYE_TIMEOUT_S = 2.0
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+decode_from_coordinator = msgspec.msgpack.Decoder(FromCoordinator).decode
+decode_to_coordinator = msgspec.msgpack.Decoder(ToCoordinator).decode
+
+
+class GrpcControlSession:
+    """A node's side of the stream; implements ports.control.ControlSession."""
+
+    def __init__(self, address: str, hello: Callable[[], Hello]) -> None:
+        self._address = address
+        self._hello = hello
+        self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE_BOUND)
+        self._outgoing: asyncio.Queue[ToCoordinator] | None = None
+        self._check_in_s = 1.0
+        self._closing = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="control-session")
+
+    @property
+    def connected(self) -> bool:
+        return self._outgoing is not None
+
+    async def send(self, message: ToCoordinator) -> bool:
+        outgoing = self._outgoing
+        if outgoing is None:
+            return False
+        try:
+            outgoing.put_nowait(message)
+        except asyncio.QueueFull:
+            # The coordinator doesn't read: as good as no connection.
+            return False
+        return True
+
+    async def messages(self) -> AsyncIterator[FromCoordinator]:
+        while (message := await self._incoming.get()) is not None:
+            yield message
+
+    async def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if await self.send(Goodbye()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                    await asyncio.shield(asyncio.wait([self._task]))
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        while self._incoming.full():
+            self._incoming.get_nowait()
+        self._incoming.put_nowait(None)
+
+    async def _run(self) -> None:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            try:
+                if await self._converse():
+                    backoff_s = BACKOFF_FIRST_S
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, OSError):
+                pass
+            if self._closing:
+                return
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    async def _converse(self) -> bool:
+        """One connection's life; True when the coordinator welcomed us."""
+        welcomed = False
+        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
+            stream: Any = channel.stream_stream(METHOD)()
+            await stream.write(encode(self._hello()))
+            outgoing: asyncio.Queue[ToCoordinator] = asyncio.Queue(QUEUE_BOUND)
+            writer = asyncio.create_task(self._write(stream, outgoing))
+            try:
+                while (data := await stream.read()) is not grpc.aio.EOF:
+                    message = decode_from_coordinator(data)
+                    if isinstance(message, Welcome):
+                        self._check_in_s = message.check_in_ms / 1000
+                        self._outgoing = outgoing
+                        welcomed = True
+                    await self._incoming.put(message)
+                    if isinstance(message, Refused):
+                        break
+            finally:
+                self._outgoing = None
+                writer.cancel()
+                with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+                    await writer
+        return welcomed
+
+    async def _write(self, stream: Any, outgoing: asyncio.Queue[ToCoordinator]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._check_in_s):
+                    message = await outgoing.get()
+            except TimeoutError:
+                message = CheckIn()
+            await stream.write(encode(message))
+            if isinstance(message, Goodbye):
+                await stream.done_writing()
+                return
+
+
+class ServerStream:
+    """The coordinator's side of one stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._outgoing: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE_BOUND)
+        self._overflowed = asyncio.Event()
+
+    def send(self, message: FromCoordinator) -> None:
+        """Queue `message`; a peer that reads too slowly loses the stream, not messages."""
+        try:
+            self._outgoing.put_nowait(message)
+        except asyncio.QueueFull:
+            self._overflowed.set()
+
+    def hang(self) -> None:
+        """End the stream after what is queued."""
+        with contextlib.suppress(asyncio.QueueFull):
+            self._outgoing.put_nowait(None)
+
+    async def receive(self) -> ToCoordinator | None:
+        data = await self._stream.read()
+        return None if data is grpc.aio.EOF else decode_to_coordinator(data)
+
+    async def write_until_hung(self) -> None:
+        while not self._overflowed.is_set():
+            message = await self._outgoing.get()
+            if message is None:
+                return
+            await self._stream.write(encode(message))
+
+
+Serve = Callable[[ServerStream, Hello], Any]
+"""Serves one stream from its hello to its end."""
+
+
+class GrpcControlServer:
+    """Accepts control streams on several addresses; each is one call of `serve`."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, host: str, ports: list[int]) -> list[int]:
+        """Listen on every port and return those bound; raises OSError for one in use."""
+        options = [*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)]
+        options += [
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+            ("grpc.http2.max_ping_strikes", 0),
+        ]
+        server = grpc.aio.server(options=options)
+        handler = grpc.method_handlers_generic_handler(
+            "headgate.Control", {"Session": grpc.stream_stream_rpc_method_handler(self._session)}
+        )
+        server.add_generic_rpc_handlers((handler,))
+        bound = []
+        for port in ports:
+            try:
+                bound.append(server.add_insecure_port(f"{host}:{port}"))
+            except RuntimeError as error:
+                raise OSError(f"can't listen on {host}:{port}") from error
+        await server.start()
+        self._server = server
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    async def _session(self, _request: Any, context: Any) -> None:
+        stream = ServerStream(context)
+        hello = await stream.receive()
+        if isinstance(hello, Hello):
+            await self._serve(stream, hello)

@@ -1,0 +1,41 @@
+"""What the coordinator's decisions ask its shell to do, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.model.control import FromCoordinator
+from headgate.model.stored import StoredState
+from headgate.model.topology import Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Hand `message` to one session; if that session is gone, nothing is lost by it."""
+
+    session: int
+    message: FromCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """End a session after what was sent to it."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make `state` durable before any later effect is carried out."""
+
+    state: StoredState
+
+
+@dataclass(frozen=True, slots=True)
+class FenceCheckpoints:
+    """Claim each partition's checkpoint at its new epoch before any later effect."""
+
+    owners: tuple[Owner, ...]
+
+
+Effect = Send | Hang | Persist | FenceCheckpoints

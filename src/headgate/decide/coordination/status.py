@@ -1,0 +1,117 @@
+"""The cluster as an operator sees it: the body of GET /v1/status, made from the state."""
+
+from __future__ import annotations
+
+from headgate.decide.coordination.cluster import Cluster, Member
+from headgate.model import api, control
+from headgate.model.control import PartitionReport
+from headgate.model.event import PartitionRef
+from headgate.model.topology import Topic
+
+Positions = dict[PartitionRef, int]
+
+
+def describe(
+    cluster: Cluster, *, version: str, settled: Positions, now_ms: int, wall_ms: int
+) -> api.Status:
+    """`settled` are the stored positions, used where no running lane reports a newer one."""
+    gateways = [m for m in cluster.members.values() if m.hello.role == "gateway"]
+    return api.Status(
+        version=version,
+        generation=cluster.generation,
+        revision=cluster.registry.revision,
+        nodes=[_node(m, now_ms) for _, m in sorted(cluster.members.items())],
+        topics=[
+            describe_topic(cluster, topic, settled=settled, wall_ms=wall_ms)
+            for _, topic in sorted(cluster.topics.items())
+        ],
+        lanes=_lanes(cluster),
+        gateways=[
+            api.GatewayStatus(m.hello.node_id, r.subscribers, r.depth, r.sent)
+            for m in gateways
+            if isinstance(r := m.report, control.GatewayReport)
+        ],
+        windows=[
+            api.WindowStatus(m.hello.node_id, r.state, r.window, r.gap_ms)
+            for m in cluster.members.values()
+            if isinstance(r := m.report, control.RouterReport)
+        ],
+        subscriptions=len(cluster.registry.subscriptions),
+        ws_url=next((m.hello.ws_url for m in gateways if m.session is not None), ""),
+    )
+
+
+def describe_topic(
+    cluster: Cluster, topic: Topic, *, settled: Positions, wall_ms: int
+) -> api.TopicInfo:
+    reports = {
+        report.ref: report
+        for lane in cluster.lanes.by_session.values()
+        if lane.report is not None
+        for report in lane.report.partitions
+    }
+    details = [
+        _partition(cluster, ref, reports.get(ref), settled.get(ref, 0), wall_ms)
+        for ref in topic.refs()
+    ]
+    return api.TopicInfo(topic.name, topic.partitions, topic.placement, topic.version, details)
+
+
+def _partition(
+    cluster: Cluster, ref: PartitionRef, report: PartitionReport | None, stored: int, wall_ms: int
+) -> api.TopicPartition:
+    head = max(cluster.heads.get(ref, 0), report.head if report else 0, stored)
+    settled = max(stored, report.settled if report else 0)
+    oldest_ms = report.oldest_unsettled_ms if report else 0
+    log = cluster.logs.owners.get(ref)
+    source = cluster.sources.owners.get(ref)
+    return api.TopicPartition(
+        partition=ref.partition,
+        head=head,
+        settled=settled,
+        lag=head - settled,
+        lag_ms=max(0, wall_ms - oldest_ms) if oldest_ms and head > settled else 0,
+        owner=(log.node_id or None) if log else None,
+        router=(source.node_id or None) if source else None,
+        epoch=source.epoch if source else 0,
+    )
+
+
+def _node(member: Member, now_ms: int) -> api.NodeStatus:
+    report = member.report
+    starting = isinstance(report, control.RouterReport) and report.state == "starting"
+    connected = "starting" if starting else "ready"
+    state = connected if member.session is not None else "lost"
+    hello = member.hello
+    return api.NodeStatus(
+        hello.node_id,
+        hello.role,
+        state,  # type: ignore[arg-type]  # one of the three by construction
+        hello.url,
+        hello.ws_url,
+        hello.pid,
+        max(0, now_ms - member.seen_ms),
+    )
+
+
+def _lanes(cluster: Cluster) -> list[api.LaneStatus]:
+    nothing = control.LaneReport(partitions=(), read=0, matched=0, delivered=0, filter_errors=0)
+    lanes = []
+    for lane in cluster.lanes.by_session.values():
+        hello, report = lane.hello, lane.report or nothing
+        lanes.append(
+            api.LaneStatus(
+                router=hello.node_id,
+                lane=hello.lane,
+                window=hello.window,
+                attempt=hello.attempt,
+                pid=hello.pid,
+                partitions=[str(ref) for ref in lane.refs],
+                read=report.read,
+                matched=report.matched,
+                delivered=report.delivered,
+                filter_errors=report.filter_errors,
+                revision=lane.adopted,
+            )
+        )
+    return sorted(lanes, key=lambda lane: (lane.router, lane.lane))

@@ -1,0 +1,447 @@
+"""The coordinator's decisions: ownership, fences, adoption, and what survives a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
+from headgate.errors import CallerError, InvalidRequest, NotNow, TopicExists, UnknownTopic
+from headgate.model import control
+from headgate.model.control import Hello
+from headgate.model.stored import StoredState
+from headgate.model.topology import Owner
+from tests.decide.coordination.world import World, ref
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class TestOwnership:
+    def test_a_topic_gets_owners_for_its_log_and_its_reading(self, world: World) -> None:
+        world.join("ingest", "ingest-1")
+        router = world.join("router", "router-1")
+        world.create("flights", 3)
+        topology = world.last(router, control.PushTopology).topology
+        assert [o.node_id for o in topology.logs] == ["ingest-1"] * 3
+        assert [(o.node_id, o.epoch) for o in topology.sources] == [("router-1", 1)] * 3
+        assert world.last(router, control.Assign).sources == tuple(world.sources("flights"))
+
+    def test_partitions_spread_over_the_nodes_that_own_fewest(self, world: World) -> None:
+        world.join("router", "router-1")
+        world.join("router", "router-2")
+        world.create("one", 1)
+        world.create("many", 5)
+        owners = [o.node_id for o in world.cluster.sources.owned()]
+        assert owners.count("router-1") == owners.count("router-2") == 3
+
+    def test_a_topic_made_before_any_node_is_assigned_when_nodes_come(self, world: World) -> None:
+        world.create("flights", 2)
+        assert world.sources("flights") == []
+        router = world.join("router", "router-1")
+        assert len(world.last(router, control.Assign).sources) == 2
+
+    def test_a_router_is_assigned_only_when_live_gateways_adopted_the_epoch(self) -> None:
+        world = World(acks=False)
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        world.create("flights")
+        assert all(not a.sources for a in world.sent(router, control.Assign))
+        world.say(gateway, control.AckTopology(world.cluster.generation))
+        assert len(world.last(router, control.Assign).sources) == 1
+
+    def test_a_gateway_that_never_adopts_holds_a_router_only_for_its_lease(self) -> None:
+        world = World(acks=False)
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        world.create("flights")
+        world.drop(gateway)
+        world.wait(29_000, alive=(router,))
+        assert all(not a.sources for a in world.sent(router, control.Assign))
+        world.wait(2_000, alive=(router,))
+        assert len(world.last(router, control.Assign).sources) == 1
+
+    def test_a_restarted_router_reads_under_a_higher_epoch_after_the_fence(
+        self, world: World
+    ) -> None:
+        first = world.join("router", "router-1", "a")
+        [owner] = world.create("flights")
+        world.drop(first)
+        world.effects.clear()
+        second = world.join("router", "router-1", "b")
+        [again] = world.sources("flights")
+        assert again.epoch == owner.epoch + 1
+        order = [
+            type(e.message if isinstance(e, Send) else e)
+            for e in world.effects
+            if isinstance(e, Persist | FenceCheckpoints)
+            or (isinstance(e, Send) and isinstance(e.message, control.Assign))
+        ]
+        assert order == [Persist, FenceCheckpoints, control.Assign]
+        assert world.last(second, control.Assign).sources == (again,)
+
+    def test_a_lane_of_a_former_epoch_is_refused(self, world: World) -> None:
+        first = world.join("router", "router-1", "a")
+        [owner] = world.create("flights")
+        world.drop(first)
+        world.join("router", "router-1", "b")
+        lane = world.lane(owner)
+        assert world.sent(lane, control.Refused)
+        assert lane in world.hung
+        assert lane not in world.cluster.lanes.by_session
+
+    def test_a_reconnect_of_the_same_process_changes_no_epoch(self, world: World) -> None:
+        first = world.join("router", "router-1", "a")
+        [owner] = world.create("flights")
+        number = world.last(first, control.Assign).number
+        world.drop(first)
+        second = world.join("router", "router-1", "a")
+        assert world.sources("flights") == [owner]
+        assert world.last(second, control.Assign).number == number
+
+    def test_a_lost_routers_partitions_move_after_its_lease(self, world: World) -> None:
+        gone = world.join("router", "router-1")
+        [owner] = world.create("flights")
+        stays = world.join("router", "router-2")
+        world.drop(gone)
+        world.wait(29_000, alive=(stays,))
+        assert world.sources("flights") == [owner]
+        world.wait(2_000, alive=(stays,))
+        assert world.sources("flights") == [Owner(ref("flights"), "router-2", owner.epoch + 1)]
+        assert world.last(stays, control.Assign).sources == tuple(world.sources("flights"))
+
+    def test_a_goodbye_moves_partitions_at_once(self, world: World) -> None:
+        leaves = world.join("router", "router-1")
+        world.create("flights")
+        world.join("router", "router-2")
+        world.say(leaves, control.Goodbye())
+        assert [o.node_id for o in world.sources("flights")] == ["router-2"]
+
+    def test_a_second_node_of_the_same_name_is_refused_while_the_first_lives(
+        self, world: World
+    ) -> None:
+        first = world.join("gateway", "gateway-1", "a")
+        second = world.join("gateway", "gateway-1", "b")
+        assert world.sent(second, control.Refused)
+        assert second in world.hung
+        assert first not in world.hung
+
+
+class TestTopics:
+    @pytest.mark.parametrize(
+        ("name", "partitions"),
+        [
+            pytest.param("", 1, id="empty name"),
+            pytest.param("-flights", 1, id="leading dash"),
+            pytest.param("../etc", 1, id="path"),
+            pytest.param("a" * 129, 1, id="too long"),
+            pytest.param("a\n", 1, id="newline"),
+            pytest.param("flights", 0, id="no partition"),
+            pytest.param("flights", 1_025, id="too many partitions"),
+        ],
+    )
+    def test_an_impossible_topic_is_refused_and_changes_nothing(
+        self, world: World, name: str, partitions: int
+    ) -> None:
+        generation = world.cluster.generation
+        with pytest.raises(InvalidRequest):
+            world.create(name, partitions)
+        assert world.cluster.topics == {}
+        assert world.cluster.generation == generation
+
+    def test_a_topic_is_created_once(self, world: World) -> None:
+        world.create("flights")
+        with pytest.raises(TopicExists):
+            world.create("flights")
+
+    def test_names_that_differ_only_in_case_are_the_same(self, world: World) -> None:
+        world.create("flights")
+        with pytest.raises(TopicExists, match="topic flights exists"):
+            world.create("Flights")
+
+    def test_deleting_what_is_not_there_is_an_error(self, world: World) -> None:
+        with pytest.raises(UnknownTopic):
+            world.cluster.delete_topic("flights")
+
+    def test_a_deleted_topic_takes_its_subscriptions_along(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        owners = world.create("flights")
+        lane = world.lane(*owners)
+        world.subscribe(gateway, "s1")
+        world.apply(world.cluster.delete_topic("flights"))
+        assert world.last(lane, control.SubscriptionChanges).removals == ("s1",)
+        assert world.sent(lane, control.EndWindow)
+        assert world.last(router, control.Assign).sources == ()
+        assert world.last(gateway, control.PushTopology).topology.deleted == ("flights",)
+
+    def test_a_topic_that_comes_back_continues_its_epochs(self, world: World) -> None:
+        world.join("ingest", "ingest-1")
+        world.join("router", "router-1")
+        [before] = world.create("flights")
+        world.apply(world.cluster.delete_topic("flights"))
+        [after] = world.create("flights")
+        assert after.epoch > before.epoch
+        assert world.cluster.topology().deleted == ()
+
+    def test_a_name_is_free_again_when_the_ingest_nodes_know_that_its_topic_is_gone(self) -> None:
+        world = World(acks=False)
+        ingest = world.join("ingest", "ingest-1")
+        world.create("flights")
+        world.drop(ingest)
+        world.apply(world.cluster.delete_topic("flights"))
+        with pytest.raises(NotNow):
+            world.create("flights")
+        again = world.join("ingest", "ingest-1")
+        with pytest.raises(NotNow):
+            world.create("flights")
+        world.say(again, control.AckTopology(world.cluster.generation))
+        world.create("flights")
+
+    def test_every_refusal_is_the_callers_error(self) -> None:
+        assert issubclass(InvalidRequest, CallerError)
+        assert issubclass(TopicExists, CallerError)
+
+
+class TestAdoption:
+    def test_without_lanes_a_subscription_is_adopted_at_once(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        revision = world.subscribe(gateway, "s1")
+        assert world.floor(gateway) >= revision
+
+    def test_the_floor_waits_for_every_lane(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        lanes = [world.lane(a), world.lane(b)]
+        revision = world.subscribe(gateway, "s1")
+        world.say(lanes[0], control.AckSubscriptions(revision))
+        assert world.floor(gateway) < revision
+        world.say(lanes[1], control.AckSubscriptions(revision))
+        assert world.floor(gateway) == revision
+
+    def test_a_lane_that_starts_gets_all_subscriptions_and_holds_nothing(
+        self, world: World
+    ) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        revision = world.subscribe(gateway, "s1")
+        lane = world.lane(*owners)
+        snapshot = world.last(lane, control.SubscriptionSnapshot)
+        assert snapshot.revision >= revision
+        assert [s.id for s in snapshot.subscriptions] == ["s1"]
+        assert world.floor(gateway) >= revision
+
+    def test_a_lane_that_broke_off_holds_the_floor_until_it_is_run_again(
+        self, world: World
+    ) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        world.drop(world.lane(*owners))
+        revision = world.subscribe(gateway, "s1")
+        assert world.floor(gateway) < revision
+        world.lane(*owners, attempt=1)
+        assert world.floor(gateway) >= revision
+
+    def test_a_lane_that_said_goodbye_holds_nothing(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        world.say(world.lane(*owners), control.Goodbye())
+        revision = world.subscribe(gateway, "s1")
+        assert world.floor(gateway) >= revision
+
+    def test_a_lane_silent_for_a_lease_is_fenced_and_then_holds_nothing(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        [owner] = world.create("flights")
+        world.drop(world.lane(owner))
+        revision = world.subscribe(gateway, "s1")
+        world.wait(31_000, alive=(gateway, router))
+        assert world.floor(gateway) >= revision
+        assert world.sources("flights")[0].epoch == owner.epoch + 1
+        assert world.sources("flights")[0] in world.fenced()
+
+    def test_a_reconnected_lane_counts_with_what_it_had(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        lane = world.lane(*owners)
+        adopted = world.last(lane, control.SubscriptionSnapshot).revision
+        world.drop(lane)
+        revision = world.subscribe(gateway, "s1")
+        again = world.lane(*owners, revision=adopted)
+        assert world.floor(gateway) < revision
+        world.say(again, control.AckSubscriptions(revision))
+        assert world.floor(gateway) == revision
+
+    def test_a_subscription_of_another_gateway_is_refused(self, world: World) -> None:
+        one = world.join("gateway", "gateway-1")
+        other = world.join("gateway", "gateway-2")
+        world.subscribe(one, "s1")
+        world.subscribe(other, "s1")
+        assert "s1" in world.last(other, control.Registered).errors
+        assert world.cluster.registry.subscriptions["s1"].gateway_id == "gateway-1"
+        world.say(other, control.Unregister(8, ("s1",)))
+        assert "s1" in world.cluster.registry.subscriptions
+
+    def test_a_lost_gateways_subscriptions_end_with_its_lease(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        owners = world.create("flights")
+        lane = world.lane(*owners)
+        world.subscribe(gateway, "s1")
+        world.drop(gateway)
+        world.wait(29_000, alive=(router,))
+        assert "s1" in world.cluster.registry.subscriptions
+        world.wait(2_000, alive=(router,))
+        assert world.last(lane, control.SubscriptionChanges).removals == ("s1",)
+
+    def test_what_a_restarted_gateway_does_not_name_again_is_over(self, world: World) -> None:
+        first = world.join("gateway", "gateway-1", "a")
+        world.subscribe(first, "old")
+        world.subscribe(first, "kept")
+        world.drop(first)
+        second = world.join("gateway", "gateway-1", "b")
+        world.subscribe(second, "kept")
+        world.say(second, control.RegistrationComplete())
+        assert set(world.cluster.registry.subscriptions) == {"kept"}
+
+
+class TestWindows:
+    def test_a_changed_assignment_ends_the_running_window(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        owners = world.create("flights")
+        lane = world.lane(*owners)
+        world.create("trains")
+        assert world.sent(lane, control.EndWindow)
+        assert len(world.last(router, control.Assign).sources) == 2
+
+    def test_a_lane_planned_under_an_old_assignment_ends_as_it_appears(self, world: World) -> None:
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        number = world.cluster.members["router-1"].assignment
+        world.create("trains")
+        late = world.lane(*owners, assignment=number)
+        assert world.sent(late, control.EndWindow)
+
+    def test_a_window_ends_when_one_of_its_lanes_does_not_report(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        healthy, broken = world.lane(a), world.lane(b)
+        world.drop(broken)
+        world.wait(4_000, alive=(router,))
+        assert not world.sent(healthy, control.EndWindow)
+        world.wait(2_000, alive=(router,))
+        assert len(world.sent(healthy, control.EndWindow)) == 1
+        again = world.lane(b, attempt=1)
+        assert world.sent(again, control.EndWindow)
+
+    def test_a_lane_that_comes_back_in_time_ends_nothing(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        healthy, broken = world.lane(a), world.lane(b)
+        world.drop(broken)
+        world.wait(2_000, alive=(router,))
+        world.lane(b, attempt=1)
+        world.wait(10_000, alive=(router,))
+        assert not world.sent(healthy, control.EndWindow)
+
+    def test_a_stopping_router_ends_also_lanes_that_appear_later(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        early = world.lane(a, window=3)
+        world.say(router, control.EndMyWindow(3, "the router stops"))
+        late = world.lane(b, window=3)
+        assert world.sent(early, control.EndWindow)
+        assert world.sent(late, control.EndWindow)
+
+
+class TestRestartOfTheCoordinator:
+    def restarted(self, world: World) -> World:
+        state = world.persisted()
+        return World(
+            stored=StoredState(
+                boot=state.boot + 1,
+                topics=state.topics,
+                deleted=state.deleted,
+                logs=state.logs,
+                sources=state.sources,
+                gateways=state.gateways,
+            )
+        )
+
+    def test_lanes_keep_their_subscriptions_until_the_gateways_are_back(self, world: World) -> None:
+        world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        after = self.restarted(world)
+        lane = after.lane(*owners, revision=1)
+        assert not after.sent(lane, control.SubscriptionSnapshot)
+        gateway = after.join("gateway", "gateway-1")
+        after.subscribe(gateway, "s1")
+        assert not after.sent(lane, control.SubscriptionSnapshot)
+        after.say(gateway, control.RegistrationComplete())
+        [snapshot] = after.sent(lane, control.SubscriptionSnapshot)
+        assert [s.id for s in snapshot.subscriptions] == ["s1"]
+
+    def test_a_gateway_that_never_returns_is_awaited_for_a_lease(self, world: World) -> None:
+        world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        after = self.restarted(world)
+        lane = after.lane(*owners, revision=1)
+        after.wait(29_000)
+        assert not after.sent(lane, control.SubscriptionSnapshot)
+        after.wait(2_000)
+        assert after.sent(lane, control.SubscriptionSnapshot)
+
+    def test_a_working_router_keeps_its_epochs(self, world: World) -> None:
+        world.join("router", "router-1")
+        owners = world.create("flights", 2)
+        number = world.cluster.members["router-1"].assignment
+        after = self.restarted(world)
+        router = after.open(
+            Hello(
+                role="router",
+                node_id="router-1",
+                incarnation="a",
+                owns=tuple(owners),
+                assignment=number,
+            )
+        )
+        assert after.sources("flights") == owners
+        assert after.last(router, control.Assign).number == number
+
+    def test_the_floor_waits_for_lanes_that_have_not_reported_yet(self, world: World) -> None:
+        world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        after = self.restarted(world)
+        gateway = after.join("gateway", "gateway-1")
+        after.say(gateway, control.RegistrationComplete())
+        revision = after.subscribe(gateway, "s1")
+        assert after.floor(gateway) < revision
+        lane = after.lane(*owners, revision=1)
+        after.say(lane, control.AckSubscriptions(revision))
+        assert after.floor(gateway) >= revision
+
+    def test_generations_and_revisions_grow_over_a_restart(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        revision = world.subscribe(gateway, "s1")
+        generation = world.cluster.generation
+        after = self.restarted(world)
+        assert after.cluster.generation > generation
+        assert after.cluster.registry.revision > revision
+
+    def test_a_coordinator_without_state_starts_above_what_nodes_report(self) -> None:
+        world = World(stored=StoredState(boot=1))
+        high = 1 << 60
+        world.open(
+            Hello(role="gateway", node_id="g", incarnation="a", generation=high, revision=high)
+        )
+        assert world.cluster.generation > high
+        assert world.cluster.registry.revision > high
