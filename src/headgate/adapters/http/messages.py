@@ -1,0 +1,199 @@
+"""What a handler sees of HTTP: a request, a response, a route.
+
+Invariant: nothing here knows which server carries it; a handler can be called with a `Request` made
+by hand. A body is read at most once and never beyond the limit its reader names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from headgate import errors
+
+T = TypeVar("T")
+
+JSON = "application/json"
+MAX_QUERY_BYTES = 64 * 1024
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Where body chunks, and later the disconnect, come from (the receive channel of ASGI)."""
+
+
+class Headers:
+    """Header fields by case-insensitive name; the first of several with one name wins `get`."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._pairs = [(name.lower(), value) for name, value in pairs]
+
+    def get(self, name: str, default: str = "") -> str:
+        wanted = name.lower()
+        return next((value for key, value in self._pairs if key == wanted), default)
+
+    def items(self) -> list[tuple[str, str]]:
+        return list(self._pairs)
+
+
+class Request:
+    """One request. `params` are the values of the route template's `{names}`."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        *,
+        receive: Receive,
+        raw_path: str = "",
+        query_string: str = "",
+        headers: Headers | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.raw_path = raw_path or path
+        self.query_string = query_string
+        self.headers = headers or Headers()
+        self.params: Mapping[str, str] = params or {}
+        self._receive = receive
+        self._disconnected = False
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters; of a repeated one the last wins."""
+        if len(self.query_string) > MAX_QUERY_BYTES:
+            raise errors.TooLarge(f"the query string is longer than {MAX_QUERY_BYTES} bytes")
+        try:
+            pairs = parse_qsl(self.query_string, keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError as error:
+            raise errors.InvalidRequest("the query string is not percent-encoded UTF-8") from error
+        return dict(pairs)
+
+    async def body(self, limit_bytes: int) -> bytes:
+        """The whole body; TooLarge as soon as it is known to exceed `limit_bytes`."""
+        declared = self.headers.get("content-length")
+        if declared.isdigit() and int(declared) > limit_bytes:
+            raise _too_large(limit_bytes)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._disconnected = True
+                raise errors.PeerUnreachable("the client went away while it sent its request")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit_bytes:
+                raise _too_large(limit_bytes)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    async def decode(self, kind: type[T], limit_bytes: int) -> T:
+        """The body as JSON of type `kind`; InvalidRequest says what is wrong with it."""
+        raw = await self.body(limit_bytes)
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.DecodeError as error:
+            raise errors.InvalidRequest(f"the request body is not valid: {error}") from error
+
+    async def disconnected(self) -> None:
+        """Returns when the client has gone; never before the body was read or dropped."""
+        while not self._disconnected:
+            message = await self._receive()
+            self._disconnected = message["type"] == "http.disconnect"
+
+
+def _too_large(limit_bytes: int) -> errors.TooLarge:
+    return errors.TooLarge(
+        f"the request body is larger than {limit_bytes} bytes; send less at once",
+        limit_bytes=limit_bytes,
+    )
+
+
+@dataclass(slots=True)
+class Response:
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StreamResponse:
+    """A body that is sent chunk by chunk, each only when the client has room for it.
+
+    `chunks` is closed (`aclose`, where it has one) when the client goes away or the server stops.
+    """
+
+    status: int
+    headers: dict[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+Answer = Response | StreamResponse
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter, for the published description of a route."""
+
+    name: str
+    description: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`path` is a template such as `/v1/topics/{name}`; only public routes are published."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str = ""
+    request: Any = None
+    response: Any = None
+    public: bool = True
+    status: int = 200
+    parameters: tuple[Parameter, ...] = ()
+    response_content_type: str = JSON
+
+
+def json_response(
+    value: object, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return Response(status, encode_json(value), JSON, headers or {})
+
+
+def encode_json(value: object) -> bytes:
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def error_response(error: errors.HeadgateError) -> Response:
+    """The documented error body, with Retry-After for what may succeed later."""
+    body = {"error": error_body(error)}
+    headers = {}
+    if isinstance(error, errors.NotNow):
+        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    return json_response(body, error.status, headers)
+
+
+def error_body(error: errors.HeadgateError) -> dict[str, object]:
+    return {"code": error.code, "message": error.message, "details": error.details}
+
+
+async def first_of(work: Awaitable[T], interruption: Awaitable[object]) -> T | None:
+    """The result of `work`, or None when `interruption` came first; the loser is cancelled."""
+    tasks = (asyncio.ensure_future(work), asyncio.ensure_future(interruption))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

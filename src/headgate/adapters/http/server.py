@@ -1,0 +1,112 @@
+"""Serves an `HttpApp` with granian, inside the service's own event loop.
+
+HTTP/1.1 and HTTP/2 (prior knowledge) on one port. The listening socket is made here, so that a port
+in use is an error with a sentence and port 0 yields the port that was bound. Invariants: no signal
+handler is touched, no logging is configured, and `stop` returns within its timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+from granian._granian import SocketHolder
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP2Settings
+from granian.log import LogLevels
+from granian.server.embed import Server
+
+from headgate import errors
+from headgate.adapters.http.app import HttpApp
+
+BACKLOG = 1_024
+MAX_CONNECTIONS = 65_536
+
+
+class _SocketServer(Server):
+    """granian's embedded server on a socket that is already listening; granian closes it."""
+
+    def __init__(self, app: HttpApp, listener: socket.socket) -> None:
+        self._listener = listener
+        super().__init__(
+            app,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.auto,
+            websockets=False,
+            backlog=BACKLOG,
+            backpressure=MAX_CONNECTIONS,
+            http2_settings=HTTP2Settings(max_concurrent_streams=1_000),
+            log_access=False,
+            log_level=LogLevels.error,
+            # An incremental configuration sets granian's own level and leaves the handlers of the
+            # process alone; the default one would close them all.
+            log_dictconfig={"version": 1, "incremental": True, "handlers": {}, "loggers": {}},
+        )
+
+    def _init_shared_socket(self) -> None:
+        # granian's stubs describe neither the constructor nor these attributes.
+        holder = SocketHolder(self._listener.detach(), False, BACKLOG)  # type: ignore[call-arg]
+        vars(self).update(_ssp=None, _shd=holder, _sfd=holder.get_fd())
+
+
+class HttpServer:
+    """One listening address. Start it once, stop it once."""
+
+    def __init__(self) -> None:
+        self._app: HttpApp | None = None
+        self._server: _SocketServer | None = None
+        self._serving: asyncio.Task[Any] | None = None
+
+    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
+        """Listen and serve; returns the bound port. `setting` is the config key of the port."""
+        listener = listen(host, port, setting=setting)
+        bound: int = listener.getsockname()[1]
+        self._app = app
+        self._server = _SocketServer(app, listener)
+        self._serving = asyncio.create_task(self._server.serve(), name=f"http {host}:{bound}")
+        # The kernel queues connections from `listen` on, so there is nothing to wait for.
+        return bound
+
+    async def stop(self, timeout_s: float) -> None:
+        """Stop listening, let requests finish within `timeout_s`, cut off the rest."""
+        if self._app is None or self._server is None or self._serving is None:
+            return
+        serving, self._serving = self._serving, None
+        self._server.stop()  # type: ignore[no-untyped-call]  # granian isn't fully typed
+        await self._app.drain(timeout_s)
+        await asyncio.wait({serving}, timeout=max(timeout_s, 1.0))
+        if serving.done() and not serving.cancelled():
+            serving.exception()
+
+
+def listen(host: str, port: int, *, setting: str = "") -> socket.socket:
+    """A listening, non-blocking socket; PortInUse when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(error, host, port, setting) from error
+    return listener
+
+
+def _cannot_listen(error: OSError, host: str, port: int, setting: str) -> errors.OperatorError:
+    remedy = f" or set {setting}" if setting else ""
+    if error.errno == errno.EADDRINUSE:
+        return errors.PortInUse(
+            f"port {port} on {host} is in use; stop what listens there{remedy}",
+            host=host,
+            port=port,
+        )
+    reason = error.strerror or str(error)
+    return errors.OperatorError(
+        f"cannot listen on {host}:{port}: {reason}; choose another address{remedy}",
+        host=host,
+        port=port,
+    )

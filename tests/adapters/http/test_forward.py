@@ -1,0 +1,155 @@
+"""Passing requests on to another role."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from pyreqwest.client import ClientBuilder
+
+from headgate import errors
+from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.forward import Forwarder
+from headgate.adapters.http.server import HttpServer
+
+LOOPBACK = "127.0.0.1"
+
+
+async def mirror(request: Request) -> Response:
+    return json_response(
+        {
+            "method": request.method,
+            "raw_path": request.raw_path,
+            "query": request.query_string,
+            "body": (await request.body(1_000)).decode(),
+            "headers": dict(request.headers.items()),
+        },
+        207,
+        {"x-answer": "yes", "retry-after": "7"},
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(*routes: Route) -> AsyncIterator[str]:
+    server = HttpServer()
+    port = await server.start(HttpApp(routes), LOOPBACK, 0)
+    try:
+        yield f"http://{LOOPBACK}:{port}"
+    finally:
+        await server.stop(0.5)
+
+
+@contextlib.asynccontextmanager
+async def front(base_url: str, *, timeout_s: float = 5.0) -> AsyncIterator[str]:
+    forwarder = Forwarder(body_limit_bytes=100)
+
+    async def pass_on(request: Request) -> Response:
+        return await forwarder.forward(request, base_url, timeout_s=timeout_s)
+
+    routes = [Route(method, "/v1/{name}/x", pass_on) for method in ("GET", "POST")]
+    async with serving(*routes) as url:
+        yield url
+    await forwarder.close()
+
+
+async def send(
+    method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> Response:
+    async with ClientBuilder().timeout(timedelta(seconds=10)).build() as client:
+        message = client.request(method, url).headers(headers or {})
+        answer = await (message.body_bytes(body) if body else message).build().send()
+        return Response(
+            answer.status, bytes(await answer.bytes()), headers=dict(answer.headers.items())
+        )
+
+
+async def test_request_and_answer_pass_unchanged_without_hop_by_hop_headers() -> None:
+    routes = [Route(method, "/v1/{name}/x", mirror) for method in ("GET", "POST")]
+    async with serving(*routes) as peer, front(peer) as url:
+        answer = await send(
+            "POST",
+            f"{url}/v1/a%20b/x?q=%2F&r=1",
+            b'{"a":1}',
+            {"x-own": "1", "te": "trailers", "content-type": "application/json"},
+        )
+    seen = json.loads(answer.body)
+    assert (seen["method"], seen["raw_path"], seen["query"]) == ("POST", "/v1/a%20b/x", "q=%2F&r=1")
+    assert seen["body"] == '{"a":1}'
+    assert seen["headers"]["x-own"] == "1"
+    assert seen["headers"]["content-type"] == "application/json"
+    assert "te" not in seen["headers"]
+    assert answer.status == 207
+    assert answer.headers["x-answer"] == "yes"
+    assert answer.headers["retry-after"] == "7"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_nobody_listening_is_unreachable(method: str) -> None:
+    async with front("http://127.0.0.1:9") as url:
+        answer = await send(method, f"{url}/v1/a/x", b"{}" if method == "POST" else b"")
+    assert answer.status == 503
+    assert b'"unreachable"' in answer.body
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        pytest.param("GET", b'"unreachable"', id="a read can be repeated"),
+        pytest.param("POST", b'"outcome_unknown"', id="a write may have happened"),
+    ],
+)
+async def test_silent_peer_is_given_up_in_time(method: str, code: bytes) -> None:
+    async def hang(_request: Request) -> Response:
+        await asyncio.Event().wait()
+        return Response()
+
+    routes = [Route(one, "/v1/{name}/x", hang) for one in ("GET", "POST")]
+    async with serving(*routes) as peer, front(peer, timeout_s=0.1) as url:
+        answer = await send(method, f"{url}/v1/a/x", b"{}" if method == "POST" else b"")
+    assert answer.status == 503
+    assert code in answer.body
+
+
+async def test_too_large_body_is_refused_before_it_is_passed_on() -> None:
+    called = False
+
+    async def never(_request: Request) -> Response:
+        nonlocal called
+        called = True
+        return Response()
+
+    async with serving(Route("POST", "/v1/{name}/x", never)) as peer, front(peer) as url:
+        answer = await send("POST", f"{url}/v1/a/x", b"x" * 101)
+    assert answer.status == errors.TooLarge.status
+    assert not called
+
+
+async def test_peer_is_not_waited_for_when_the_client_has_gone() -> None:
+    entered, over = asyncio.Event(), asyncio.Event()
+
+    async def hang(_request: Request) -> Response:
+        entered.set()
+        await asyncio.Event().wait()
+        return Response()
+
+    async with serving(Route("GET", "/v1/{name}/x", hang)) as peer:
+        forwarder = Forwarder(body_limit_bytes=100)
+
+        async def pass_on(request: Request) -> Response:
+            try:
+                return await forwarder.forward(request, peer, timeout_s=60.0)
+            finally:
+                over.set()
+
+        async with serving(Route("GET", "/v1/{name}/x", pass_on)) as url:
+            _, writer = await asyncio.open_connection(LOOPBACK, int(url.rsplit(":", 1)[1]))
+            writer.write(b"GET /v1/a/x HTTP/1.1\r\nhost: x\r\n\r\n")
+            await asyncio.wait_for(entered.wait(), 5)
+            assert not over.is_set()
+            writer.transport.abort()
+            await asyncio.wait_for(over.wait(), 5)
+        await forwarder.close()
