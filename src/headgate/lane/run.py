@@ -1,0 +1,356 @@
+"""What a Spark task runs: a lane follows its partitions until its window ends.
+
+    read the log -> match -> dispatch -> settle -> save the position
+
+in one asyncio loop. Order per partition is natural: a record is handed to the pipelines in the
+order it was read. A lane starts at the stored position, whatever was planned, and reads nothing
+before it has the subscriptions.
+
+It must never settle a record that it didn't match against every subscription it had acknowledged,
+and never save under a fence that somebody overtook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from headgate.decide.batching import BatchLimits
+from headgate.decide.matching import MatchIndex
+from headgate.decide.retrying import Backoff
+from headgate.errors import Fenced
+from headgate.lane.dispatch import GatewayPipeline
+from headgate.lane.partition import SourcePartition
+from headgate.lane.spec import LaneReceipt, LaneSpec
+from headgate.model import control
+from headgate.model.delivery import Delivery
+from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.topology import Topology
+from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.control import ControlSession
+from headgate.ports.log import LogReader
+from headgate.ports.transport import DeliveryTransport
+
+log = structlog.get_logger()
+
+decode_document = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class LanePorts:
+    """What a lane needs from outside; `connect` opens its stream to the coordinator."""
+
+    reader: LogReader
+    checkpoints: CheckpointStore
+    transport: DeliveryTransport
+    connect: Callable[[Callable[[], control.Hello]], ControlSession]
+
+
+class Lane:
+    """One lane of one window; `run` returns its receipt."""
+
+    def __init__(self, spec: LaneSpec, ports: LanePorts) -> None:
+        self._spec = spec
+        self._ports = ports
+        self._partitions: dict[PartitionRef, SourcePartition] = {}
+        self._pipelines: dict[str, GatewayPipeline] = {}
+        self._index = MatchIndex.empty()
+        self._revision = 0
+        self._topology = Topology(0)
+        self._subscribed = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._save_now = asyncio.Event()
+        self._room = asyncio.Event()
+        self._reason = ""
+        self._overdue = False
+        self._is_fenced = False
+        self._unsaved = 0
+        self._read = self._matched = self._delivered = self._filter_errors = 0
+        self._started_s = time.time()
+
+    async def run(self) -> LaneReceipt:
+        spec, settings = self._spec, self._spec.settings
+        try:
+            for owner in spec.owns:
+                fence = Fence(owner.epoch, spec.window, spec.attempt)
+                position = await self._ports.checkpoints.claim(owner.ref, fence)
+                self._partitions[owner.ref] = SourcePartition(owner.ref, fence, position)
+        except Fenced as error:
+            self.fenced(error.message)
+            return self._receipt()
+        session = self._ports.connect(self._hello)
+        tasks = [
+            asyncio.create_task(self._listen(session), name="lane-listen"),
+            asyncio.create_task(self._follow(), name="lane-follow"),
+            asyncio.create_task(self._checkpoint(), name="lane-checkpoint"),
+            asyncio.create_task(self._report(session), name="lane-report"),
+            asyncio.create_task(self._watch_window(session), name="lane-window"),
+        ]
+        ending = asyncio.create_task(self._ending.wait())
+        try:
+            await asyncio.wait({ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await self._cancel(tasks[1:3])
+            if not self._is_fenced:
+                await self._flush(settings.flush_timeout_s)
+                await self._save_all(settings.checkpoint_timeout_s)
+            await session.send(self._lane_report())
+        finally:
+            await self._cancel([*tasks, ending, *(p.task for p in self._pipelines.values())])
+            await session.close()
+        return self._receipt()
+
+    # --- what pipelines ask and tell (dispatch.Surroundings) -------------------------------------
+
+    def gateway_url(self, gateway_id: str) -> str | None:
+        node = self._topology.node(gateway_id)
+        return node.url if node is not None else None
+
+    def is_live(self, subscription_id: str) -> bool:
+        return subscription_id in self._index
+
+    def settled(self, delivery: Delivery, *, acknowledged: bool) -> None:
+        partition = self._partitions[PartitionRef(delivery.topic, delivery.partition)]
+        partition.tracker.settle(delivery.seq)
+        self._delivered += acknowledged
+        self._count_unsaved(1)
+        self._room.set()
+
+    def fenced(self, reason: str) -> None:
+        self._is_fenced = True
+        self._end(reason)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        await self._subscribed.wait()
+        async with self._ports.reader.follow(list(self._partitions)) as wake_ups:
+            hungry = set(self._partitions)
+            while not self._ending.is_set():
+                if not hungry:
+                    hungry |= await anext(wake_ups)
+                for ref in sorted(hungry):
+                    if not await self._read_some(self._partitions[ref]):
+                        hungry.discard(ref)
+
+    async def _read_some(self, partition: SourcePartition) -> bool:
+        """Read and match up to a limit; False when the partition has nothing more for now."""
+        settings = self._spec.settings
+        while self._unsettled() >= settings.queue_size:
+            self._room.clear()
+            await self._room.wait()
+        records = await self._ports.reader.read(
+            partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
+        )
+        if not records:
+            return False
+        self._match(partition, records)
+        # Pipelines and acknowledgements get their turn between two reads.
+        await asyncio.sleep(0)
+        return len(records) == settings.read_limit
+
+    def _match(self, partition: SourcePartition, records: list[Record]) -> None:
+        """No await in here: the index is the same for every record of one call."""
+        index, tracker = self._index, partition.tracker
+        epoch = partition.fence.epoch
+        needs_document = index.needs_document(partition.ref.topic)
+        for record in records:
+            partition.accept(record)
+            document = decode_document(record.document) if needs_document else None
+            matched = index.match(record, document)
+            self._filter_errors += matched.failures
+            by_gateway = matched.by_gateway
+            tracker.take(record.seq, pending=len(by_gateway), time_ms=record.time_ms)
+            for gateway_id, subscriptions in by_gateway.items():
+                self._matched += 1
+                self._pipeline(gateway_id).put(_delivery(record, subscriptions, epoch))
+        self._read += len(records)
+        self._count_unsaved(len(records))
+
+    def _pipeline(self, gateway_id: str) -> GatewayPipeline:
+        pipeline = self._pipelines.get(gateway_id)
+        if pipeline is None:
+            settings = self._spec.settings
+            pipeline = GatewayPipeline(
+                gateway_id,
+                (self._spec.window, self._spec.attempt),
+                BatchLimits(
+                    settings.batch_max_size,
+                    settings.batch_max_wait_s,
+                    settings.batch_flush_interval_s,
+                ),
+                Backoff(settings.retry_initial_s, settings.retry_max_s, settings.retry_multiplier),
+                self._ports.transport,
+                self,
+                settings.delivery_timeout_s,
+            )
+            self._pipelines[gateway_id] = pipeline
+        return pipeline
+
+    def _unsettled(self) -> int:
+        return sum(p.tracker.unsettled for p in self._partitions.values())
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def _count_unsaved(self, count: int) -> None:
+        self._unsaved += count
+        if self._unsaved >= self._spec.settings.checkpoint_event_count:
+            self._save_now.set()
+
+    async def _checkpoint(self) -> None:
+        """Save every interval, or sooner when enough was settled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._spec.settings.checkpoint_interval_s):
+                    await self._save_now.wait()
+            self._save_now.clear()
+            self._unsaved = 0
+            try:
+                for partition in self._partitions.values():
+                    await partition.save(self._ports.checkpoints)
+            except Fenced as error:
+                self.fenced(error.message)
+                return
+
+    async def _flush(self, timeout_s: float) -> None:
+        """What is in flight may still be acknowledged; what isn't stays unsettled."""
+        for pipeline in self._pipelines.values():
+            pipeline.flush()
+        drained = asyncio.gather(*(p.drained() for p in self._pipelines.values()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await drained
+
+    async def _save_all(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                for partition in self._partitions.values():
+                    await partition.save(self._ports.checkpoints)
+        except TimeoutError:
+            log.warning("final_checkpoint_timed_out", window=self._spec.window)
+        except Fenced as error:
+            self.fenced(error.message)
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def _hello(self) -> control.Hello:
+        spec = self._spec
+        return control.Hello(
+            role="lane",
+            node_id=spec.router_id,
+            incarnation=spec.incarnation,
+            pid=os.getpid(),
+            lane=spec.lane,
+            window=spec.window,
+            attempt=spec.attempt,
+            assignment=spec.assignment,
+            owns=spec.owns,
+            generation=self._topology.generation,
+            revision=self._revision,
+        )
+
+    async def _listen(self, session: ControlSession) -> None:
+        async for message in session.messages():
+            match message:
+                case control.Welcome() if self._overdue:
+                    self._end("time")
+                case control.PushTopology(topology):
+                    if topology.generation > self._topology.generation:
+                        self._topology = topology
+                case control.SubscriptionSnapshot(revision, subscriptions):
+                    await self._adopt(session, revision, lambda: MatchIndex.of(subscriptions))
+                case control.SubscriptionChanges(revision, upserts, removals):
+                    await self._adopt(
+                        session, revision, lambda: self._index.patched(upserts, removals)
+                    )
+                case control.EndWindow(reason):
+                    self._end(reason)
+                case control.Refused(reason):
+                    self.fenced(reason)
+                case _:
+                    pass
+
+    async def _adopt(
+        self, session: ControlSession, revision: int, build: Callable[[], MatchIndex]
+    ) -> None:
+        """Swap the index between two reads, then say so."""
+        if revision > self._revision:
+            self._index = build()
+            self._revision = revision
+        self._subscribed.set()
+        await session.send(control.AckSubscriptions(self._revision))
+
+    async def _report(self, session: ControlSession) -> None:
+        while True:
+            await asyncio.sleep(self._spec.settings.report_interval_s)
+            await session.send(self._lane_report())
+
+    def _lane_report(self) -> control.LaneReport:
+        return control.LaneReport(
+            partitions=tuple(p.report() for p in self._partitions.values()),
+            read=self._read,
+            matched=self._matched,
+            delivered=self._delivered,
+            filter_errors=self._filter_errors,
+        )
+
+    async def _watch_window(self, session: ControlSession) -> None:
+        """End when the time is up, but not while the coordinator is away: the next window's lanes
+        could not learn the subscriptions, and this one can go on."""
+        await asyncio.sleep(self._spec.settings.window_s)
+        self._overdue = True
+        if session.connected:
+            self._end("time")
+        await self._ending.wait()
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> None:
+        if not self._ending.is_set():
+            self._reason = reason
+            self._ending.set()
+
+    async def _cancel(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _receipt(self) -> LaneReceipt:
+        return LaneReceipt(
+            lane=self._spec.lane,
+            window=self._spec.window,
+            pid=os.getpid(),
+            reason=self._reason,
+            fenced=self._is_fenced,
+            read=self._read,
+            matched=self._matched,
+            delivered=self._delivered,
+            started_s=self._started_s,
+            ended_s=time.time(),
+        )
+
+
+def _delivery(record: Record, subscriptions: tuple[str, ...], epoch: int) -> Delivery:
+    return Delivery(
+        record.topic,
+        record.partition,
+        record.seq,
+        record.event_id,
+        record.key,
+        record.collection,
+        record.op,
+        msgspec.Raw(record.document),
+        subscriptions,
+        epoch,
+        record.time_ms,
+    )

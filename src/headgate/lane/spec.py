@@ -1,0 +1,60 @@
+"""What a lane is given when it starts, and what it returns when its window ends.
+
+Both cross process borders (driver, Spark task, receipt rows), so they are plain values.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.model.topology import Owner
+
+
+class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the config that lanes act on, in seconds and counts."""
+
+    window_s: float = 120.0
+    read_limit: int = 500
+    batch_max_size: int = 100
+    batch_max_wait_s: float = 0.050
+    batch_flush_interval_s: float = 0.010
+    queue_size: int = 10_000
+    delivery_timeout_s: float = 5.0
+    retry_initial_s: float = 0.1
+    retry_max_s: float = 5.0
+    retry_multiplier: float = 2.0
+    checkpoint_interval_s: float = 5.0
+    checkpoint_event_count: int = 1_000
+    flush_timeout_s: float = 10.0
+    checkpoint_timeout_s: float = 5.0
+    report_interval_s: float = 0.5
+
+
+class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane of one window: the partitions it follows, and under which fence."""
+
+    router_id: str
+    incarnation: str
+    lane: int
+    window: int
+    attempt: int
+    assignment: int
+    owns: tuple[Owner, ...]
+    coordinator: str
+    data: str
+    settings: LaneSettings
+
+
+class LaneReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the lane ended and what it did; `fenced` means that somebody newer took over."""
+
+    lane: int
+    window: int
+    pid: int
+    reason: str
+    fenced: bool
+    read: int
+    matched: int
+    delivered: int
+    started_s: float
+    ended_s: float

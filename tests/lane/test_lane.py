@@ -1,0 +1,390 @@
+"""A lane from its start to its receipt: order, settling, fences, and every setting it has."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from headgate.errors import InvalidRequest, NotNow, StorageFailed
+from headgate.model import control
+from headgate.model.event import Fence
+from headgate.model.subscription import Subscription
+from tests.lane.world import LaneWorld, everything, settle_down
+from tests.services.gateway.doubles import TOPIC
+from tests.virtual_time import run_virtual
+
+Scenario = Callable[[], Coroutine[Any, Any, None]]
+
+
+def on_virtual_time(scenario: Scenario) -> Callable[[], None]:
+    """A test whose clock jumps from timer to timer."""
+
+    def test() -> None:
+        run_virtual(scenario())
+
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
+    return test
+
+
+@on_virtual_time
+async def test_nothing_is_read_before_the_subscriptions_are_there() -> None:
+    world = LaneWorld()
+    world.append(3)
+    world.start()
+    await settle_down(30)
+    assert world.log.reads == 0
+    await world.subscribed(everything("s1"))
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+
+
+@on_virtual_time
+async def test_it_starts_at_the_stored_position_under_its_own_fence() -> None:
+    world = LaneWorld(attempt=2)
+    world.checkpoints.positions[world.refs[0]] = 2
+    world.append(4)
+    world.start()
+    await world.subscribed(everything("s1"))
+    assert world.gateways.seqs("gateway-1") == [3, 4]
+    assert world.checkpoints.fences[world.refs[0]] == Fence(5, 3, 2)
+    batch = world.gateways.batches[0][1]
+    assert (batch.window, batch.attempt, batch.deliveries[0].epoch) == (3, 2, 5)
+
+
+@on_virtual_time
+async def test_a_record_goes_once_to_each_gateway_with_all_its_subscriptions() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(
+        everything("a"), everything("b"), everything("c", "gateway-2"),
+        Subscription("never", "gateway-1", TOPIC, "number < 0"),
+    )  # fmt: skip
+    world.append(1)
+    await settle_down()
+    [one], [two] = world.gateways.accepted["gateway-1"], world.gateways.accepted["gateway-2"]
+    assert sorted(one.subscriptions) == ["a", "b"]
+    assert two.subscriptions == ("c",)
+
+
+@on_virtual_time
+async def test_unmatched_records_are_settled_without_a_delivery() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(Subscription("s1", "gateway-1", TOPIC, "number > 1000"))
+    world.append(10)
+    await settle_down()
+    receipt = await world.ended()
+    assert world.gateways.batches == []
+    assert world.position() == 10
+    assert (receipt.read, receipt.matched, receipt.delivered) == (10, 0, 0)
+
+
+@on_virtual_time
+async def test_an_unanswered_delivery_holds_the_position() -> None:
+    world = LaneWorld(flush_timeout_s=1.0)
+    world.gateways.hanging.add("gateway-1")
+    world.start()
+    await world.subscribed(
+        Subscription("s1", "gateway-1", TOPIC, "number == 3"), everything("s2", "gateway-2")
+    )
+    world.append(6)
+    await settle_down()
+    await world.ended()
+    assert world.gateways.seqs("gateway-2") == [1, 2, 3, 4, 5, 6]
+    assert world.position() == 3, "record 4 is the one with number 3"
+
+
+@on_virtual_time
+async def test_a_gateway_that_does_not_answer_slows_no_other() -> None:
+    world = LaneWorld()
+    world.gateways.hanging.add("gateway-1")
+    world.start()
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    for _ in range(20):
+        world.append(1)
+        await settle_down(0.05)
+    assert world.gateways.seqs("gateway-2") == list(range(1, 21))
+    assert world.gateways.seqs("gateway-1") == []
+
+
+@on_virtual_time
+async def test_failed_batches_are_sent_again_in_order() -> None:
+    world = LaneWorld(batch_max_size=3)
+    world.gateways.scripts["gateway-1"] = [
+        NotNow("no"), InvalidRequest("no"), ["accepted", "retry", "retry"], NotNow("no"),
+    ]  # fmt: skip
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(8)
+    await settle_down(30)
+    assert world.gateways.seqs("gateway-1") == list(range(1, 9))
+    await world.ended()
+    assert world.position() == 8
+
+
+@on_virtual_time
+async def test_retries_back_off_as_configured() -> None:
+    world = LaneWorld(retry_initial_s=1.0, retry_max_s=4.0, retry_multiplier=2.0)
+    world.gateways.scripts["gateway-1"] = [NotNow("no")] * 5
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(1)
+    await settle_down(60)
+    at_s = [when for when, _ in world.gateways.batches]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(at_s)]
+    for pause, full in zip(pauses, [1.0, 2.0, 4.0, 4.0, 4.0], strict=True):
+        assert full / 2 <= pause <= full
+
+
+@on_virtual_time
+async def test_what_nobody_waits_for_any_more_is_released() -> None:
+    world = LaneWorld()
+    world.gateways.hanging.add("gateway-1")
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(5)
+    await settle_down()
+    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    await settle_down(20)
+    receipt = await world.ended()
+    assert world.position() == 5
+    assert receipt.delivered == 0
+
+
+@on_virtual_time
+async def test_a_stale_fence_ends_the_lane_and_saves_nothing() -> None:
+    world = LaneWorld()
+    world.gateways.scripts["gateway-1"] = [["accepted", "stale_fence"]]
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(2)
+    receipt = await world.task
+    assert receipt.fenced
+    assert world.checkpoints.saves == []
+
+
+@on_virtual_time
+async def test_a_lane_that_was_overtaken_reads_nothing() -> None:
+    world = LaneWorld()
+    world.checkpoints.fences[world.refs[0]] = Fence(6)
+    world.append(2)
+    world.start()
+    receipt = await world.task
+    assert receipt.fenced
+    assert world.log.reads == 0
+
+
+@on_virtual_time
+async def test_a_lane_whose_checkpoint_was_claimed_by_another_stops() -> None:
+    world = LaneWorld(checkpoint_interval_s=1.0)
+    world.start()
+    await world.subscribed()
+    world.append(1)
+    await settle_down(0.1)
+    world.checkpoints.fences[world.refs[0]] = Fence(6)
+    receipt = await world.task
+    assert receipt.fenced
+    assert world.position() == 0
+
+
+@on_virtual_time
+async def test_a_refusal_by_the_coordinator_ends_the_lane() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed()
+    world.push(control.Refused("flights:0 is no longer read under epoch 5"))
+    assert (await world.task).fenced
+
+
+@on_virtual_time
+async def test_the_end_of_the_window_flushes_and_saves_everything() -> None:
+    world = LaneWorld(partitions=2, batch_flush_interval_s=5.0, batch_max_wait_s=5.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(1)
+    await settle_down()
+    world.append(2, partition=0)
+    world.append(2, partition=1)
+    await settle_down(0.1)
+    receipt = await world.ended("the assignment changed")
+    assert receipt.reason == "the assignment changed"
+    assert (world.position(0), world.position(1)) == (3, 2)
+    assert world.session is not None
+    assert world.session.closed
+
+
+@on_virtual_time
+async def test_a_window_ends_by_itself_when_its_time_is_up() -> None:
+    world = LaneWorld(window_s=7.0)
+    world.start()
+    await world.subscribed()
+    receipt = await world.task
+    assert receipt.reason == "time"
+    assert asyncio.get_running_loop().time() == pytest.approx(7.0, abs=0.1)
+
+
+@on_virtual_time
+async def test_a_window_goes_on_while_the_coordinator_is_away() -> None:
+    world = LaneWorld(window_s=7.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    assert world.session is not None
+    world.session.up = False
+    await settle_down(60)
+    world.append(3)
+    await settle_down(1)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+    world.session.up = True
+    world.push(control.Welcome("coordinator-1", 30_000, 5_000))
+    assert (await world.task).reason == "time"
+
+
+@on_virtual_time
+async def test_subscriptions_are_acknowledged_after_they_are_applied() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed()
+    world.push(control.SubscriptionChanges(2, (everything("s1"),)))
+    await settle_down()
+    assert control.AckSubscriptions(2) in world.sent
+    world.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == [1]
+    world.push(control.SubscriptionChanges(1, (), ("s1",)))
+    await settle_down()
+    world.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == [1, 2], "an older revision changes nothing"
+
+
+@on_virtual_time
+async def test_a_filter_that_fails_on_an_event_is_no_match_and_counted() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(Subscription("s1", "gateway-1", TOPIC, "number / 0 == 1"))
+    world.append(3)
+    await settle_down(1)
+    reports = [m for m in world.sent if isinstance(m, control.LaneReport)]
+    assert reports[-1].filter_errors == 3
+    assert world.gateways.batches == []
+
+
+class TestSettings:
+    def test_batch_max_size_bounds_every_batch(self) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(batch_max_size=7)
+            world.start()
+            await world.subscribed(everything("s1"))
+            world.append(50)
+            await settle_down(1)
+            assert max(len(b.deliveries) for _, b in world.gateways.batches) == 7
+            assert world.gateways.seqs("gateway-1") == list(range(1, 51))
+
+        run_virtual(scenario())
+
+    @pytest.mark.parametrize(
+        ("settings", "pause_s"),
+        [
+            pytest.param({"batch_flush_interval_s": 2.0, "batch_max_wait_s": 9.0}, 2.0, id="flush"),
+            pytest.param({"batch_flush_interval_s": 9.0, "batch_max_wait_s": 3.0}, 3.5, id="wait"),
+        ],
+    )
+    def test_small_batches_are_spaced_as_configured(
+        self, settings: dict[str, Any], pause_s: float
+    ) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(**settings)
+            world.start()
+            await world.subscribed(everything("s1"))
+            world.append(1)
+            await settle_down(0.5)
+            world.append(1)
+            await settle_down(10)
+            first_s, second_s = (when for when, _ in world.gateways.batches)
+            assert second_s - first_s == pytest.approx(pause_s, abs=0.1)
+
+        run_virtual(scenario())
+
+    def test_delivery_timeout_is_given_to_the_transport(self) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(delivery_timeout_s=1.25)
+            world.start()
+            await world.subscribed(everything("s1"))
+            world.append(1)
+            await settle_down()
+            assert world.gateways.timeouts_s == [1.25]
+
+        run_virtual(scenario())
+
+    def test_queue_size_bounds_what_is_unsettled(self) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(queue_size=20, read_limit=10)
+            world.gateways.hanging.add("gateway-1")
+            world.start()
+            await world.subscribed(everything("s1"))
+            world.append(500)
+            await settle_down(3)
+            reports = [m for m in world.sent if isinstance(m, control.LaneReport)]
+            assert reports[-1].read == 20
+            world.gateways.hanging.clear()
+            await settle_down(30)
+            assert world.gateways.seqs("gateway-1") == list(range(1, 501))
+
+        run_virtual(scenario())
+
+    @pytest.mark.parametrize(
+        ("settings", "at_s"),
+        [
+            pytest.param({"checkpoint_interval_s": 4.0}, 4.0, id="by time"),
+            pytest.param(
+                {"checkpoint_event_count": 5, "checkpoint_interval_s": 60.0}, 0.4, id="by count"
+            ),
+        ],
+    )
+    def test_positions_are_saved_by_time_or_count(
+        self, settings: dict[str, Any], at_s: float
+    ) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(**settings)
+            world.start()
+            await world.subscribed()
+            world.append(5)
+            await settle_down(20)
+            assert [settled for _, _, settled in world.checkpoints.saves] == [5]
+            assert world.checkpoints.saves[0][0] == pytest.approx(at_s, abs=0.3)
+
+        run_virtual(scenario())
+
+    def test_a_failed_save_is_tried_again_and_stops_nothing(self) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(checkpoint_interval_s=1.0)
+            world.checkpoints.failing = StorageFailed("full")
+            world.start()
+            await world.subscribed(everything("s1"))
+            world.append(5)
+            await settle_down(3)
+            assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4, 5]
+            world.checkpoints.failing = None
+            await settle_down(3)
+            assert world.position() == 5
+
+        run_virtual(scenario())
+
+    def test_flush_timeout_bounds_the_end(self) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(flush_timeout_s=2.5, delivery_timeout_s=100.0)
+            world.gateways.hanging.add("gateway-1")
+            world.start()
+            await world.subscribed(everything("s1"))
+            world.append(1)
+            await settle_down()
+            started_s = asyncio.get_running_loop().time()
+            await world.ended()
+            assert asyncio.get_running_loop().time() - started_s == pytest.approx(2.5, abs=0.1)
+            assert world.position() == 0
+
+        run_virtual(scenario())

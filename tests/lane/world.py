@@ -1,0 +1,185 @@
+"""A lane with all around it in the test's hands: log, checkpoints, gateways, coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from headgate.errors import Fenced, HeadgateError
+from headgate.lane.run import Lane, LanePorts
+from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
+from headgate.model import control
+from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.subscription import Subscription
+from headgate.model.topology import Node, Owner, Topology
+from headgate.ports.control import HelloSource
+from tests.services.gateway.doubles import TOPIC, FakeSession, MemoryLog
+
+
+class FollowedLog(MemoryLog):
+    """A log in memory that wakes its followers up; `wake` is the doorbell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bell = asyncio.Event()
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    def follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
+        @asynccontextmanager
+        async def following() -> AsyncIterator[AsyncIterator[frozenset[PartitionRef]]]:
+            async def wake_ups() -> AsyncIterator[frozenset[PartitionRef]]:
+                while True:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(1.0):
+                            await self._bell.wait()
+                    self._bell.clear()
+                    yield frozenset(refs)
+
+            yield wake_ups()
+
+        return following()
+
+
+class MemoryCheckpoints:
+    """Implements ports.checkpoints.CheckpointStore."""
+
+    def __init__(self) -> None:
+        self.positions: dict[PartitionRef, int] = {}
+        self.fences: dict[PartitionRef, Fence] = {}
+        self.saves: list[tuple[float, PartitionRef, int]] = []
+        self.failing: HeadgateError | None = None
+
+    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+        if fence < self.fences.get(ref, fence):
+            raise Fenced(f"{ref} is held by another")
+        self.fences[ref] = fence
+        return self.positions.get(ref, 0)
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+        if self.failing is not None:
+            raise self.failing
+        if self.fences[ref] != fence:
+            raise Fenced(f"{ref} is held by another")
+        self.positions[ref] = max(settled, self.positions.get(ref, 0))
+        self.saves.append((asyncio.get_running_loop().time(), ref, settled))
+
+    async def list(self) -> dict[PartitionRef, int]:
+        return dict(self.positions)
+
+    async def close(self) -> None:
+        return
+
+
+class FakeGateways:
+    """Implements ports.transport.DeliveryTransport; `answers` scripts what each gateway does.
+
+    A script is consumed from its front: an error is raised, verdicts are answered; when it is
+    used up, everything is accepted.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[float, DeliveryBatch]] = []
+        self.scripts: dict[str, list[HeadgateError | list[Verdict]]] = {}
+        self.hanging: set[str] = set()
+        self.accepted: dict[str, list[Delivery]] = {}
+        self.timeouts_s: list[float] = []
+
+    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+        self.timeouts_s.append(timeout_s)
+        self.batches.append((asyncio.get_running_loop().time(), batch))
+        if batch.gateway_id in self.hanging:
+            await asyncio.sleep(timeout_s)
+            raise HeadgateError("no answer")
+        script = self.scripts.get(batch.gateway_id, [])
+        step = script.pop(0) if script else ["accepted"] * len(batch.deliveries)
+        if isinstance(step, HeadgateError):
+            raise step
+        verdicts: list[Verdict] = list(step)  # type: ignore[arg-type]
+        for delivery, verdict in zip(batch.deliveries, verdicts, strict=True):
+            if verdict == "accepted":
+                self.accepted.setdefault(batch.gateway_id, []).append(delivery)
+        return DeliveryAnswer(tuple(verdicts))
+
+    async def close(self) -> None:
+        return
+
+    def seqs(self, gateway_id: str, partition: int = 0) -> list[int]:
+        return [d.seq for d in self.accepted.get(gateway_id, []) if d.partition == partition]
+
+
+class LaneWorld:
+    """`start` runs the lane; the test then plays coordinator, producer and gateways."""
+
+    def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float) -> None:
+        self.log = FollowedLog()
+        self.checkpoints = MemoryCheckpoints()
+        self.gateways = FakeGateways()
+        self.sent: list[control.ToCoordinator] = []
+        self.session: FakeSession | None = None
+        self.revision = 0
+        self.refs = [PartitionRef(TOPIC, number) for number in range(partitions)]
+        self.spec = LaneSpec(
+            router_id="router-1",
+            incarnation="a",
+            lane=0,
+            window=3,
+            attempt=attempt,
+            assignment=1,
+            owns=tuple(Owner(ref, "router-1", 5) for ref in self.refs),
+            coordinator="nowhere:0",
+            data="nowhere",
+            settings=LaneSettings(**settings),  # type: ignore[arg-type]
+        )
+        self.task: asyncio.Task[LaneReceipt]
+
+    def start(self) -> None:
+        ports = LanePorts(self.log, self.checkpoints, self.gateways, self._connect)
+        self.task = asyncio.create_task(Lane(self.spec, ports).run())
+
+    def _connect(self, hello: HelloSource) -> FakeSession:
+        self.session = FakeSession(hello, self.sent.append)
+        self.session.up = True
+        self.session.push(control.PushTopology(self.topology("gateway-1", "gateway-2")))
+        return self.session
+
+    def topology(self, *gateways: str) -> Topology:
+        return Topology(1, nodes=tuple(Node(g, "gateway", f"http://{g}") for g in gateways))
+
+    def push(self, message: control.FromCoordinator) -> None:
+        assert self.session is not None
+        self.session.push(message)
+
+    async def subscribed(self, *subscriptions: Subscription) -> None:
+        """Hand the lane its first snapshot and let it start to read."""
+        await settle_down()
+        self.revision += 1
+        self.push(control.SubscriptionSnapshot(self.revision, subscriptions))
+        await settle_down()
+
+    def append(self, count: int, *, partition: int = 0, **document: object) -> None:
+        for number in range(count):
+            self.log.append({"number": number, **document}, partition=partition)
+        self.log.wake()
+
+    async def ended(self, reason: str = "test") -> LaneReceipt:
+        self.push(control.EndWindow(reason))
+        return await self.task
+
+    def position(self, partition: int = 0) -> int:
+        return self.checkpoints.positions.get(self.refs[partition], 0)
+
+
+async def settle_down(seconds: float = 0.2) -> None:
+    """Let virtual time pass, in which everything that can happen happens."""
+    await asyncio.sleep(seconds)
+
+
+def everything(subscription_id: str, gateway_id: str = "gateway-1") -> Subscription:
+    return Subscription(subscription_id, gateway_id, TOPIC)
