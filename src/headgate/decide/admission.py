@@ -1,0 +1,194 @@
+"""What may enter the log: the body of a produce request becomes events, or one clear error.
+
+Invariant: an event that leaves here has a JSON object as its document, in valid UTF-8, without line
+breaks (one document fits one line wherever it is written), within every limit, under an id that is
+unique in its request. A request with one bad event is refused whole, before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from headgate.decide.durations import parse_duration_ms
+from headgate.errors import InvalidRequest, TooLarge
+from headgate.model.api import MAX_EVENTS_PER_REQUEST, ProduceEvent, ProduceRequest
+from headgate.model.event import Event
+from headgate.model.topology import Topic
+
+REQUEST_TIMEOUT_MS_ABOVE = 10
+REQUEST_TIMEOUT_MS_MAX = 15 * 60_000
+
+_DECODER = msgspec.json.Decoder(ProduceRequest)
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """The bounds of one produce request."""
+
+    body_bytes: int = 16 * 1024 * 1024
+    events: int = MAX_EVENTS_PER_REQUEST
+    document_bytes: int = 1024 * 1024
+    document_depth: int = 64
+    key_bytes: int = 1_024
+    event_id_bytes: int = 256
+    collection_bytes: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may be written, and how long its caller waits for that."""
+
+    events: list[Event]
+    timeout_ms: int
+
+
+def admit(
+    body: bytes, topic: Topic, limits: ProduceLimits, *, new_id: Callable[[], str]
+) -> Admitted:
+    """Read `body` for `topic`; raises InvalidRequest or TooLarge, naming the event at fault.
+
+    `new_id` gives an id to the events that came without one.
+    """
+    request = _decode(body, limits)
+    timeout_ms = _request_timeout_ms(request.request_timeout)
+    events: list[Event] = []
+    seen: set[str] = set()
+    for index, offered in enumerate(request.events):
+        event = _event(index, offered, topic, limits, new_id)
+        if event.event_id in seen:
+            raise InvalidRequest(
+                f"event {index} repeats the event_id {event.event_id!r} of an earlier event in the "
+                "same request: send each event once",
+                index=index,
+                event_id=event.event_id,
+            )
+        seen.add(event.event_id)
+        events.append(event)
+    return Admitted(events, timeout_ms)
+
+
+def _decode(body: bytes, limits: ProduceLimits) -> ProduceRequest:
+    if len(body) > limits.body_bytes:
+        raise TooLarge(
+            f"the body has more than {limits.body_bytes} bytes: send fewer events per request",
+            limit=limits.body_bytes,
+        )
+    try:
+        body.decode()  # The decoder doesn't look inside raw documents for broken UTF-8.
+        request = _DECODER.decode(body)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"the body is not valid UTF-8 at byte {error.start}", position=error.start
+        ) from error
+    except RecursionError as error:
+        raise InvalidRequest(
+            f"a document is nested deeper than {limits.document_depth} levels",
+            limit=limits.document_depth,
+        ) from error
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the body is not a produce request: {error}") from error
+    if not request.events:
+        raise InvalidRequest("the request has no events: send at least one")
+    if len(request.events) > limits.events:
+        raise TooLarge(
+            f"the request has {len(request.events)} events, the limit is {limits.events}: "
+            "split it into several",
+            limit=limits.events,
+        )
+    return request
+
+
+def _request_timeout_ms(text: str) -> int:
+    timeout_ms = parse_duration_ms(text)
+    if not REQUEST_TIMEOUT_MS_ABOVE < timeout_ms <= REQUEST_TIMEOUT_MS_MAX:
+        raise InvalidRequest(
+            f"request_timeout is {text}: it must be more than {REQUEST_TIMEOUT_MS_ABOVE}ms and at "
+            f"most {REQUEST_TIMEOUT_MS_MAX // 60_000}m",
+            request_timeout=text,
+        )
+    return timeout_ms
+
+
+def _event(
+    index: int,
+    offered: ProduceEvent,
+    topic: Topic,
+    limits: ProduceLimits,
+    new_id: Callable[[], str],
+) -> Event:
+    if offered.key is not None:
+        if topic.placement == "opportunistic":
+            raise InvalidRequest(
+                f"event {index} has a key, but the topic {topic.name} is opportunistic and keeps "
+                "no order per key: leave the key out or use a keyed topic",
+                index=index,
+            )
+        _check_length(index, "key", offered.key, limits.key_bytes)
+    if offered.event_id == "":
+        raise InvalidRequest(f"event {index} has an empty event_id: leave it out instead")
+    if offered.event_id is not None:
+        _check_length(index, "event_id", offered.event_id, limits.event_id_bytes)
+    _check_length(index, "collection", offered.collection, limits.collection_bytes)
+    return Event(
+        event_id=new_id() if offered.event_id is None else offered.event_id,
+        document=_document(index, bytes(offered.document), limits),
+        key=offered.key,
+        op=offered.op,
+        collection=offered.collection,
+    )
+
+
+def _check_length(index: int, field: str, text: str, limit: int) -> None:
+    # Four bytes is the longest a character gets, so most texts need no encoding to be cleared.
+    if len(text) * 4 > limit and len(text.encode()) > limit:
+        raise InvalidRequest(
+            f"event {index} has a {field} of more than {limit} bytes: shorten it",
+            index=index,
+            limit=limit,
+        )
+
+
+def _document(index: int, document: bytes, limits: ProduceLimits) -> bytes:
+    if not document.startswith(b"{"):
+        raise InvalidRequest(
+            f"the document of event {index} is not a JSON object: wrap the value in one",
+            index=index,
+        )
+    if len(document) > limits.document_bytes:
+        raise TooLarge(
+            f"the document of event {index} has {len(document)} bytes, the limit is "
+            f"{limits.document_bytes}",
+            index=index,
+            limit=limits.document_bytes,
+        )
+    if nesting_exceeds(document, limits.document_depth):
+        raise InvalidRequest(
+            f"the document of event {index} is nested deeper than {limits.document_depth} levels",
+            index=index,
+            limit=limits.document_depth,
+        )
+    return on_one_line(document)
+
+
+def nesting_exceeds(document: bytes, depth_max: int) -> bool:
+    """Whether the valid JSON text `document` opens more than `depth_max` levels at once."""
+    if document.count(b"{") + document.count(b"[") <= depth_max:
+        return False
+    depth = 0
+    for match in _BRACKET.finditer(_STRING.sub(b"", document)):
+        depth += 1 if match[0] in b"[{" else -1
+        if depth > depth_max:
+            return True
+    return False
+
+
+def on_one_line(document: bytes) -> bytes:
+    """Valid JSON without line breaks: outside of strings they are blanks, inside there are none."""
+    return document.translate(_LINE_BREAKS) if b"\n" in document or b"\r" in document else document

@@ -1,0 +1,237 @@
+"""An ingest node: takes produce requests over HTTP and appends them to the partitions it owns.
+
+The coordinator says which those are; the node opens them, then acknowledges. While the coordinator
+is away, it goes on with the last topology. Invariants: an answer with a `seq` means that the record
+is on disk; a stop finishes or answers everything that was accepted; a topology is acknowledged
+after it was applied, never before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import structlog
+
+from headgate import errors
+from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.server import HttpServer
+from headgate.decide.admission import ProduceLimits, admit
+from headgate.decide.event_id import ENTROPY_BYTES, event_id
+from headgate.model.api import Health, ProduceAnswer, ProduceRequest, ProduceResult
+from headgate.model.control import (
+    AckTopology,
+    FromCoordinator,
+    Hello,
+    IngestReport,
+    PushTopology,
+    Refused,
+    Welcome,
+)
+from headgate.model.event import PartitionRef
+from headgate.model.topology import Topology
+from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.log import LogWriter
+from headgate.services.ingest.partitions import Partitions, SettledPositions, WriteBounds
+from headgate.telemetry import LogEvent, Metrics
+
+log = structlog.get_logger()
+
+StoredPartitions = Callable[[], Sequence[PartitionRef]]
+"""Every partition that the store holds, also those of topics that nobody owns any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """`advertised_host` is how others reach this node, where that isn't `host`."""
+
+    node_id: str
+    incarnation: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    port_setting: str = ""
+    advertised_host: str = ""
+    report_every_s: float = 1.0
+    stop_timeout_s: float = 10.0
+    limits: ProduceLimits = field(default_factory=ProduceLimits)
+    bounds: WriteBounds = field(default_factory=WriteBounds)
+
+
+class Ingest:
+    """Start it once, stop it once; `failed` ends only when the node can't go on."""
+
+    def __init__(
+        self,
+        options: IngestOptions,
+        *,
+        writer: LogWriter,
+        open_session: Callable[[HelloSource], ControlSession],
+        settled: SettledPositions,
+        now_ms: Callable[[], int],
+        stored: StoredPartitions | None = None,
+    ) -> None:
+        self._options = options
+        self._writer = writer
+        self._open_session = open_session
+        self._now_ms = now_ms
+        self._stored = stored
+        self._partitions = Partitions(
+            node_id=options.node_id,
+            writer=writer,
+            settled=settled,
+            now_ms=now_ms,
+            bounds=options.bounds,
+        )
+        self._metrics = Metrics()
+        self._server = HttpServer()
+        self._session: ControlSession | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unapplied: Topology | None = None
+        self._applying = asyncio.Lock()
+        self._stopping = False
+        self._started_s = time.monotonic()
+        self.url = ""
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """Listen, then connect to the coordinator; returns the address that was bound."""
+        options = self._options
+        port = await self._server.start(
+            HttpApp(self.routes()), options.host, options.port, setting=options.port_setting
+        )
+        self.url = f"http://{options.advertised_host or options.host}:{port}"
+        self._session = self._open_session(self._hello)
+        self._tasks = [
+            asyncio.create_task(self._listen(self._session), name="ingest control"),
+            asyncio.create_task(self._report(self._session), name="ingest report"),
+        ]
+        return self.url
+
+    async def failed(self) -> None:
+        """Waits for the end of the node's own tasks and raises what ended them, if anything did."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled():
+                task.result()
+
+    async def stop(self) -> None:
+        """Refuse what is new, finish what was accepted, give everything back."""
+        self._stopping = True
+        timeout_s = self._options.stop_timeout_s
+        if not await self._partitions.drain(timeout_s=timeout_s):
+            log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
+        await self._server.stop(timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        await self._writer.close()
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def _hello(self) -> Hello:
+        return Hello(
+            role="ingest",
+            node_id=self._options.node_id,
+            incarnation=self._options.incarnation,
+            url=self.url,
+            pid=os.getpid(),
+            owns=self._partitions.owns(),
+            generation=self._partitions.generation,
+        )
+
+    async def _listen(self, session: ControlSession) -> None:
+        async for message in session.messages():
+            await self._on_message(session, message)
+
+    async def _on_message(self, session: ControlSession, message: FromCoordinator) -> None:
+        match message:
+            case Welcome():
+                await session.send(IngestReport(self._partitions.heads()))
+            case PushTopology(topology=topology):
+                self._unapplied = topology
+                await self._apply(session)
+            case Refused(reason=reason):
+                raise errors.OperatorError(f"the coordinator refuses this ingest node: {reason}")
+            case _:
+                pass  # Meant for other roles.
+
+    async def _apply(self, session: ControlSession) -> None:
+        """Adopt the newest topology, then acknowledge; what fails is tried again with a report."""
+        async with self._applying:
+            topology = self._unapplied
+            if topology is None or not await self._partitions.adopt(topology):
+                return
+            if self._stored is not None and topology.deleted:
+                if not await self._partitions.drop_topics(self._stored()):
+                    return
+                self._stored = None  # Deletions from now on are seen as they happen.
+            if self._unapplied is topology:
+                self._unapplied = None
+            log.info(LogEvent.TOPOLOGY_APPLIED, generation=self._partitions.generation)
+            await session.send(AckTopology(self._partitions.generation))
+            await session.send(IngestReport(self._partitions.heads()))
+
+    async def _report(self, session: ControlSession) -> None:
+        while True:
+            await asyncio.sleep(self._options.report_every_s)
+            await session.send(IngestReport(self._partitions.heads()))
+            if self._unapplied is not None:
+                await self._apply(session)
+
+    # --- HTTP ------------------------------------------------------------------------------------
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/v1/topics/{name}/produce",
+                self._produce,
+                summary="Append events to a topic.",
+                request=ProduceRequest,
+                response=ProduceAnswer,
+            ),
+            Route("GET", "/health", self._health, summary="How this node is.", response=Health),
+            Route("GET", "/metrics", self._show_metrics, summary="Counters and timings."),
+        ]
+
+    async def _produce(self, request: Request) -> Response:
+        with self._metrics.produce_latency.time():
+            results = await self._write(request)
+        appended = sum(result.error is None for result in results)
+        self._metrics.appends.labels(request.params["name"]).inc(appended)
+        return json_response(ProduceAnswer(results))
+
+    async def _write(self, request: Request) -> list[ProduceResult]:
+        if self._stopping:
+            raise errors.NotNow("this ingest node is stopping; try again")
+        topic = self._partitions.topic(request.params["name"])
+        limits = self._options.limits
+        body = await request.body(limits.body_bytes)
+        admitted = admit(body, topic, limits, new_id=self._new_id)
+        return await self._partitions.write(
+            topic, admitted.events, timeout_s=admitted.timeout_ms / 1_000
+        )
+
+    def _new_id(self) -> str:
+        return event_id(self._now_ms(), os.urandom(ENTROPY_BYTES))
+
+    async def _health(self, _request: Request) -> Response:
+        connected = self._session is not None and self._session.connected
+        return json_response(
+            Health(
+                status="healthy" if connected else "degraded",
+                role="ingest",
+                version=version("headgate"),
+                uptime_s=round(time.monotonic() - self._started_s, 3),
+            )
+        )
+
+    async def _show_metrics(self, _request: Request) -> Response:
+        return Response(200, self._metrics.exposed(), Metrics.content_type)
