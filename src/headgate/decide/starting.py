@@ -1,0 +1,146 @@
+"""Where reading a topic begins and ends: `now`, `earliest`, or positions such as `0:15,1:22`.
+
+Invariant: what comes out of `starts_after` is, for every partition, the seq after which reading
+begins, and the log has everything after it. Whether a wanted record that retention took is an error
+(`refuse_gaps`) or not (`starts_after` alone begins at what is left) is the caller's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from headgate import errors
+
+Start = Literal["now", "earliest"] | dict[int, int]
+"""A dict gives, per partition, the first seq that is wanted."""
+
+MAX_DIGITS = 18
+"""Of a partition or a seq: stays within 64 bits, and int() of it is cheap."""
+
+
+class Stretch(Protocol):
+    """What is there of a partition; ports.log.Extent is one."""
+
+    @property
+    def earliest(self) -> int: ...
+
+    @property
+    def head(self) -> int: ...
+
+
+def parse_start(text: str) -> Start:
+    """The value of `from`."""
+    if text in ("", "now"):
+        return "now"
+    if text == "earliest":
+        return "earliest"
+    wanted = _positions(text)
+    if wanted is None or not all(seq >= 1 for seq in wanted.values()):
+        raise errors.InvalidRequest(
+            f"from={text[:100]} is not understood: write now, earliest or "
+            "PARTITION:SEQ,PARTITION:SEQ with seqs from 1 and each partition once",
+            parameter="from",
+        )
+    return wanted
+
+
+def parse_positions(text: str, parameter: str) -> dict[int, int]:
+    """A positions vector: per partition the last seq; 0 says that none was there."""
+    positions = _positions(text)
+    if positions is None:
+        raise errors.InvalidRequest(
+            f"{parameter} {text[:100]} is not a positions vector like 0:15,1:22 that names each "
+            "partition once",
+            parameter=parameter,
+        )
+    return positions
+
+
+def starts_after(start: Start, stretches: Mapping[int, Stretch], topic: str) -> dict[int, int]:
+    """The seq after which each partition begins; partitions that aren't named begin now."""
+    if start == "now":
+        return {partition: there.head for partition, there in stretches.items()}
+    if start == "earliest":
+        return {partition: there.earliest - 1 for partition, there in stretches.items()}
+    _refuse_strangers(start, stretches, topic, parameter="from")
+    for partition, seq in start.items():
+        head = stretches[partition].head
+        if seq > head + 1:
+            raise errors.InvalidRequest(
+                f"partition {partition} of {topic} ends at seq {head}, so {seq} lies "
+                "beyond its end; begin there or earlier",
+                parameter="from",
+                partition=partition,
+                head=head,
+            )
+    return {
+        partition: max(start[partition], there.earliest) - 1 if partition in start else there.head
+        for partition, there in stretches.items()
+    }
+
+
+def ends_at(
+    up_to: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str
+) -> dict[int, int]:
+    """The last seq to read of each partition; partitions that aren't named end at their head."""
+    _refuse_strangers(up_to, stretches, topic, parameter="up_to")
+    for partition, seq in up_to.items():
+        head = stretches[partition].head
+        if seq > head:
+            raise errors.InvalidRequest(
+                f"partition {partition} of {topic} ends at seq {head}, so {seq} isn't there yet; "
+                "end there or earlier",
+                parameter="up_to",
+                partition=partition,
+                head=head,
+            )
+    return {partition: up_to.get(partition, there.head) for partition, there in stretches.items()}
+
+
+def refuse_gaps(
+    first_seqs: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str
+) -> None:
+    """Raises NotFound when a wanted record isn't in the log any more."""
+    for partition, seq in first_seqs.items():
+        there = stretches.get(partition)
+        if there is not None and seq < there.earliest:
+            raise gone(topic, partition, first=seq, last=there.earliest - 1)
+
+
+def gone(topic: str, partition: int, *, first: int, last: int) -> errors.NotFound:
+    return errors.NotFound(
+        f"partition {partition} of {topic} doesn't have the records from {first} to {last} any "
+        "more; begin again from earliest to read what is left",
+        partition=partition,
+        first=first,
+        last=last,
+    )
+
+
+def _refuse_strangers(
+    named: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str, *, parameter: str
+) -> None:
+    for partition in named:
+        if partition not in stretches:
+            raise errors.InvalidRequest(
+                f"topic {topic} has no partition {partition}: "
+                f"it has {min(stretches)} to {max(stretches)}",
+                parameter=parameter,
+                partition=partition,
+            )
+
+
+def _positions(text: str) -> dict[int, int] | None:
+    """None when `text` isn't PARTITION:SEQ,PARTITION:SEQ with each partition once."""
+    found: dict[int, int] = {}
+    for part in text.split(","):
+        partition, colon, seq = part.strip().partition(":")
+        if not (colon and _is_number(partition) and _is_number(seq)) or int(partition) in found:
+            return None
+        found[int(partition)] = int(seq)
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS

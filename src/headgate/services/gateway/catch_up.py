@@ -1,0 +1,111 @@
+"""Brings subscribers that are behind forward, from the log and through their filters.
+
+One task per subscriber that is behind, and a bound on how many of them read at once. Invariant: a
+task ends in the same step in which its subscriber is live, so a delivery that is deferred later
+finds no task and starts one. A hole in the log ends the subscriber with an error that says so;
+nothing is skipped in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import structlog
+
+from headgate import errors
+from headgate.decide.filter.plan import Filter
+from headgate.decide.subscriber import Read
+from headgate.model.event import PartitionRef, Record
+from headgate.ports.log import LogReader
+from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.wire import shared_part
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 2.0
+
+_decode = msgspec.json.Decoder().decode
+
+
+class CatchUp:
+    def __init__(self, reader: LogReader, *, reads_at_once: int = 8) -> None:
+        self._reader = reader
+        self._turns = asyncio.Semaphore(reads_at_once)
+        self.filter_errors = 0
+
+    def wake(self, subscriber: Subscriber) -> None:
+        """Start catching up, unless that is going on or there is nothing to do."""
+        if subscriber.catching_up is not None or subscriber.closing is not None:
+            return
+        if subscriber.feed.catching_up:
+            subscriber.catching_up = asyncio.create_task(
+                self._run(subscriber), name=f"catch up {subscriber.id}"
+            )
+
+    async def _run(self, subscriber: Subscriber) -> None:
+        try:
+            await self._read_on(subscriber)
+        except errors.HeadgateError as error:
+            subscriber.catching_up = None
+            subscriber.close(error)
+        except Exception:
+            log.exception(LogEvent.UNEXPECTED, subscription=subscriber.id)
+            subscriber.catching_up = None
+            subscriber.close(errors.NotNow("this subscription failed here; subscribe again"))
+
+    async def _read_on(self, subscriber: Subscriber) -> None:
+        feed = subscriber.feed
+        retry_s = RETRY_FIRST_S
+        while subscriber.closing is None:
+            if not feed.catching_up:
+                subscriber.catching_up = None
+                return
+            read = feed.next_read()
+            if read is None:
+                await subscriber.room()
+                continue
+            ref = PartitionRef(subscriber.topic, read.partition)
+            records = await self._records(ref, read)
+            if not records:
+                # The log is behind its own deliveries, or away: it has them, so wait for it.
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, RETRY_MAX_S)
+                continue
+            retry_s = RETRY_FIRST_S
+            matching = [
+                (record.seq, shared_part(record))
+                for record in records
+                if self._matches(subscriber.matches, record)
+            ]
+            subscriber.replayed(read, records[-1].seq, matching)
+
+    async def _records(self, ref: PartitionRef, read: Read) -> list[Record]:
+        async with self._turns:
+            try:
+                records = await self._reader.read(ref, after_seq=read.after_seq, limit=read.limit)
+                first = records[0].seq if records else (await self._reader.extent(ref)).earliest
+            except errors.HeadgateError as error:
+                log.warning(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))
+                return []
+        if first > read.after_seq + 1:
+            raise errors.NotFound(
+                f"partition {ref.partition} of {ref.topic} has no records from "
+                f"{read.after_seq + 1} to {first - 1} any more; subscribe again from earliest",
+                partition=ref.partition,
+                earliest=first,
+            )
+        return records
+
+    def _matches(self, matches: Filter, record: Record) -> bool:
+        if matches.expression is None:
+            return True
+        try:
+            verdict = matches.evaluate(_decode(record.document))
+        except msgspec.DecodeError:
+            verdict = None
+        if verdict is None:
+            self.filter_errors += 1
+        return verdict is True

@@ -1,0 +1,216 @@
+"""Keeps the coordinator's registry in step with this gateway's subscriptions.
+
+The registry at the coordinator may be lost at any time; this side has the truth and sends all of it
+after every (re)connection. Invariants: `register` returns only once every lane has adopted the
+subscription; a topology is applied before it is acknowledged, and never an older one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from headgate import errors
+from headgate.model.control import (
+    AckTopology,
+    AdoptionFloor,
+    FromCoordinator,
+    PushTopology,
+    Refused,
+    Register,
+    Registered,
+    RegistrationComplete,
+    ToCoordinator,
+    Unregister,
+    Welcome,
+)
+from headgate.model.subscription import Subscription
+from headgate.model.topology import Topology
+from headgate.ports.control import ControlSession
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+CHUNK = 500
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """Somebody waits for a subscription; `revision` is known once it is registered."""
+
+    adopted: asyncio.Future[None]
+    revision: int | None = None
+
+
+class Registration:
+    """`on_topology` applies a newer topology. `on_return` is called when everything is registered
+    and adopted again, after the lanes may have gone on without us. `on_refused` gets the
+    subscriptions that were fine before and are refused now."""
+
+    def __init__(
+        self,
+        *,
+        on_topology: Callable[[Topology], None],
+        on_return: Callable[[], None],
+        on_refused: Callable[[str, str], None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._on_topology = on_topology
+        self._on_return = on_return
+        self._on_refused = on_refused
+        self._now_s = now_s
+        self._session: ControlSession | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        self._waiters: dict[str, _Waiter] = {}
+        self._requests: dict[int, tuple[str, ...]] = {}
+        self._request_ids = itertools.count(1)
+        self._floor = 0
+        self._coordinator_id = ""
+        self._lease_s = 0.0
+        self._last_contact_s = now_s()
+        self._in_touch = False
+        self._return_requests: set[int] | None = None
+        self._return_revision = 0
+        self.topology = Topology(generation=0)
+        self.topology_changed = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None and self._session.connected
+
+    # --- from the gateway ------------------------------------------------------------------------
+
+    async def register(self, subscription: Subscription, *, timeout_s: float) -> None:
+        """Returns when every lane matches with `subscription`; forgets it otherwise."""
+        waiter = _Waiter(asyncio.get_running_loop().create_future())
+        self._subscriptions[subscription.id] = subscription
+        self._waiters[subscription.id] = waiter
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._register((subscription,))
+                await waiter.adopted
+        except TimeoutError as error:
+            await self.unregister(subscription.id)
+            raise errors.Timeout(
+                f"the routers have not taken up the subscription within {timeout_s:g} s; try again"
+            ) from error
+        except BaseException:
+            await self.unregister(subscription.id)
+            raise
+        finally:
+            self._waiters.pop(subscription.id, None)
+
+    async def unregister(self, subscription_id: str) -> None:
+        if self._subscriptions.pop(subscription_id, None) is not None:
+            await self.send(Unregister(next(self._request_ids), (subscription_id,)))
+
+    async def send(self, message: ToCoordinator) -> bool:
+        return self._session is not None and await self._session.send(message)
+
+    def note_contact(self) -> None:
+        """Called regularly, so that we know how long the coordinator may not have heard us.
+
+        A connection counts from its Welcome on: before, how long we were away is still needed.
+        """
+        self._in_touch = self._in_touch and self.connected
+        if self._in_touch:
+            self._last_contact_s = self._now_s()
+
+    # --- from the coordinator --------------------------------------------------------------------
+
+    async def listen(self, session: ControlSession) -> None:
+        self._session = session
+        async for message in session.messages():
+            await self._handle(message)
+
+    async def _handle(self, message: FromCoordinator) -> None:
+        match message:
+            case Welcome():
+                await self._welcomed(message)
+            case Registered():
+                self._registered(message)
+            case AdoptionFloor(revision=revision):
+                self._floor = revision
+                self._settle_waiters()
+            case PushTopology(topology=topology):
+                await self._pushed(topology)
+            case Refused(reason=reason):
+                raise errors.OperatorError(f"the coordinator refuses this gateway: {reason}")
+            case _:
+                log.debug("message_ignored", kind=type(message).__name__)
+
+    async def _welcomed(self, welcome: Welcome) -> None:
+        """Register everything anew; what an earlier coordinator said no longer counts."""
+        away_s = self._now_s() - self._last_contact_s
+        forgotten = self._coordinator_id not in ("", welcome.coordinator_id) or (
+            self._coordinator_id != "" and away_s >= self._lease_s / 2
+        )
+        self._coordinator_id = welcome.coordinator_id
+        self._lease_s = welcome.lease_ms / 1_000
+        self._last_contact_s = self._now_s()
+        self._in_touch = True
+        self._floor = 0
+        self._requests.clear()
+        for waiter in self._waiters.values():
+            waiter.revision = None
+        requests = [await self._register(chunk) for chunk in self._chunks()]
+        if forgotten or self._return_requests is not None:
+            self._return_requests = set(requests)
+            self._return_revision = 0
+        await self.send(RegistrationComplete())
+        log.info(LogEvent.CONNECTED, subscriptions=len(self._subscriptions), away_s=away_s)
+
+    def _chunks(self) -> Iterator[tuple[Subscription, ...]]:
+        """Everything there is, without what ended while an earlier chunk was sent."""
+        ids = tuple(self._subscriptions)
+        for begin in range(0, len(ids), CHUNK):
+            chunk = [self._subscriptions.get(name) for name in ids[begin : begin + CHUNK]]
+            yield tuple(subscription for subscription in chunk if subscription is not None)
+
+    async def _register(self, subscriptions: tuple[Subscription, ...]) -> int:
+        request_id = next(self._request_ids)
+        self._requests[request_id] = tuple(subscription.id for subscription in subscriptions)
+        if not await self.send(Register(request_id, subscriptions)):
+            # The next Welcome registers everything that is in `_subscriptions`.
+            self._requests.pop(request_id, None)
+        return request_id
+
+    def _registered(self, answer: Registered) -> None:
+        for subscription_id in self._requests.pop(answer.request_id, ()):
+            waiter = self._waiters.get(subscription_id)
+            reason = answer.errors.get(subscription_id)
+            if reason is not None:
+                self._subscriptions.pop(subscription_id, None)
+                if waiter is None:
+                    self._on_refused(subscription_id, reason)
+                elif not waiter.adopted.done():
+                    waiter.adopted.set_exception(errors.InvalidRequest(reason))
+            elif waiter is not None:
+                waiter.revision = answer.revision
+        if self._return_requests is not None and answer.request_id in self._return_requests:
+            self._return_requests.discard(answer.request_id)
+            self._return_revision = max(self._return_revision, answer.revision)
+        self._settle_waiters()
+
+    def _settle_waiters(self) -> None:
+        for waiter in self._waiters.values():
+            adopted = waiter.revision is not None and waiter.revision <= self._floor
+            if adopted and not waiter.adopted.done():
+                waiter.adopted.set_result(None)
+        registered_again = self._return_requests is not None and not self._return_requests
+        if registered_again and self._floor and self._return_revision <= self._floor:
+            self._return_requests = None
+            self._on_return()
+
+    async def _pushed(self, topology: Topology) -> None:
+        if topology.generation < self.topology.generation:
+            return
+        self.topology = topology
+        self._on_topology(topology)
+        self.topology_changed.set()
+        self.topology_changed = asyncio.Event()
+        await self.send(AckTopology(topology.generation))

@@ -1,0 +1,217 @@
+"""The subscribers of this gateway, from the request to the end of the connection.
+
+Invariant: between the heads that are taken before registering and the heads that are taken after
+every lane adopted the subscription, records come from the log; after those, from the lanes. So when
+`subscribe` returns, nothing after `subscriber.starts` can be missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from headgate import errors
+from headgate.decide.filter.plan import compile_filter
+from headgate.decide.subscriber import Feed
+from headgate.model.subscription import Subscription
+from headgate.model.topology import Topic, Topology
+from headgate.ports.log import Extent, LogReader
+from headgate.services.gateway.catch_up import CatchUp
+from headgate.services.gateway.fences import Fences
+from headgate.services.gateway.registration import Registration
+from headgate.services.gateway.start import Start, starts_after
+from headgate.services.gateway.subscriber import Subscriber, Totals
+from headgate.telemetry import LogEvent, Metrics
+
+log = structlog.get_logger()
+
+READ_LIMIT = 200
+"""Records per read of a subscriber that catches up."""
+QUEUE_BYTES = 8 * 1024 * 1024
+"""Bytes that may wait for one subscriber, whatever their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    queue: int = 1_000
+    subscribers: int = 10_000
+    subscribe_timeout_s: float = 15.0
+    topic_grace_s: float = 1.0
+    """How long a topic that was just created may take to become known here."""
+
+
+class Subscriptions:
+    def __init__(
+        self,
+        node_id: str,
+        bounds: Bounds,
+        *,
+        reader: LogReader,
+        metrics: Metrics,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._node_id = node_id
+        self._bounds = bounds
+        self._reader = reader
+        self._metrics = metrics
+        self._now_s = now_s
+        self._table: dict[str, Subscriber] = {}
+        self._stopping = False
+        self._returning: asyncio.Task[None] | None = None
+        self.catch_up = CatchUp(reader)
+        self.totals = Totals()
+        self.fences = Fences()
+        self.registration = Registration(
+            on_topology=self._on_topology,
+            on_return=self._on_return,
+            on_refused=self._on_refused,
+            now_s=now_s,
+        )
+
+    def get(self, subscription_id: str) -> Subscriber | None:
+        return self._table.get(subscription_id)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[Subscriber]:
+        return iter(tuple(self._table.values()))
+
+    # --- the life of a subscription --------------------------------------------------------------
+
+    async def subscribe(self, topic_name: str, where: str | None, start: Start) -> Subscriber:
+        """Returns when nothing can be missed any more; `begin` then starts the flow."""
+        self._check_room()
+        matches = compile_filter(where)
+        topic = await self._topic(topic_name)
+        starts = starts_after(start, await self._extents(topic), topic.name)
+        self._check_room()
+        subscriber = Subscriber(
+            Subscription(secrets.token_hex(12), self._node_id, topic.name, where),
+            matches=matches,
+            feed=Feed(
+                starts,
+                capacity=self._bounds.queue,
+                capacity_bytes=QUEUE_BYTES,
+                read_limit=READ_LIMIT,
+            ),
+            starts=starts,
+            totals=self.totals,
+        )
+        self._table[subscriber.id] = subscriber
+        self._metrics.subscribers.set(len(self._table))
+        try:
+            await self._adopt(subscriber, topic)
+        except BaseException:
+            await self.unsubscribe(subscriber)
+            raise
+        log.debug(LogEvent.SUBSCRIBED, subscription=subscriber.id, topic=topic.name)
+        return subscriber
+
+    async def _adopt(self, subscriber: Subscriber, topic: Topic) -> None:
+        asked_s = self._now_s()
+        await self.registration.register(
+            subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
+        )
+        self._metrics.adoption_wait.observe(self._now_s() - asked_s)
+        extents = await self._extents(topic)
+        if subscriber.closing is not None:
+            raise subscriber.closing
+        subscriber.feed.release({number: extent.head for number, extent in extents.items()})
+
+    def begin(self, subscriber: Subscriber, ready: Callable[[], None]) -> None:
+        """The connection takes what there is; `ready` tells it when there may be more."""
+        subscriber.ready = ready
+        self.catch_up.wake(subscriber)
+        ready()
+
+    async def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Forget a subscriber; doing it twice is fine."""
+        subscriber.ready = lambda: None
+        subscriber.close(errors.NotNow("the subscription has ended"))
+        if self._table.pop(subscriber.id, None) is None:
+            return
+        self._metrics.subscribers.set(len(self._table))
+        await self.registration.unregister(subscriber.id)
+        log.debug(LogEvent.UNSUBSCRIBED, subscription=subscriber.id, topic=subscriber.topic)
+
+    def close_all(self, reason: errors.HeadgateError) -> None:
+        """The gateway stops: nobody may come, everybody is told."""
+        self._stopping = True
+        if self._returning is not None:
+            self._returning.cancel()
+        for subscriber in self:
+            subscriber.close(reason)
+
+    # --- what the coordinator tells --------------------------------------------------------------
+
+    def _on_topology(self, topology: Topology) -> None:
+        """Only a topic that was deleted on purpose ends its subscriptions; one that is merely
+        absent may be back with the next topology."""
+        self.fences.raise_to(topology.sources)
+        deleted = {name for name in topology.deleted if topology.topic(name) is None}
+        for subscriber in self:
+            if subscriber.topic in deleted:
+                subscriber.close(
+                    errors.UnknownTopic(
+                        f"topic {subscriber.topic} was deleted", topic=subscriber.topic
+                    )
+                )
+
+    def _on_refused(self, subscription_id: str, reason: str) -> None:
+        subscriber = self._table.get(subscription_id)
+        if subscriber is not None:
+            subscriber.close(errors.InvalidRequest(reason))
+
+    def _on_return(self) -> None:
+        """Records may have been released while we were away: the log still has them."""
+        if self._returning is not None:
+            self._returning.cancel()
+        self._returning = asyncio.create_task(self._aim_all(), name="catch up after a return")
+
+    async def _aim_all(self) -> None:
+        extents: dict[str, dict[int, Extent]] = {}
+        for subscriber in self:
+            topic = self.registration.topology.topic(subscriber.topic)
+            if topic is None:
+                continue
+            if topic.name not in extents:
+                extents[topic.name] = await self._extents(topic)
+            heads = {number: extent.head for number, extent in extents[topic.name].items()}
+            subscriber.feed.aim(heads)
+            self.catch_up.wake(subscriber)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _check_room(self) -> None:
+        if self._stopping:
+            raise errors.NotNow("this gateway is stopping; connect again")
+        if len(self._table) >= self._bounds.subscribers:
+            raise errors.Overloaded(
+                f"this gateway has {len(self._table)} subscribers, its most "
+                "(gateway.max_subscribers); try again later"
+            )
+
+    async def _topic(self, name: str) -> Topic:
+        try:
+            async with asyncio.timeout(self._bounds.topic_grace_s):
+                while (topic := self.registration.topology.topic(name)) is None:
+                    await self.registration.topology_changed.wait()
+                return topic
+        except TimeoutError:
+            if self.registration.topology.generation == 0:
+                raise errors.NotNow(
+                    "this gateway has not heard from the coordinator yet; try again"
+                ) from None
+            raise errors.UnknownTopic(
+                f"there is no topic {name[:100]}; create it or choose another", topic=name[:100]
+            ) from None
+
+    async def _extents(self, topic: Topic) -> dict[int, Extent]:
+        refs = topic.refs()
+        found = await asyncio.gather(*(self._reader.extent(ref) for ref in refs))
+        return {ref.partition: extent for ref, extent in zip(refs, found, strict=True)}

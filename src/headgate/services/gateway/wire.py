@@ -1,0 +1,86 @@
+"""What a subscriber reads: the messages of docs/protocol.md, as bytes.
+
+Invariant: a record is encoded once however many subscribers get it (all but the subscription's own
+id is shared), and its document is passed through as it was produced, never parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headgate import errors
+from headgate.model.delivery import Delivery
+from headgate.model.event import Op, Record
+
+
+class _Event(msgspec.Struct, tag_field="type", tag="event"):
+    topic: str
+    partition: int
+    seq: int
+    event_id: str
+    key: str | None
+    collection: str
+    op: Op
+    document: msgspec.Raw
+
+
+class _Subscribed(msgspec.Struct, tag_field="type", tag="subscribed"):
+    subscription: str
+    topic: str
+    positions: dict[str, int]
+
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def shared_part(record: Record | Delivery) -> bytes:
+    """An event message up to the subscription ids; `completed` adds those."""
+    document = record.document
+    event = _Event(
+        record.topic,
+        record.partition,
+        record.seq,
+        record.event_id,
+        record.key,
+        record.collection,
+        record.op,
+        document if isinstance(document, msgspec.Raw) else msgspec.Raw(document),
+    )
+    return _encoder.encode(event)[:-1] + b',"subscriptions":['
+
+
+def own_part(subscription_id: str) -> bytes:
+    """What ends every event message of one subscription."""
+    return _encoder.encode(subscription_id) + b"]}"
+
+
+def subscribed_message(subscription_id: str, topic: str, positions: Mapping[int, int]) -> bytes:
+    named = {str(partition): seq for partition, seq in sorted(positions.items())}
+    return _encoder.encode(_Subscribed(subscription_id, topic, named))
+
+
+def error_message(error: errors.HeadgateError) -> bytes:
+    body: dict[str, Any] = {"code": error.code, "message": error.message, "details": error.details}
+    return _encoder.encode({"type": "error", "error": body})
+
+
+def vector(positions: Mapping[int, int]) -> str:
+    """Positions as one short string, `0:15,1:22`: the last seq of each partition."""
+    return ",".join(f"{partition}:{seq}" for partition, seq in sorted(positions.items()))
+
+
+def sse_event(kind: str, message: bytes, positions: Mapping[int, int] | None = None) -> bytes:
+    """`message` as one server-sent event.
+
+    A line break in JSON can only be white space between tokens, and would end the data line.
+    """
+    if b"\n" in message or b"\r" in message:
+        message = message.replace(b"\n", b" ").replace(b"\r", b" ")
+    place = f"id: {vector(positions)}\n" if positions is not None else ""
+    return f"{place}event: {kind}\ndata: ".encode() + message + b"\n\n"
+
+
+SSE_KEEP_ALIVE = b": keep-alive\n\n"

@@ -1,0 +1,96 @@
+"""Where reading begins and ends, for subscribers and Spark readers alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.decide.starting import (
+    Start,
+    ends_at,
+    parse_positions,
+    parse_start,
+    refuse_gaps,
+    starts_after,
+)
+from headgate.errors import InvalidRequest, NotFound
+from headgate.ports.log import Extent
+
+STRETCHES = {0: Extent(5, 20), 1: Extent(1, 0), 2: Extent(1, 7)}
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        pytest.param("now", "now", id="now"),
+        pytest.param("", "now", id="nothing-means-now"),
+        pytest.param("earliest", "earliest", id="earliest"),
+        pytest.param("0:15", {0: 15}, id="one-position"),
+        pytest.param("0:15, 12:1", {0: 15, 12: 1}, id="several-positions"),
+    ],
+)
+def test_a_start_is_understood(text: str, start: Start) -> None:
+    assert parse_start(text) == start
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "latest",
+        "0",
+        "0:",
+        ":1",
+        "0:0",
+        "-1:1",
+        "0:1,",
+        "0:1;1:2",
+        "0:1,0:2",
+        "0:²",
+        "0:" + "9" * 19,
+    ],
+)
+def test_a_start_that_is_not_understood_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not understood: write now, earliest or"):
+        parse_start(text)
+
+
+def test_positions_may_be_zero_and_must_name_a_partition_once() -> None:
+    assert parse_positions("0:0,1:22", "up_to") == {0: 0, 1: 22}
+    for text in ("now", "0:1,0:1", "1"):
+        with pytest.raises(InvalidRequest, match=f"up_to {text} is not a positions vector"):
+            parse_positions(text, "up_to")
+
+
+@pytest.mark.parametrize(
+    ("start", "after"),
+    [
+        pytest.param("now", {0: 20, 1: 0, 2: 7}, id="now-is-after-the-heads"),
+        pytest.param("earliest", {0: 4, 1: 0, 2: 0}, id="earliest-is-what-is-left"),
+        pytest.param({0: 10}, {0: 9, 1: 0, 2: 7}, id="unnamed-partitions-begin-now"),
+        pytest.param({0: 21, 2: 1}, {0: 20, 1: 0, 2: 0}, id="right-after-the-head"),
+        pytest.param({0: 2}, {0: 4, 1: 0, 2: 7}, id="never-before-what-is-left"),
+    ],
+)
+def test_reading_begins_after(start: Start, after: dict[int, int]) -> None:
+    assert starts_after(start, STRETCHES, "flights") == after
+
+
+def test_reading_ends_at_the_named_seqs_and_else_at_the_heads() -> None:
+    assert ends_at({}, STRETCHES, "flights") == {0: 20, 1: 0, 2: 7}
+    assert ends_at({0: 20, 2: 3}, STRETCHES, "flights") == {0: 20, 1: 0, 2: 3}
+
+
+def test_positions_outside_the_topic_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="flights has no partition 3: it has 0 to 2"):
+        starts_after({3: 1}, STRETCHES, "flights")
+    with pytest.raises(InvalidRequest, match="flights has no partition 3: it has 0 to 2"):
+        ends_at({3: 1}, STRETCHES, "flights")
+    with pytest.raises(InvalidRequest, match="ends at seq 20, so 22 lies beyond its end"):
+        starts_after({0: 22}, STRETCHES, "flights")
+    with pytest.raises(InvalidRequest, match="ends at seq 20, so 21 isn't there yet"):
+        ends_at({0: 21}, STRETCHES, "flights")
+
+
+def test_a_wanted_record_that_is_gone_is_a_gap() -> None:
+    refuse_gaps({0: 5, 1: 1, 9: 1}, STRETCHES, "flights")
+    with pytest.raises(NotFound, match="doesn't have the records from 3 to 4 any more"):
+        refuse_gaps({0: 3}, STRETCHES, "flights")

@@ -1,0 +1,283 @@
+"""Stand-ins for what a gateway needs: a log in memory, a coordinator, and the lanes.
+
+They keep the contracts of the ports: the log is dense and ordered, the session loses what is sent
+while it is down, and lanes deliver in order, at least once, with the filters they have adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from headgate import errors
+from headgate.adapters.http.delivery import HttpDeliveryTransport
+from headgate.decide.filter.plan import compile_filter
+from headgate.model.control import (
+    AdoptionFloor,
+    FromCoordinator,
+    Hello,
+    PushTopology,
+    Register,
+    Registered,
+    ToCoordinator,
+    Unregister,
+    Welcome,
+)
+from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch
+from headgate.model.event import Op, PartitionRef, Record
+from headgate.model.subscription import Subscription
+from headgate.model.topology import Node, Owner, Topic, Topology
+from headgate.ports.control import HelloSource
+from headgate.ports.log import Extent
+
+TOPIC = "flights"
+
+
+class MemoryLog:
+    """Implements ports.log.LogReader; `append` is the writer's side."""
+
+    def __init__(self) -> None:
+        self.records: dict[PartitionRef, list[Record]] = {}
+        self.earliest: dict[PartitionRef, int] = {}
+        self.reads = 0
+        self.failing: errors.HeadgateError | None = None
+        self.gate: asyncio.Event | None = None
+        """While set and not open, reads wait."""
+
+    def append(
+        self,
+        document: object,
+        *,
+        partition: int = 0,
+        topic: str = TOPIC,
+        key: str | None = None,
+        op: Op = "insert",
+    ) -> Record:
+        ref = PartitionRef(topic, partition)
+        records = self.records.setdefault(ref, [])
+        raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        seq = len(records) + 1
+        record = Record(
+            topic, partition, seq, 1, f"{ref}-{seq}", key, "", op, raw, None, None, 1_000 + seq
+        )
+        records.append(record)
+        return record
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        if self.failing is not None:
+            raise self.failing
+        return Extent(self.earliest.get(ref, 1), len(self.records.get(ref, [])))
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        self.reads += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failing is not None:
+            raise self.failing
+        first = max(after_seq, self.earliest.get(ref, 1) - 1)
+        found = self.records.get(ref, [])[first : first + limit]
+        await asyncio.sleep(0)
+        return found
+
+    def read_arrow(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> pa.RecordBatchReader:
+        raise NotImplementedError("nobody reads Arrow in a gateway")
+
+    def follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
+        raise NotImplementedError("a gateway doesn't follow the log")
+
+    async def close(self) -> None:
+        return
+
+
+class FakeSession:
+    """Implements ports.control.ControlSession; the test is the network."""
+
+    def __init__(self, hello: HelloSource, received: Callable[[ToCoordinator], None]) -> None:
+        self.hello = hello
+        self._received = received
+        self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
+        self.up = False
+        self.closed = False
+
+    async def send(self, message: ToCoordinator) -> bool:
+        if not self.up:
+            return False
+        self._received(message)
+        return True
+
+    async def messages(self) -> AsyncIterator[FromCoordinator]:
+        while (message := await self._incoming.get()) is not None:
+            yield message
+
+    def push(self, message: FromCoordinator) -> None:
+        if self.up:
+            self._incoming.put_nowait(message)
+
+    @property
+    def connected(self) -> bool:
+        return self.up
+
+    async def close(self) -> None:
+        self.up = False
+        self.closed = True
+        self._incoming.put_nowait(None)
+
+
+@dataclass
+class FakeCoordinator:
+    """Registers what it is told; adopts at once unless `adopting` is off."""
+
+    coordinator_id: str = "coordinator-1"
+    lease_ms: int = 30_000
+    adopting: bool = True
+    refusing: str | None = None
+    revision: int = 100
+    registry: dict[str, Subscription] = field(default_factory=dict)
+    received: list[ToCoordinator] = field(default_factory=list)
+    session: FakeSession | None = None
+    hellos: list[Hello] = field(default_factory=list)
+    topology: Topology = field(default_factory=lambda: Topology(generation=0))
+    connect_at_once: bool = True
+
+    def open_session(self, hello: HelloSource) -> FakeSession:
+        self.session = FakeSession(hello, self._on_message)
+        if self.connect_at_once:
+            self.connect()
+        return self.session
+
+    def connect(self) -> None:
+        assert self.session is not None
+        self.session.up = True
+        self.hellos.append(self.session.hello())
+        self.session.push(Welcome(self.coordinator_id, self.lease_ms, 1_000))
+        if self.topology.generation:
+            self.session.push(PushTopology(self.topology))
+
+    def disconnect(self) -> None:
+        assert self.session is not None
+        self.session.up = False
+
+    def publish(self, topology: Topology) -> None:
+        self.topology = topology
+        if self.session is not None:
+            self.session.push(PushTopology(topology))
+
+    def adopt(self) -> None:
+        assert self.session is not None
+        self.session.push(AdoptionFloor(self.revision))
+
+    def _on_message(self, message: ToCoordinator) -> None:
+        assert self.session is not None
+        self.received.append(message)
+        if isinstance(message, Register):
+            self.revision += 1
+            refused = {one.id: self.refusing for one in message.subscriptions if self.refusing}
+            for one in message.subscriptions:
+                if one.id not in refused:
+                    self.registry[one.id] = one
+            self.session.push(
+                Registered(
+                    message.request_id,
+                    self.revision,
+                    {name: reason for name, reason in refused.items() if reason},
+                )
+            )
+            if self.adopting:
+                self.adopt()
+        elif isinstance(message, Unregister):
+            for name in message.ids:
+                self.registry.pop(name, None)
+
+    def of_kind(self, kind: type[ToCoordinator]) -> list[ToCoordinator]:
+        return [message for message in self.received if isinstance(message, kind)]
+
+
+@dataclass
+class FakeLanes:
+    """Read the log, match with the registry, deliver over HTTP; one cursor per partition."""
+
+    log: MemoryLog
+    coordinator: FakeCoordinator
+    gateway_id: str
+    url: str
+    transport: HttpDeliveryTransport = field(default_factory=lambda: HttpDeliveryTransport("lane"))
+    cursor: dict[PartitionRef, int] = field(default_factory=dict)
+    epoch: int = 1
+    window: int = 1
+    attempt: int = 0
+    batch_size: int = 50
+
+    async def run(self, *, topic: str = TOPIC) -> list[str]:
+        """Deliver everything that is in the log and wasn't delivered; returns the verdicts."""
+        verdicts: list[str] = []
+        for ref, records in self.log.records.items():
+            if ref.topic != topic:
+                continue
+            fresh = records[self.cursor.get(ref, 0) :]
+            self.cursor[ref] = len(records)
+            deliveries = [made for record in fresh if (made := self.match(record)) is not None]
+            for begin in range(0, len(deliveries), self.batch_size):
+                batch = deliveries[begin : begin + self.batch_size]
+                verdicts += (await self.deliver(batch)).verdicts
+        return verdicts
+
+    def match(self, record: Record) -> Delivery | None:
+        document = msgspec.json.decode(record.document)
+        ids = tuple(
+            one.id
+            for one in self.coordinator.registry.values()
+            if one.topic == record.topic and compile_filter(one.where).matches(document)
+        )
+        return self.delivery(record, ids) if ids else None
+
+    def delivery(self, record: Record, ids: tuple[str, ...]) -> Delivery:
+        return Delivery(
+            record.topic,
+            record.partition,
+            record.seq,
+            record.event_id,
+            record.key,
+            record.collection,
+            record.op,
+            msgspec.Raw(record.document),
+            ids,
+            self.epoch,
+            record.time_ms,
+        )
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> DeliveryAnswer:
+        batch = DeliveryBatch(self.gateway_id, self.window, self.attempt, tuple(deliveries))
+        return await self.transport.deliver(self.url, batch, timeout_s=5.0)
+
+
+def topology(
+    generation: int = 1,
+    *,
+    partitions: int = 2,
+    names: Sequence[str] = (TOPIC,),
+    deleted: Sequence[str] = (),
+    ingest_url: str = "",
+    epoch: int = 0,
+) -> Topology:
+    topics = tuple(Topic(name, partitions) for name in names)
+    nodes = (Node("ingest-1", "ingest", ingest_url),) if ingest_url else ()
+    sources = tuple(Owner(ref, "router-1", epoch) for topic in topics for ref in topic.refs())
+    return Topology(generation, topics, nodes, (), sources if epoch else (), tuple(deleted))
+
+
+@contextlib.asynccontextmanager
+async def closing_transport(lanes: FakeLanes) -> AsyncIterator[FakeLanes]:
+    try:
+        yield lanes
+    finally:
+        await lanes.transport.close()

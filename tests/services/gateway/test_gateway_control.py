@@ -1,0 +1,334 @@
+"""The gateway and the coordinator: registering, returning, topologies, fences, leaving."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate import errors
+from headgate.model.control import (
+    AckTopology,
+    AdoptionFloor,
+    GatewayReport,
+    Refused,
+    Register,
+    RegistrationComplete,
+)
+from headgate.services.gateway import registration
+from headgate.services.gateway.subscriptions import Bounds
+from tests.services.gateway.doubles import FakeCoordinator, topology
+from tests.services.gateway.world import NODE, WAIT_S, World, running, until
+
+
+async def test_hello_names_the_addresses_others_need(world: World) -> None:
+    hello = world.coordinator.hellos[0]
+    assert (hello.role, hello.node_id, hello.incarnation) == ("gateway", NODE, "incarnation-1")
+    assert hello.url == world.gateway.delivery_url
+    assert hello.ws_url == world.gateway.ws_url
+    assert hello.pid > 0
+
+
+async def test_topology_is_acknowledged_and_older_ones_are_ignored(world: World) -> None:
+    world.coordinator.publish(topology(5, names=("flights", "ships")))
+    world.coordinator.publish(topology(3, names=("flights",)))
+    world.coordinator.publish(topology(6, names=("flights", "ships")))
+    await until(lambda: AckTopology(6) in world.coordinator.received)
+    assert world.coordinator.of_kind(AckTopology) == [
+        AckTopology(1),
+        AckTopology(5),
+        AckTopology(6),
+    ]
+    subscriber = await world.websocket(topic="ships")
+    assert (await subscriber.next())["type"] == "subscribed"
+
+
+async def test_everything_is_registered_again_after_a_reconnection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "CHUNK", 2)
+    subscribers = [await world.websocket() for _ in range(5)]
+    for one in subscribers:
+        await one.next()
+    ids = set(world.coordinator.registry)
+    world.coordinator.disconnect()
+    world.coordinator.registry.clear()
+    world.coordinator.received.clear()
+    subscribers.pop().leave()
+    await asyncio.sleep(0.02)
+    world.coordinator.connect()
+    await until(lambda: RegistrationComplete() in world.coordinator.received)
+    chunks = [
+        message.subscriptions
+        for message in world.coordinator.received
+        if isinstance(message, Register)
+    ]
+    assert [len(chunk) for chunk in chunks] == [2, 2]
+    assert set(world.coordinator.registry) < ids
+    last_register = max(
+        index
+        for index, message in enumerate(world.coordinator.received)
+        if isinstance(message, Register)
+    )
+    assert world.coordinator.received.index(RegistrationComplete()) > last_register
+    await world.produce({"n": 1})
+    for one in subscribers:
+        assert await one.events(1) == [(0, 1)]
+
+
+async def test_coordinator_away_existing_subscribers_go_on_and_new_ones_wait() -> None:
+    bounds = Bounds(subscribe_timeout_s=0.2, topic_grace_s=0.05)
+    async with running(bounds=bounds) as world:
+        subscriber = await world.websocket()
+        await subscriber.next()
+        world.coordinator.disconnect()
+        await world.produce({"n": 1})
+        assert await subscriber.events(1) == [(0, 1)]
+        late = await world.websocket()
+        assert (await late.next())["error"]["code"] == "timeout"
+        assert await late.closed() == 1013
+        health = await (await world.client.get(f"{world.gateway.url}/health").build().send()).json()
+        assert (health["role"], health["status"]) == ("gateway", "degraded")
+
+
+async def test_subscribe_that_waits_survives_a_reconnection() -> None:
+    coordinator = FakeCoordinator(adopting=False)
+    async with running(coordinator=coordinator) as world:
+        subscriber = await world.websocket()
+        await until(lambda: bool(coordinator.registry))
+        coordinator.disconnect()
+        coordinator.registry.clear()
+        # A coordinator that starts over: what it says first is about older revisions.
+        coordinator.coordinator_id, coordinator.revision = "coordinator-2", 500
+        coordinator.connect()
+        await until(lambda: bool(coordinator.registry))
+        assert coordinator.session is not None
+        coordinator.session.push(AdoptionFloor(200))
+        await asyncio.sleep(0.02)
+        assert subscriber.messages.empty()
+        coordinator.adopt()
+        assert (await subscriber.next())["type"] == "subscribed"
+
+
+async def test_adoption_under_an_earlier_coordinator_does_not_count(world: World) -> None:
+    first = await world.websocket()
+    await first.next()
+    coordinator = world.coordinator
+    coordinator.disconnect()
+    coordinator.adopting, coordinator.revision = False, 10
+    coordinator.registry.clear()
+    coordinator.connect()
+    late = await world.websocket()
+    await until(lambda: len(coordinator.registry) == 2)
+    await asyncio.sleep(0.05)
+    assert late.messages.empty()
+    coordinator.adopt()
+    assert (await late.next())["type"] == "subscribed"
+
+
+async def test_reports_sent_before_the_welcome_do_not_hide_how_long_we_were_away(
+    world: World,
+) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    coordinator, registered = world.coordinator, world.gateway._registration
+    coordinator.disconnect()
+    registered.note_contact()
+    world.clock.now_s += 20.0
+    released = world.log.append({"n": 1})
+    world.lanes.cursor[next(iter(world.log.records))] = released.seq
+    assert coordinator.session is not None
+    coordinator.session.up = True
+    registered.note_contact()
+    coordinator.connect()
+    assert await subscriber.events(1) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("away_s", "coordinator_id", "caught_up"),
+    [
+        pytest.param(20.0, "coordinator-1", True, id="away for most of the lease"),
+        pytest.param(0.0, "coordinator-2", True, id="another coordinator"),
+        pytest.param(1.0, "coordinator-1", False, id="a short interruption"),
+    ],
+)
+async def test_what_lanes_released_meanwhile_is_read_from_the_log(
+    world: World, away_s: float, coordinator_id: str, caught_up: bool
+) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    await asyncio.sleep(0.05)
+    world.coordinator.disconnect()
+    await asyncio.sleep(0.05)
+    world.clock.now_s += away_s
+    # The lease has ended: the lanes dropped the subscription and settled this record.
+    released = world.log.append({"n": 1})
+    world.lanes.cursor[next(iter(world.log.records))] = released.seq
+    reads = world.log.reads
+    world.coordinator.coordinator_id = coordinator_id
+    world.coordinator.connect()
+    if caught_up:
+        assert await subscriber.events(1) == [(0, 1)]
+    await world.produce({"n": 2})
+    assert await subscriber.events(1) == [(0, 2)]
+    assert (world.log.reads > reads) is caught_up
+
+
+async def test_refused_registration_is_the_callers_error() -> None:
+    coordinator = FakeCoordinator(refusing="too many subscriptions of this tenant")
+    async with running(coordinator=coordinator) as world:
+        subscriber = await world.websocket()
+        error = (await subscriber.next())["error"]
+        assert error["message"] == "too many subscriptions of this tenant"
+        assert await subscriber.closed() == 1008
+
+
+async def test_subscription_refused_after_a_return_is_closed(world: World) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    world.coordinator.disconnect()
+    world.coordinator.refusing = "no longer allowed"
+    world.coordinator.connect()
+    assert (await subscriber.next())["error"]["message"] == "no longer allowed"
+    assert await subscriber.closed() == 1008
+
+
+async def test_deleted_topic_ends_its_subscribers_and_no_others(world: World) -> None:
+    world.coordinator.publish(topology(2, names=("flights", "ships")))
+    ships = await world.websocket(topic="ships")
+    await ships.next()
+    flights = await world.websocket()
+    await flights.next()
+    async with world.sse(topic="ships") as stream:
+        await stream.next()
+        world.coordinator.publish(topology(3, deleted=("ships",)))
+        assert (await ships.next())["error"]["code"] == "unknown_topic"
+        assert await ships.closed() == 1008
+        last = await stream.next()
+        assert (last["event"], last["data"]["error"]["code"]) == ("error", "unknown_topic")
+        assert await stream.ended()
+    await world.produce({"n": 1})
+    assert await flights.events(1) == [(0, 1)]
+    await until(lambda: len(world.coordinator.registry) == 1)
+
+
+async def test_topic_that_is_merely_absent_keeps_its_subscribers(world: World) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    world.coordinator.publish(topology(2, names=()))
+    await until(lambda: AckTopology(2) in world.coordinator.received)
+    world.coordinator.publish(topology(3))
+    await world.produce({"n": 1})
+    assert await subscriber.events(1) == [(0, 1)]
+
+
+async def test_reports_say_what_the_gateway_holds(world: World) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    await world.produce({"n": 1}, {"n": 2})
+    await subscriber.events(2)
+    await until(lambda: GatewayReport(1, 0, 2) in world.coordinator.received)
+
+
+async def test_gateway_that_is_refused_fails(world: World) -> None:
+    assert world.coordinator.session is not None
+    world.coordinator.session.push(Refused("another gateway has this id"))
+    with pytest.raises(errors.OperatorError, match="another gateway has this id"):
+        await asyncio.wait_for(world.gateway.failed(), WAIT_S)
+
+
+# --- deliveries ----------------------------------------------------------------------------------
+
+
+async def test_lower_fences_are_refused_by_partition(world: World) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    lanes = world.lanes
+    first, second = world.log.append({"n": 1}), world.log.append({"n": 2})
+    other = world.log.append({"n": 3}, partition=1)
+    ids = tuple(world.coordinator.registry)
+    lanes.epoch, lanes.window, lanes.attempt = 2, 5, 1
+    assert (await lanes.deliver([lanes.delivery(first, ids)])).verdicts == ("accepted",)
+    for lanes.epoch, lanes.window, lanes.attempt in ((2, 5, 0), (2, 4, 9), (1, 9, 9)):
+        answer = await lanes.deliver([lanes.delivery(second, ids)])
+        assert answer.verdicts == ("stale_fence",)
+    answer = await lanes.deliver([lanes.delivery(other, ids)])
+    assert answer.verdicts == ("accepted",), "partitions have fences of their own"
+    lanes.epoch, lanes.window, lanes.attempt = 2, 6, 0
+    assert (await lanes.deliver([lanes.delivery(second, ids)])).verdicts == ("accepted",)
+    assert sorted(await subscriber.events(3)) == [(0, 1), (0, 2), (1, 1)]
+
+
+async def test_epochs_of_the_topology_fence_former_owners(world: World) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    record = world.log.append({"n": 1})
+    ids = tuple(world.coordinator.registry)
+    world.coordinator.publish(topology(2, epoch=7))
+    await until(lambda: AckTopology(2) in world.coordinator.received)
+    world.lanes.epoch = 6
+    stale = await world.lanes.deliver([world.lanes.delivery(record, ids)])
+    assert stale.verdicts == ("stale_fence",)
+    world.lanes.epoch = 7
+    fresh = await world.lanes.deliver([world.lanes.delivery(record, ids)])
+    assert fresh.verdicts == ("accepted",)
+
+
+async def test_verdicts_are_per_event_and_in_order(world: World) -> None:
+    one = await world.websocket()
+    one_id = (await one.next())["subscription"]
+    two = await world.websocket()
+    two_id = (await two.next())["subscription"]
+    records = [world.log.append({"n": n}) for n in range(4)]
+    make = world.lanes.delivery
+    assert (await world.lanes.deliver([make(records[0], (one_id,))])).verdicts == ("accepted",)
+    answer = await world.lanes.deliver(
+        [
+            make(records[0], (one_id,)),
+            make(records[0], (one_id, two_id)),
+            make(records[1], ("gone",)),
+            make(records[2], ("gone", one_id)),
+        ]
+    )
+    assert answer.verdicts == ("duplicate", "accepted", "no_subscriber", "accepted")
+    assert await one.events(2) == [(0, 1), (0, 3)]
+    assert await two.events(1) == [(0, 1)]
+
+
+async def test_batch_for_another_gateway_is_refused(world: World) -> None:
+    world.lanes.gateway_id = "gateway-9"
+    with pytest.raises(errors.CallerError):
+        await world.lanes.deliver([])
+
+
+async def test_garbage_instead_of_a_batch_is_refused(world: World) -> None:
+    url = f"{world.gateway.delivery_url}/internal/v1/streamer/events"
+    answer = await world.client.post(url).body_bytes(b'{"gateway_id":').build().send()
+    assert answer.status == 400
+
+
+# --- leaving -------------------------------------------------------------------------------------
+
+
+async def test_stop_tells_subscribers_and_ends_in_time() -> None:
+    async with running() as world:
+        subscriber, stalled = await world.websocket(), await world.websocket()
+        await subscriber.next()
+        await stalled.next()
+        stalled.stop_reading()
+        async with world.sse() as stream:
+            await stream.next()
+            await world.produce(*({"f": "x" * 10_000} for _ in range(1_000)))
+            await subscriber.events(1_000)
+            await stream.events(1_000)
+            async with asyncio.timeout(WAIT_S):
+                await world.gateway.stop()
+            message = await subscriber.next()
+            assert message["error"]["code"] == "unavailable"
+            assert message["error"]["details"] == {"reason": "going_away"}
+            assert await subscriber.closed() == 1001
+            assert (await stream.next())["event"] == "error"
+        assert world.coordinator.session is not None
+        assert world.coordinator.session.closed
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", int(world.gateway.url.rsplit(":", 1)[1]))

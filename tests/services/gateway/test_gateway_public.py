@@ -1,0 +1,155 @@
+"""The public address: what is passed on, what is answered, what is described."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate import errors
+from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.server import HttpServer
+from headgate.services.gateway.service import Gateway, GatewayOptions
+from tests.services.gateway.doubles import FakeCoordinator, MemoryLog, topology
+from tests.services.gateway.world import World, running, until
+
+
+@contextlib.asynccontextmanager
+async def peer(name: str) -> AsyncIterator[str]:
+    async def answer(request: Request) -> Response:
+        return json_response({"peer": name, "call": f"{request.method} {request.raw_path}"})
+
+    paths = ["/v1/topics", "/v1/topics/{name}", "/v1/status", "/v1/topics/{name}/produce"]
+    routes = [Route(method, path, answer) for path in paths for method in ("GET", "POST", "DELETE")]
+    server = HttpServer()
+    port = await server.start(HttpApp(routes), "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await server.stop(0.5)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role"),
+    [
+        ("GET", "/v1/topics", "coordinator"),
+        ("POST", "/v1/topics", "coordinator"),
+        ("GET", "/v1/topics/flights", "coordinator"),
+        ("DELETE", "/v1/topics/flights", "coordinator"),
+        ("GET", "/v1/status", "coordinator"),
+        ("POST", "/v1/topics/flights/produce", "ingest"),
+    ],
+)
+async def test_calls_are_passed_on_to_the_role_that_answers_them(
+    method: str, path: str, role: str
+) -> None:
+    async with (
+        peer("coordinator") as coordinator_url,
+        peer("ingest") as ingest_url,
+        running(
+            coordinator=FakeCoordinator(topology=topology(ingest_url=ingest_url)),
+            coordinator_url=coordinator_url,
+        ) as world,
+    ):
+        answer = await world.client.request(method, world.gateway.url + path).build().send()
+        assert await answer.json() == {"peer": role, "call": f"{method} {path}"}
+
+
+async def test_produce_without_an_ingest_node_is_not_now(world: World) -> None:
+    url = f"{world.gateway.url}/v1/topics/flights/produce"
+    answer = await world.client.post(url).body_bytes(b"{}").build().send()
+    assert answer.status == 503
+    assert (await answer.json())["error"]["code"] == "unreachable"
+
+
+async def test_unknown_paths_and_methods_are_refused(world: World) -> None:
+    missing = await world.client.get(f"{world.gateway.url}/v2").build().send()
+    wrong = await world.client.delete(f"{world.gateway.url}/v1/subscribe").build().send()
+    internal = (
+        await world.client.post(f"{world.gateway.url}/internal/v1/streamer/events").build().send()
+    )
+    assert (missing.status, wrong.status, internal.status) == (404, 405, 404)
+
+
+async def test_openapi_describes_every_public_route(world: World) -> None:
+    document = await (
+        await world.client.get(f"{world.gateway.url}/openapi.json").build().send()
+    ).json()
+    assert document["openapi"].startswith("3.1")
+    assert set(document["paths"]) == {
+        "/v1/topics",
+        "/v1/topics/{name}",
+        "/v1/topics/{name}/produce",
+        "/v1/status",
+        "/v1/subscribe",
+        "/health",
+        "/metrics",
+        "/openapi.json",
+    }
+    produce = document["paths"]["/v1/topics/{name}/produce"]["post"]
+    reference = produce["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    assert reference == "#/components/schemas/ProduceRequest"
+    schemas = document["components"]["schemas"]
+    assert set(schemas["ProduceRequest"]["properties"]) == {"events", "request_timeout"}
+    assert {parameter["name"] for parameter in produce["parameters"]} == {"name"}
+    subscribe = document["paths"]["/v1/subscribe"]["get"]
+    assert [parameter["name"] for parameter in subscribe["parameters"]] == [
+        "topic",
+        "where",
+        "from",
+    ]
+    unresolved = [name for name in _references(document) if name not in schemas]
+    assert unresolved == []
+
+
+def _references(value: object) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"].rsplit("/", 1)[1]] if "$ref" in value else []
+        return own + [name for part in value.values() for name in _references(part)]
+    if isinstance(value, list):
+        return [name for part in value for name in _references(part)]
+    return []
+
+
+async def test_metrics_and_health(world: World) -> None:
+    subscriber = await world.websocket()
+    await subscriber.next()
+    await world.produce({"n": 1}, {"n": 2})
+    await subscriber.events(2)
+    answer = await world.client.get(f"{world.gateway.url}/metrics").build().send()
+    text = await answer.text()
+    assert (answer.get_header("content-type") or "").startswith("text/plain")
+    assert "headgate_subscribers 1.0" in text
+    assert "headgate_deliveries_sent_total 2.0" in text
+    assert "headgate_adoption_wait_seconds_count 1.0" in text
+    health = await (await world.client.get(f"{world.gateway.url}/health").build().send()).json()
+    assert (health["status"], health["role"]) == ("healthy", "gateway")
+    await until(lambda: bool(world.coordinator.received))
+
+
+@pytest.mark.parametrize(
+    ("taken", "setting"),
+    [
+        ("port", "public.port"),
+        ("ws_port", "public.ws_port"),
+        ("client_port", "gateway.client_port"),
+    ],
+)
+async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
+    taken: str, setting: str
+) -> None:
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        coordinator = FakeCoordinator()
+        options = GatewayOptions(
+            "gateway-1", "i", "http://127.0.0.1:9", **{taken: other.getsockname()[1]}
+        )
+        gateway = Gateway(options, reader=MemoryLog(), open_session=coordinator.open_session)
+        with pytest.raises(errors.PortInUse, match=setting):
+            await gateway.start()
+        await gateway.stop()
+        assert coordinator.session is None

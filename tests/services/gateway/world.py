@@ -1,0 +1,199 @@
+"""A gateway on free ports, with a log in memory, a coordinator and lanes that the test drives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+from pyreqwest.client import Client, ClientBuilder
+
+from headgate.services.gateway.service import Gateway, GatewayOptions
+from headgate.services.gateway.subscriptions import Bounds
+from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, MemoryLog, topology
+
+WAIT_S = 5.0
+NODE = "gateway-1"
+
+
+@dataclass
+class World:
+    gateway: Gateway
+    log: MemoryLog
+    coordinator: FakeCoordinator
+    lanes: FakeLanes
+    client: Client
+    clock: Clock
+    sockets: list[WsSubscriber] = field(default_factory=list)
+
+    async def websocket(self, **query: str) -> WsSubscriber:
+        parameters = {
+            "topic": "flights",
+            **{key.rstrip("_"): value for key, value in query.items()},
+        }
+        made = await WsSubscriber.connect(f"{self.gateway.ws_url}?{urlencode(parameters)}")
+        self.sockets.append(made)
+        return made
+
+    @contextlib.asynccontextmanager
+    async def sse(
+        self, headers: dict[str, str] | None = None, /, **query: str
+    ) -> AsyncIterator[SseSubscriber]:
+        parameters = {
+            "topic": "flights",
+            **{key.rstrip("_"): value for key, value in query.items()},
+        }
+        request = (
+            self.client.get(f"{self.gateway.url}/v1/subscribe?{urlencode(parameters)}")
+            .headers(headers or {})
+            .streamed_read_buffer_limit(0)
+            .build_streamed()
+        )
+        async with request as answer:
+            yield SseSubscriber(answer)
+
+    async def produce(self, *documents: object, partition: int = 0) -> list[str]:
+        """Append, then let the lanes deliver; returns their verdicts."""
+        for document in documents:
+            self.log.append(document, partition=partition)
+        return await self.lanes.run()
+
+
+@dataclass
+class Clock:
+    """Monotonic time as the test sets it."""
+
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class WsSubscriber(WSListener):
+    """A plain WebSocket client that keeps what it gets; can stop reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.close_code: int | None = None
+        self.gone = asyncio.Event()
+        self.transport: WSTransport
+
+    @classmethod
+    async def connect(cls, url: str) -> WsSubscriber:
+        listener = cls()
+        await ws_connect(lambda: listener, url)
+        return listener
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self.transport = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.TEXT:
+            self.messages.put_nowait(json.loads(frame.get_payload_as_bytes()))
+        elif frame.msg_type == WSMsgType.CLOSE:
+            self.close_code = int(frame.get_close_code())  # type: ignore[call-overload]  # a C enum
+            transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.gone.set()
+
+    async def next(self) -> dict[str, Any]:
+        return await asyncio.wait_for(self.messages.get(), WAIT_S)
+
+    async def events(self, count: int) -> list[tuple[int, int]]:
+        got = [await self.next() for _ in range(count)]
+        assert all(message["type"] == "event" for message in got), got
+        return [(message["partition"], message["seq"]) for message in got]
+
+    async def closed(self) -> int | None:
+        await asyncio.wait_for(self.gone.wait(), WAIT_S)
+        return self.close_code
+
+    def stop_reading(self) -> None:
+        self.transport.underlying_transport.pause_reading()
+
+    def read_on(self) -> None:
+        self.transport.underlying_transport.resume_reading()
+
+    def leave(self) -> None:
+        self.transport.disconnect(graceful=False)
+
+
+@dataclass
+class SseSubscriber:
+    answer: Any
+    _rest: bytes = field(default=b"", init=False)
+
+    async def next(self) -> dict[str, Any]:
+        """The next event as {"id", "event", "data"}; a comment as {"comment"}."""
+        while b"\n\n" not in self._rest:
+            chunk = await asyncio.wait_for(self.answer.body_reader.read_chunk(), WAIT_S)
+            assert chunk is not None, "the stream has ended"
+            self._rest += bytes(chunk)
+        block, _, self._rest = self._rest.partition(b"\n\n")
+        out: dict[str, Any] = {}
+        for line in block.decode().split("\n"):
+            name, _, value = line.partition(": ")
+            out[name or "comment"] = json.loads(value) if name == "data" else value
+        return out
+
+    async def events(self, count: int) -> list[tuple[int, int]]:
+        got = [await self.next() for _ in range(count)]
+        assert all(one["event"] == "event" for one in got), got
+        return [(one["data"]["partition"], one["data"]["seq"]) for one in got]
+
+    async def ended(self) -> bool:
+        chunk = await asyncio.wait_for(self.answer.body_reader.read_chunk(), WAIT_S)
+        return chunk is None and not self._rest
+
+
+@contextlib.asynccontextmanager
+async def running(
+    *,
+    bounds: Bounds | None = None,
+    coordinator: FakeCoordinator | None = None,
+    coordinator_url: str = "http://127.0.0.1:9",
+    keep_alive_s: float = 15.0,
+    stop_timeout_s: float = 2.0,
+) -> AsyncIterator[World]:
+    log, clock = MemoryLog(), Clock()
+    coordinator = coordinator or FakeCoordinator()
+    if not coordinator.topology.generation:
+        coordinator.topology = topology()
+    options = GatewayOptions(
+        NODE,
+        "incarnation-1",
+        coordinator_url,
+        bounds=bounds or Bounds(subscribe_timeout_s=WAIT_S, topic_grace_s=0.05),
+        keep_alive_s=keep_alive_s,
+        report_every_s=0.02,
+        stop_timeout_s=stop_timeout_s,
+    )
+    gateway = Gateway(options, reader=log, open_session=coordinator.open_session, now_s=clock)
+    await gateway.start()
+    lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)
+    client = ClientBuilder().timeout(timedelta(seconds=30)).build()
+    world = World(gateway, log, coordinator, lanes, client, clock)
+    try:
+        yield world
+    finally:
+        for socket in world.sockets:
+            socket.leave()
+            await socket.closed()
+        await gateway.stop()
+        await lanes.transport.close()
+        await client.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for `condition`, with a bound; for effects that nobody announces."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - nothing signals these effects
+            await asyncio.sleep(0.005)
