@@ -1,0 +1,309 @@
+"""The router's main process: keeps one streaming query of open windows running.
+
+It holds the stream to the coordinator, plans each window from the newest assignment when Spark asks
+for one, and looks after the query: a query that ended is started again, a dead JVM ends the
+process (the supervisor brings it back, under a new epoch). On stop it asks for the window's end,
+waits until the lanes have settled and returned their receipts, and only then stops Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+from py4j.protocol import Py4JError
+
+from headgate.adapters.http.app import HttpApp, Request, Response, Route
+from headgate.adapters.http.server import HttpServer
+from headgate.decide.windows import plan_lanes
+from headgate.errors import HeadgateError
+from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
+from headgate.model import control
+from headgate.model.topology import Topology
+from headgate.ports.control import ControlSession
+from headgate.spark.java import Java
+from headgate.spark.session import build_session, check_master
+from headgate.spark.windows import FORMAT, PLAN_PATH, WindowPlan, WindowSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = structlog.get_logger()
+
+HOLD_S = 2.0
+"""How long a request for a window is held open while there is nothing to run."""
+WARM_EVERY_S = 40.0
+"""Spark ends Python workers after 60 s without a task; starting them anew takes seconds."""
+WATCH_S = 0.25
+QUERY_RESTARTS_MAX = 20
+
+
+class JvmDied(HeadgateError):
+    """The Spark driver's JVM ended under us; the process must be started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    node_id: str
+    incarnation: str
+    coordinator: str
+    master: str
+    slots: int
+    driver_memory: str
+    data: Path
+    scratch: Path
+    run_lane: str
+    lane: LaneSettings
+    spark_settings: dict[str, str] = field(default_factory=dict)
+
+
+class Router:
+    """`start`, then `failed` keeps the query running until `stop` is called."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        java: Java,
+        connect: Callable[[Callable[[], control.Hello]], ControlSession],
+    ) -> None:
+        check_master(settings.master, settings.slots)
+        self._settings = settings
+        self._java = java
+        self._connect = connect
+        self._session: ControlSession | None = None
+        self._http = HttpServer()
+        self._plan_url = ""
+        self._assignment: control.Assign | None = None
+        self._topology = Topology(0)
+        self._window = 0
+        self._running: WindowPlan | None = None
+        self._last_ended_s = 0.0
+        self._gap_ms = 0.0
+        self._state = "starting"
+        self._stopping = False
+        self._news = asyncio.Condition()
+        self._spark: SparkSession | None = None
+        self._query: StreamingQuery | None = None
+        self._loop = asyncio.get_running_loop()
+        self._listener: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Returns the master when Spark runs and the first window can open without delay."""
+        app = HttpApp([Route("GET", PLAN_PATH, self._next_window)])
+        port = await self._http.start(app, "127.0.0.1", 0)
+        self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
+        shutil.rmtree(self._settings.scratch, ignore_errors=True)
+        self._spark = await asyncio.to_thread(self._start_spark)
+        log.info("spark_started", master=self._settings.master, java=str(self._java.home))
+        # Only now: launching the JVM forks, and a fork amid gRPC's threads doesn't survive.
+        self._session = self._connect(self._hello)
+        self._listener = asyncio.create_task(self._listen(self._session), name="router-listen")
+        await asyncio.to_thread(self._start_query)
+        while not self._last_ended_s and not self._query_failed():
+            await self._until(lambda: self._last_ended_s > 0, WATCH_S)
+        self._state = "ready"
+        await self._report()
+        return self._settings.master
+
+    async def failed(self) -> None:
+        """Keep the query running; raises JvmDied when there is nothing left to run it on."""
+        restarts = 0
+        while not self._stopping:
+            await asyncio.sleep(WATCH_S)
+            if self._jvm_is_dead():
+                raise JvmDied("the Spark driver's JVM ended; the router must be started again")
+            if self._query_failed():
+                restarts += 1
+                if restarts > QUERY_RESTARTS_MAX:
+                    raise JvmDied(f"the query failed {restarts} times; giving up")
+                log.error("query_failed", restarts=restarts, error=self._query_error())
+                await asyncio.to_thread(self._start_query)
+
+    async def stop(self) -> None:
+        """End the window, wait for its receipts, then stop Spark; bounded at every step."""
+        self._stopping = True
+        self._state = "stopping"
+        if self._session is not None:
+            await self._session.send(control.EndMyWindow(self._window, "the router stops"))
+        lane = self._settings.lane
+        deadline_s = self._loop.time() + lane.flush_timeout_s + lane.checkpoint_timeout_s
+        while self._running and not self._jvm_is_dead() and self._loop.time() < deadline_s:
+            await self._until(lambda: self._running is None, WATCH_S)
+        if self._spark is not None and not self._jvm_is_dead():
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(10):
+                    await asyncio.to_thread(self._stop_spark)
+        if self._session is not None and self._listener is not None:
+            await self._session.close()
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+        await self._http.stop(1.0)
+        shutil.rmtree(self._settings.scratch, ignore_errors=True)
+
+    # --- Spark (in threads: py4j blocks) ---------------------------------------------------------
+
+    def _start_spark(self) -> SparkSession:
+        settings = self._settings
+        spark = build_session(
+            app_name=f"headgate-{settings.node_id}",
+            master=settings.master,
+            java=self._java,
+            scratch=settings.scratch,
+            driver_memory=settings.driver_memory,
+            settings=settings.spark_settings,
+        )
+        spark.dataSource.register(WindowSource)
+        return spark
+
+    def _start_query(self) -> None:
+        assert self._spark is not None
+        # Spark's own offsets mean nothing here, so every query starts with a new directory.
+        checkpoint = self._settings.scratch / "query" / f"{time.time_ns()}"
+        self._running = None
+        self._query = (
+            self._spark.readStream.format(FORMAT)
+            .option("plan_url", self._plan_url)
+            .option("run_lane", self._settings.run_lane)
+            .load()
+            .writeStream.foreachBatch(self._window_batch)
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
+
+    def _stop_spark(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _window_batch(self, receipts: DataFrame, _batch_id: int) -> None:
+        """Runs the window: collecting the receipts is what makes Spark run the lanes."""
+        rows = receipts.collect()
+        decoded = [msgspec.json.decode(row.receipt, type=LaneReceipt) for row in rows]
+        asyncio.run_coroutine_threadsafe(self._window_ended(decoded), self._loop).result(10)
+
+    def _query_failed(self) -> bool:
+        try:
+            return self._query is not None and not self._query.isActive
+        except (Py4JError, OSError):
+            return True  # the JVM doesn't answer
+
+    def _query_error(self) -> str:
+        try:
+            return str(self._query.exception() if self._query is not None else "")[:500]
+        except (Py4JError, OSError) as error:
+            return str(error)[:500]
+
+    def _jvm_is_dead(self) -> bool:
+        if self._spark is None:
+            return False
+        process = getattr(self._spark.sparkContext._gateway, "proc", None)
+        return process is not None and process.poll() is not None
+
+    # --- windows ---------------------------------------------------------------------------------
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for news that make `condition` true, at most `timeout_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._news:
+                await self._news.wait_for(condition)
+
+    async def _next_window(self, _request: Request) -> Response:
+        """The next plan; an empty answer means ask again."""
+        await self._until(self._runnable, HOLD_S if self._last_ended_s else 0.0)
+        cold = time.time() - self._last_ended_s >= WARM_EVERY_S
+        if self._stopping or not (self._runnable() or cold):
+            return Response(200, b"")
+        self._window += 1
+        self._running = plan = self._plan()
+        await self._report()
+        return Response(200, msgspec.json.encode(plan))
+
+    def _runnable(self) -> bool:
+        ready = self._state != "starting" or self._last_ended_s > 0
+        return ready and self._assignment is not None and bool(self._assignment.sources)
+
+    def _plan(self) -> WindowPlan:
+        settings, assignment = self._settings, self._assignment
+        if assignment is None or not self._runnable():
+            return WindowPlan(self._window, warm=settings.slots)
+        lanes = [
+            LaneSpec(
+                router_id=settings.node_id,
+                incarnation=settings.incarnation,
+                lane=number,
+                window=self._window,
+                attempt=0,
+                assignment=assignment.number,
+                owns=owns,
+                coordinator=settings.coordinator,
+                data=str(settings.data),
+                settings=settings.lane,
+            )
+            for number, owns in enumerate(plan_lanes(assignment.sources, settings.slots))
+        ]
+        return WindowPlan(self._window, tuple(lanes))
+
+    async def _window_ended(self, receipts: list[LaneReceipt]) -> None:
+        if receipts:
+            started_s = min(receipt.started_s for receipt in receipts)
+            if self._last_ended_s:
+                self._gap_ms = (started_s - self._last_ended_s) * 1000
+            self._last_ended_s = max(receipt.ended_s for receipt in receipts)
+        else:
+            self._last_ended_s = time.time()
+        for receipt in receipts:
+            log.info("lane_ended", **msgspec.structs.asdict(receipt))
+        async with self._news:
+            self._running = None
+            self._news.notify_all()
+        await self._report()
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def _hello(self) -> control.Hello:
+        assignment = self._assignment
+        return control.Hello(
+            role="router",
+            node_id=self._settings.node_id,
+            incarnation=self._settings.incarnation,
+            pid=os.getpid(),
+            assignment=assignment.number if assignment else 0,
+            owns=assignment.sources if assignment else (),
+            generation=self._topology.generation,
+        )
+
+    async def _listen(self, session: ControlSession) -> None:
+        async for message in session.messages():
+            match message:
+                case control.Welcome():
+                    await self._report()
+                case control.Assign():
+                    async with self._news:
+                        self._assignment = message
+                        self._news.notify_all()
+                    log.info("assigned", number=message.number, sources=len(message.sources))
+                case control.PushTopology(topology):
+                    if topology.generation > self._topology.generation:
+                        self._topology = topology
+                    await session.send(control.AckTopology(topology.generation))
+                case control.Refused(reason):
+                    log.warning("refused", reason=reason)
+                case _:
+                    pass
+
+    async def _report(self) -> None:
+        if self._session is not None:
+            await self._session.send(
+                control.RouterReport(self._state, self._window, round(self._gap_ms, 1))
+            )

@@ -1,0 +1,91 @@
+"""Starts Spark the way Headgate needs it, on any master.
+
+Invariant: nothing of Spark listens beyond the address it was given, workers run this very
+interpreter, and a task that fails is tried again (a plain `local[n]` would end the query instead).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headgate.errors import InvalidConfig
+from headgate.spark.java import Java
+
+CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.speculation": "false",
+    "spark.log.level": "WARN",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    # Renaming a checksum file beside every small file doubles the cost of a window change.
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.python.worker.reuse": "true",
+}
+
+_LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\d+|\*)(,(?P<failures>\d+))?\])?$")
+
+
+def check_master(master: str, slots: int) -> None:
+    """Lanes run for minutes: each needs a thread of its own, and a retry when it is killed."""
+    local = _LOCAL_MASTER.match(master)
+    if local is None:
+        return
+    threads, failures = local["threads"], local["failures"]
+    if failures is None or int(failures) < 2:
+        raise InvalidConfig(
+            f"router.master: {master} never retries a task, so a killed lane would end the query; "
+            f"write local[{max(slots + 2, 4)},4]",
+            key="router.master",
+        )
+    if threads != "*" and int(threads or 1) < slots:
+        raise InvalidConfig(
+            f"router.master: {master} has fewer threads than router.slots ({slots}); "
+            f"write local[{slots + 2},4]",
+            key="router.master",
+        )
+
+
+def build_session(
+    *,
+    app_name: str,
+    master: str,
+    java: Java,
+    scratch: Path,
+    driver_memory: str = "1g",
+    host: str = "127.0.0.1",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session whose temporary files all lie below `scratch`. Blocks for seconds."""
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = host
+    scratch.mkdir(parents=True, exist_ok=True)
+    builder = SparkSession.builder.appName(app_name).master(master)
+    everything = {
+        **SETTINGS,
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        "spark.driver.memory": driver_memory,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dheadgate.role=router -Djava.io.tmpdir={scratch}",
+        **(settings or {}),
+    }
+    for key, value in everything.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
