@@ -1,0 +1,90 @@
+"""Processes of this machine: free ports, orphans, and ending what was started, by process id."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+
+import psutil
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that none is lost sight of.
+
+    Linux only; elsewhere an orphan ends by itself when it notices that its parent is gone.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def free_port(host: str) -> int:
+    with socket.socket(_family(host)) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_port_free(host: str, port: int) -> bool:
+    with socket.socket(_family(host)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def descendants() -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process().children(recursive=True)
+    return []
+
+
+def orphans(known_pids: Iterable[int]) -> list[psutil.Process]:
+    """Children that came here because their parent died, with all that is below them."""
+    known = set(known_pids)
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process().children():
+            if child.pid not in known:
+                found += [child, *child.children(recursive=True)]
+    return found
+
+
+def end_processes(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
+    """SIGTERM, a bounded wait, then SIGKILL. Blocks: call it in a thread."""
+    alive = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+            alive.append(process)
+    _, alive = psutil.wait_procs(alive, timeout=grace_s)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=grace_s)
+
+
+def on_parent_gone(callback: Callable[[], object]) -> None:
+    """Call `callback` once standard input ends: whoever started this process holds the other end.
+
+    A thread, because a pipe that nobody writes to must not occupy the loop.
+    """
+
+    def watch() -> None:
+        with contextlib.suppress(Exception):
+            sys.stdin.buffer.read()
+        callback()
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -1,0 +1,164 @@
+"""The `headgate` command: which commands there are, and how each of them ends.
+
+Invariants: a user's mistake is one sentence on standard error and exit code 2, another failure one
+sentence and exit code 1, never a traceback. A command's module is imported when that command runs,
+so that `headgate --help` and the quick commands don't wait for the heavy ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import io
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from headgate.errors import HeadgateError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """`target` is `module:name` of a function or of a Typer application."""
+
+    target: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        module, attribute = self.target.split(":")
+        found = getattr(importlib.import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            app = typer.Typer(add_completion=False, rich_markup_mode=None)
+            app.command(name)(found)
+            found = app
+        command = typer.main.get_command(found)
+        command.name = name
+        return command
+
+
+COMMANDS = {
+    "up": LazyCommand("headgate.cli.up:up", "Run all roles on this machine."),
+    "coordinator": LazyCommand(
+        "headgate.cli.roles:coordinator", "Run the coordinator: members, topics, assignments."
+    ),
+    "ingest": LazyCommand("headgate.cli.roles:ingest", "Run an ingest node: takes events in."),
+    "router": LazyCommand("headgate.cli.roles:router", "Run a router: matches and delivers."),
+    "gateway": LazyCommand("headgate.cli.roles:gateway", "Run a gateway: serves users."),
+    "topic": LazyCommand("headgate.cli.topic:app", "Create, list, describe and delete topics."),
+    "produce": LazyCommand("headgate.cli.produce:produce", "Send JSON lines to a topic."),
+    "subscribe": LazyCommand(
+        "headgate.cli.subscribe:subscribe", "Print the events of a topic as they happen."
+    ),
+    "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, lanes and lag."),
+    "doctor": LazyCommand("headgate.cli.doctor:doctor", "Check this machine and what runs."),
+    "demo": LazyCommand("headgate.cli.demo:demo", "Show the whole system with simulated aircraft."),
+    "bench": LazyCommand("headgate.cli.bench:bench", "Measure, and compare with a baseline."),
+    "config": LazyCommand("headgate.cli.config:app", "Look at the configuration."),
+}
+"""Every command, in the order of the help text."""
+
+
+class Commands(TyperGroup):
+    """The group of COMMANDS; loads the one that is called, and only that."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The real command once it was called for, until then one that has only its help."""
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name in self.commands:
+            return super().get_command(ctx, cmd_name)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help, rich_markup_mode=None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        called = args[0]
+        if called in COMMANDS:
+            self.commands[called] = COMMANDS[called].load(called)
+        else:
+            # A mistyped name is compared with these.
+            self.commands.update({name: self.get_command(ctx, name) for name in COMMANDS})
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        # Here and not around the whole: the library would turn these into codes of its own.
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # Whoever read our output has left; flushing at exit must not complain about it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(PIPE_CLOSED) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="headgate",
+    help="Routes every change in a user's data to everyone who asked for it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def headgate(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Routes every change in a user's data to everyone who asked for it."""
+
+
+def run() -> None:
+    """The entry point of the `headgate` command."""
+    code = _exit_code()
+    # Python's own way out takes the interpreter down under the threads of the HTTP client, and one
+    # that comes back at that moment aborts the process: with about one call in ten, on Python 3.11.
+    atexit._run_exitfuncs()
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _write_whole_lines() -> None:
+    """With PYTHONUNBUFFERED set, standard output drops what doesn't fit a pipe at once."""
+    raw = sys.stdout.buffer
+    if isinstance(raw, io.RawIOBase):
+        buffered = io.BufferedWriter(raw)
+        sys.stdout = io.TextIOWrapper(buffered, sys.stdout.encoding, line_buffering=True)
+
+
+def _exit_code() -> int:
+    try:
+        _write_whole_lines()
+        app(prog_name="headgate")
+    except HeadgateError as error:
+        print(f"headgate: {error}", file=sys.stderr)
+        return error.exit_code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0

@@ -1,0 +1,61 @@
+"""What the commands share at their edge: the address, JSON, sentences, tables, running a coroutine.
+
+Invariant: data goes to standard output, everything said about it to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_URL = "http://127.0.0.1:8780"
+
+UrlOption = Annotated[
+    str,
+    typer.Option("--url", envvar="HEADGATE_URL", help="The public address of a Headgate."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+T = TypeVar("T")
+
+
+def await_(work: Coroutine[Any, Any, T]) -> T:
+    """Run one coroutine from start to end; Ctrl-C cancels it."""
+    return asyncio.run(work)
+
+
+def print_json(value: object) -> None:
+    """One line with the JSON of `value`."""
+    import msgspec
+
+    write_line(msgspec.json.encode(value))
+
+
+def write_line(line: bytes) -> None:
+    """One line to standard output, at once: who reads it may be waiting for it."""
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def say(sentence: str) -> None:
+    """One line to standard error."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def console() -> Console:
+    """For tables on standard output; as wide as they need where nobody watches."""
+    from rich.console import Console
+
+    class PlainEnd(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # Answered in one place, for all commands.
+
+    watched = sys.stdout.isatty()
+    return PlainEnd(soft_wrap=not watched, width=None if watched else 240)

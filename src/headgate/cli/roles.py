@@ -1,0 +1,131 @@
+"""`headgate coordinator|ingest|router|gateway`: one role in this process.
+
+A role prints one line, `ready` with its address, when it serves, logs to standard error, and ends
+on SIGTERM, Ctrl-C or, when supervised, when the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Protocol, TypeVar
+
+import typer
+
+from headgate.config import Config, LoadedConfig, load_config
+
+T = TypeVar("T")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="YAML file with settings.")
+]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Folder for everything durable.")
+]
+SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
+
+
+class Service(Protocol):
+    """What every role offers: `start` names its address, `failed` raises when it can't go on."""
+
+    async def start(self) -> str: ...
+
+    async def failed(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def coordinator(
+    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+) -> None:
+    """Run the coordinator: members, topics, assignments, subscriptions."""
+    _run("coordinator", _load(config, data), supervised)
+
+
+def ingest(
+    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+) -> None:
+    """Run an ingest node: takes produce requests and appends them to the log."""
+    _run("ingest", _load(config, data), supervised)
+
+
+def router(
+    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+) -> None:
+    """Run a router: a Spark application that follows the log, matches and delivers."""
+    _run("router", _load(config, data), supervised)
+
+
+def gateway(
+    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+) -> None:
+    """Run a gateway: the public address; serves subscribers over WebSocket and SSE."""
+    _run("gateway", _load(config, data), supervised)
+
+
+def _load(config_file: Path | None, data: Path | None) -> LoadedConfig:
+    loaded = load_config(command_line={"data": data}, config_file=config_file)
+    for warning in loaded.warnings:
+        typer.echo(f"headgate: {warning}", err=True)
+    return loaded
+
+
+def _run(role: str, loaded: LoadedConfig, supervised: bool) -> None:
+    from headgate.telemetry import configure_logging
+
+    configure_logging(loaded.config.log_level, role=role, node_id=loaded.config.client_id)
+    if sys.platform == "win32":
+        asyncio.run(_serve(role, loaded.config, supervised))
+    else:
+        import uvloop
+
+        uvloop.run(_serve(role, loaded.config, supervised))
+
+
+async def _serve(role: str, config: Config, supervised: bool) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    if supervised:
+        from headgate.adapters.processes import on_parent_gone
+
+        on_parent_gone(lambda: loop.call_soon_threadsafe(stopping.set))
+    service = _build(role, config)
+    try:
+        address = await _unless_stopped(service.start(), stopping)
+        if address is not None:
+            print(f"ready {address}", flush=True)
+            await _unless_stopped(service.failed(), stopping)
+    finally:
+        await service.stop()
+
+
+async def _unless_stopped(work: Awaitable[T], stopping: asyncio.Event) -> T | None:
+    """The result of `work`, or None when the stop came first."""
+    task = asyncio.ensure_future(work)
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for pending in (task, stop):
+            pending.cancel()
+        await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def _build(role: str, config: Config) -> Service:
+    from headgate import wiring
+    from headgate.adapters.embedded.folder import DataFolder
+
+    folder = DataFolder.open(config.data)
+    builders: dict[str, Callable[[Config, DataFolder], Service]] = {
+        "coordinator": wiring.build_coordinator,
+        "ingest": wiring.build_ingest,
+        "router": wiring.build_router,
+        "gateway": wiring.build_gateway,
+    }
+    return builders[role](config, folder)

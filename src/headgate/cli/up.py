@@ -1,0 +1,57 @@
+"""`headgate up`: every role on this machine, supervised, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+
+import typer
+from rich.console import Console
+
+from headgate.cli.roles import ConfigOption, DataOption
+from headgate.config import LoadedConfig, load_config
+
+STARTING = "starting coordinator, ingest, gateway and router (Spark takes about 15 s)"
+
+
+def up(config: ConfigOption = None, data: DataOption = None) -> None:
+    """Run all of Headgate here; prints one line `ready URL` when everything serves."""
+    loaded = load_config(command_line={"data": data}, config_file=config)
+    asyncio.run(_up(loaded))
+
+
+async def _up(loaded: LoadedConfig) -> None:
+    from headgate.local import running
+
+    console = Console(stderr=True)
+
+    def say(sentence: str) -> None:
+        console.print(f"headgate: {sentence}", highlight=False, soft_wrap=True)
+
+    for warning in loaded.warnings:
+        say(warning)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopped = asyncio.create_task(stopping.wait())
+    ready: list[str] = []
+    async with AsyncExitStack() as stack:
+        with console.status(STARTING) as status:
+
+            def progress(role: str) -> None:
+                ready.append(role)
+                status.update(f"{STARTING}; ready: {', '.join(ready)}")
+
+            address, supervisor = await stack.enter_async_context(
+                running(loaded, stopped, say, progress)
+            )
+        if address is not None:
+            typer.echo(f"ready {address}")
+            watching = asyncio.create_task(supervisor.watch())
+            await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            watching.cancel()
+        say("stopping")
+    stopped.cancel()

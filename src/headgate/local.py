@@ -1,0 +1,51 @@
+"""The whole system on this machine, for as long as a block runs: what `up` and `demo` share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from headgate import wiring
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.config import LoadedConfig
+from headgate.services.supervisor import Say, Supervisor
+from headgate.spark.java import find_java
+
+
+@asynccontextmanager
+async def running(
+    loaded: LoadedConfig, stopped: asyncio.Task[bool], say: Say, progress: Say
+) -> AsyncIterator[tuple[str | None, Supervisor]]:
+    """Yields the public address and the supervisor once everything serves.
+
+    The address is None when `stopped` ended first. `say` gets sentences about roles that die and
+    come back, `progress` the name of each role as it becomes ready. Every check comes before the
+    first file is written and the first process is started.
+    """
+    config = wiring.plan_ports(loaded.config, loaded.origins)
+    find_java(wiring.environment())
+    folder = DataFolder.open(Path(config.data))
+    with folder.lock():
+        supervisor = wiring.build_supervisor(config, folder, say)
+        try:
+            ready = await _started(supervisor, stopped, progress)
+            address = f"http://{config.public.host}:{config.public.port}"
+            yield (address if ready else None), supervisor
+        finally:
+            await supervisor.stop()
+
+
+async def _started(supervisor: Supervisor, stopped: asyncio.Task[bool], progress: Say) -> bool:
+    """True once everything serves, False when the stop came first."""
+    starting = asyncio.create_task(supervisor.start(progress))
+    try:
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
+        starting.result()
+        return True
+    finally:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)

@@ -1,0 +1,226 @@
+"""Runs the roles of `headgate up` as processes of their own and keeps them running.
+
+Each role is started with a pipe as its standard input and ends when that closes, so no role
+outlives the supervisor, however that ends. A role that dies is started again with backoff, and that
+is said. Stopping goes from the source to the sink: ingest (nothing new), router (settle), gateway,
+coordinator; whatever is left below us after that is ended by its process id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from headgate.adapters.processes import adopt_orphans, descendants, end_processes, orphans
+from headgate.decide.supervision import EXIT_OPERATOR, RestartPolicy
+from headgate.errors import OperatorError
+
+READY_TIMEOUT_S = 180.0
+STOP_ORDER = ("ingest", "router", "gateway", "coordinator")
+STOP_TIMEOUT_S = {"router": 30.0}
+STOP_TIMEOUT_DEFAULT_S = 12.0
+SWEEP_GRACE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCommand:
+    """How a role is started; its standard error goes to `log_file`."""
+
+    name: str
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    log_file: Path
+
+
+class RoleFailed(OperatorError):
+    """A role could not be started and starting it again would not help."""
+
+
+Say = Callable[[str], None]
+
+
+class Household:
+    """The processes that belong here. Spawning and sweeping exclude each other: a role that was
+    just spawned must not be taken for an orphan."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.role_pids: set[int] = set()
+
+    async def end_orphans(self) -> None:
+        """What a dead role left behind (a JVM, workers) has come to us; it must not linger."""
+        async with self.lock:
+            left = orphans(self.role_pids)
+            if left:
+                await asyncio.to_thread(end_processes, left, grace_s=SWEEP_GRACE_S)
+
+
+class RoleProcess:
+    """One role: started, watched and started again until told to stop."""
+
+    def __init__(
+        self, command: RoleCommand, policy: RestartPolicy, say: Say, household: Household
+    ) -> None:
+        self.name = command.name
+        self.ready = asyncio.Event()
+        self.given_up: str | None = None
+        self._command = command
+        self._policy = policy
+        self._say = say
+        self._household = household
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._gone_up = False
+        self.task = asyncio.create_task(self._keep_running(), name=f"role-{command.name}")
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if (pid := self.pid) is not None:
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(pid).send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S.get(self.name, STOP_TIMEOUT_DEFAULT_S)):
+                await asyncio.shield(asyncio.wait([self.task]))
+        except TimeoutError:
+            self._say(f"{self.name} didn't end in time and was killed")
+            if self.pid is not None and self._process is not None:
+                self._process.kill()
+            await self.task
+
+    async def _keep_running(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            started_s = time.monotonic()
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            self.ready.clear()
+            if code == EXIT_OPERATOR:
+                self.given_up = self._last_words() or f"{self.name} can't be started"
+                self.ready.set()
+                return
+            failures = self._policy.failures_after(
+                failures=failures, ran_s=time.monotonic() - started_s
+            )
+            delay_s = self._policy.delay_s(failures=failures)
+            self._say(f"{self.name} {_ended(code)}; starting it again in {delay_s:.1f} s")
+            await self._household.end_orphans()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._stopping.wait()
+
+    async def _run_once(self) -> int:
+        process = self._process = await self._spawn()
+        if self._stopping.is_set():
+            process.terminate()
+        assert process.stdout is not None
+        async for line in process.stdout:
+            if line.startswith(b"ready"):
+                if self._gone_up:
+                    self._say(f"{self.name} is back")
+                self._gone_up = True
+                self.ready.set()
+        code = await process.wait()
+        self._household.role_pids.discard(process.pid)
+        if process.stdin is not None:
+            process.stdin.close()
+        return code
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        command = self._command
+        async with self._household.lock:
+            with command.log_file.open("ab") as log_file:
+                process = await asyncio.create_subprocess_exec(
+                    *command.argv,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log_file,
+                    env=dict(command.environ),
+                    # A Ctrl-C in the terminal is for the supervisor, which stops roles in order.
+                    start_new_session=True,
+                )
+            self._household.role_pids.add(process.pid)
+            return process
+
+    def _last_words(self) -> str:
+        """The sentence the role left in its log before it ended."""
+        with contextlib.suppress(OSError):
+            lines = self._command.log_file.read_text(errors="replace").splitlines()[-50:]
+            for line in reversed(lines):
+                if line.startswith("headgate: "):
+                    return line.removeprefix("headgate: ")
+        return ""
+
+
+class Supervisor:
+    def __init__(self, commands: Sequence[RoleCommand], say: Say) -> None:
+        self._commands = {command.name: command for command in commands}
+        self._say = say
+        self._roles: dict[str, RoleProcess] = {}
+        self._household = Household()
+
+    @property
+    def pids(self) -> dict[str, int | None]:
+        return {name: role.pid for name, role in self._roles.items()}
+
+    async def start(self, progress: Say = lambda _: None) -> None:
+        """Start every role and return when all are ready; the coordinator comes first."""
+        adopt_orphans()
+        for name, command in self._commands.items():
+            self._roles[name] = RoleProcess(command, RestartPolicy(), self._say, self._household)
+            if name == "coordinator":
+                await self._until_ready(name, progress)
+        await asyncio.gather(
+            *(self._until_ready(name, progress) for name in self._roles if name != "coordinator")
+        )
+
+    async def _until_ready(self, name: str, progress: Say) -> None:
+        role = self._roles[name]
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await role.ready.wait()
+        except TimeoutError:
+            log_file = self._commands[name].log_file
+            raise RoleFailed(
+                f"{name} was not ready after {READY_TIMEOUT_S:.0f} s; see {log_file}"
+            ) from None
+        self._check(role)
+        progress(name)
+
+    async def watch(self) -> None:
+        """Returns never; raises when a role can't be started any more."""
+        await asyncio.wait(
+            [role.task for role in self._roles.values()], return_when=asyncio.FIRST_COMPLETED
+        )
+        for role in self._roles.values():
+            self._check(role)
+            if role.task.done() and (error := role.task.exception()) is not None:
+                raise error
+
+    async def stop(self) -> None:
+        for name in STOP_ORDER:
+            if name in self._roles:
+                await self._roles[name].stop()
+        await asyncio.to_thread(end_processes, descendants(), grace_s=SWEEP_GRACE_S)
+
+    def _check(self, role: RoleProcess) -> None:
+        if role.given_up is not None:
+            raise RoleFailed(role.given_up)
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
