@@ -1,0 +1,81 @@
+"""`headgate bench`: measures this machine; each benchmark brings its own baseline.
+
+With --json, standard output has one object per benchmark and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli.output import JsonOption, console, print_json, say
+from headgate.errors import HeadgateError, InvalidRequest
+
+if TYPE_CHECKING:
+    from headgate.bench.result import Benchmark, Result
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which one; without it they are listed.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Within a minute each; without NAME, all of them.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this machine."""
+    from headgate.bench.registry import BENCHMARKS
+
+    if name is None and not quick:
+        _list(list(BENCHMARKS.values()), as_json=as_json)
+        return
+    chosen = list(BENCHMARKS.values()) if name is None else [_named(name, BENCHMARKS)]
+    for benchmark in chosen:
+        result = _run(benchmark, quick=quick)
+        if as_json:
+            print_json(result)
+        else:
+            _print(result)
+
+
+def _list(benchmarks: list[Benchmark], *, as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": one.name, "about": one.about} for one in benchmarks])
+        return
+    for one in benchmarks:
+        print(f"{one.name:12} {one.about}")
+
+
+def _named(name: str, benchmarks: dict[str, Benchmark]) -> Benchmark:
+    if name in benchmarks:
+        return benchmarks[name]
+    meant = difflib.get_close_matches(name, benchmarks, n=1)
+    hint = f"did you mean {meant[0]}?" if meant else f"there is {', '.join(benchmarks)}"
+    raise InvalidRequest(f"there is no benchmark {name}: {hint}")
+
+
+def _run(benchmark: Benchmark, *, quick: bool) -> Result:
+    from headgate.bench.result import Failed
+
+    try:
+        return asyncio.run(benchmark.run(quick, lambda text: say(f"{benchmark.name}: {text}")))
+    except Failed as error:
+        raise HeadgateError(f"{benchmark.name}: {error}") from error
+
+
+def _print(result: Result) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for rows in (result.figures, result.ratios):
+        for key, value in rows.items():
+            table.add_row(key, f"{value:,g}")
+        table.add_section()
+    print(f"{result.name}: " + ", ".join(f"{k} {v}" for k, v in result.conditions.items()))
+    console().print(table)

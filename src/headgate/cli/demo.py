@@ -1,0 +1,124 @@
+"""`headgate demo`: the whole system at work, with simulated aircraft.
+
+Invariants: every process that was started and the data folder are gone at the end, also after a
+second Ctrl-C; the exit code is 0 only when nothing was lost, out of order or unexpected. With
+--json, standard output has the JSON and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from headgate.adapters.processes import descendants, end_processes
+from headgate.cli.demo_display import Display, LiveDisplay, PlainDisplay
+from headgate.cli.output import print_json
+from headgate.cli.roles import ConfigOption
+from headgate.config import LoadedConfig
+from headgate.demo.flight import Plan
+from headgate.demo.screen import summary_table
+from headgate.demo.stage import data_folder, demo_config, performance, plan_of
+from headgate.demo.summary import Summary
+
+UNWATCHED_SECONDS = 30.0
+"""How long it runs where nobody could press Ctrl-C."""
+
+INTERRUPTED = 130
+KILL_ROUNDS = 3
+KILL_GRACE_S = 0.3
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="Produce for so long (default: until Ctrl-C; 30 without a terminal)."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed shows other aircraft.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run the whole system with simulated aircraft, and check what arrives."""
+    console = Console(stderr=as_json, highlight=False)
+    # Not console.is_terminal: a setting that forces colours doesn't put anybody there.
+    watched = (sys.stderr if as_json else sys.stdout).isatty()
+    if seconds is None and not watched:
+        seconds = UNWATCHED_SECONDS
+    with data_folder() as data:
+        loaded = demo_config(data, config)
+        for warning in loaded.warnings:
+            console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
+        plan = plan_of(loaded, seed=seed, seconds=seconds)
+        display: Display = (LiveDisplay if watched else PlainDisplay)(console, plan)
+        summary = asyncio.run(_run(loaded, plan, display, console, as_json=as_json))
+    if summary is None:
+        console.print("headgate: stopped before it began")
+        raise typer.Exit(INTERRUPTED)
+    if not summary.ok:
+        raise typer.Exit(1)
+
+
+async def _run(
+    loaded: LoadedConfig, plan: Plan, display: Display, console: Console, *, as_json: bool
+) -> Summary | None:
+    stopping = asyncio.Event()
+
+    def interrupted() -> None:
+        if stopping.is_set():
+            _end_at_once(display, console, loaded.config.data)
+        stopping.set()
+        display.stopping()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted)
+    with ExitStack() as shown:
+        shown.callback(display.close)
+        display.open()
+        async with performance(
+            loaded,
+            plan,
+            stopping,
+            say=display.say,
+            progress=display.progress,
+            show=display.show,
+            show_every_s=display.show_every_s,
+        ) as summary:
+            display.close()
+            if summary is not None:
+                _print(summary, console, as_json=as_json)
+            # From here on a Ctrl-C has nothing more to wait for.
+            stopping.set()
+            shown.enter_context(console.status("stopping every process"))
+    return summary
+
+
+def _end_at_once(display: Display, console: Console, data: Path) -> NoReturn:
+    """Kill what was started, in this very step of the loop: nothing can be started meanwhile."""
+    display.close()
+    console.show_cursor(True)
+    for _ in range(KILL_ROUNDS):  # children of the killed come to us and are next
+        if not (left := descendants()):
+            break
+        end_processes(left, grace_s=KILL_GRACE_S)
+    shutil.rmtree(data, ignore_errors=True)
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
+
+
+def _print(summary: Summary, console: Console, *, as_json: bool) -> None:
+    if as_json:
+        print_json(summary)
+        return
+    console.print(summary_table(summary))
+    style = "bold green" if summary.ok else "bold red"
+    console.print(summary.line(), style=style, markup=False, soft_wrap=True)

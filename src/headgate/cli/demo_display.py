@@ -1,0 +1,150 @@
+"""What is seen of a demo while it runs: a live screen for people, sparse lines for logs.
+
+Invariant: a display only shows; it decides nothing and may be left at any moment.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headgate.demo.flight import Plan
+from headgate.demo.screen import line, screen
+from headgate.demo.view import View
+
+ROLES = ("coordinator", "ingest", "gateway", "router")
+QUICK_SHARE = 0.05
+"""How much of the start each role but the router takes; the router's rest is Spark."""
+
+SPARK_S = 8.0
+"""The bar is two thirds through Spark's start after so long; it never quite gets there before."""
+
+
+class Display(Protocol):
+    show_every_s: float
+
+    def open(self) -> None: ...
+
+    def close(self) -> None:
+        """Leave what was shown last; doing it twice is fine."""
+
+    def say(self, sentence: str) -> None:
+        """A sentence about a role that died or came back."""
+
+    def progress(self, role: str) -> None:
+        """`role` is ready."""
+
+    def show(self, view: View) -> None: ...
+
+    def stopping(self) -> None:
+        """The first Ctrl-C was heard."""
+
+
+def start_share(ready: list[str], elapsed_s: float) -> float:
+    """How much of the start is done, from 0 to 1: what is ready, and a guess for Spark."""
+    quick = sum(QUICK_SHARE for role in ready if role != "router")
+    if "router" in ready:
+        return min(1.0, quick + 1 - QUICK_SHARE * (len(ROLES) - 1))
+    spark = 1 - math.exp(-max(0.0, elapsed_s) / SPARK_S)
+    return quick + spark * (1 - QUICK_SHARE * len(ROLES))
+
+
+class LiveDisplay:
+    """One place on the terminal: first a progress bar, then the screen."""
+
+    show_every_s = 0.5
+
+    def __init__(self, console: Console, plan: Plan) -> None:
+        self._plan = plan
+        self._ready: list[str] = []
+        self._started_s = time.monotonic()
+        self._view: View | None = None
+        self._live = Live(
+            console=console, get_renderable=self._render, refresh_per_second=4, transient=False
+        )
+
+    def open(self) -> None:
+        self._live.start()
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def say(self, sentence: str) -> None:
+        self._live.console.print(f"headgate: {sentence}", markup=False, soft_wrap=True)
+
+    def progress(self, role: str) -> None:
+        self._ready.append(role)
+
+    def show(self, view: View) -> None:
+        self._view = view
+
+    def stopping(self) -> None:
+        self.say("waiting for what is on its way, then stopping; Ctrl-C again ends it at once")
+
+    def _render(self) -> RenderableType:
+        if self._view is not None:
+            return screen(self._view)
+        return self._starting(time.monotonic() - self._started_s)
+
+    def _starting(self, elapsed_s: float) -> RenderableType:
+        roles = Text()
+        for role in ROLES:
+            done = role in self._ready
+            name = "router (Spark)" if role == "router" else role
+            roles.append(f"{'●' if done else '○'} {name}   ", style="green" if done else "dim")
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(
+            ProgressBar(total=1.0, completed=start_share(self._ready, elapsed_s), width=50),
+            f"{elapsed_s:.0f} s",
+        )
+        about = Text(
+            f"{self._plan.aircraft:,} aircraft, {self._plan.per_s:g} position reports per second, "
+            f"{self._plan.partitions} partitions; Spark takes 15 to 30 s to start",
+            style="dim",
+        )
+        return Panel(Group(about, Text(""), bar, roles), title="Headgate demo", padding=(0, 1))
+
+
+class PlainDisplay:
+    """A line for each role, then one every few seconds."""
+
+    show_every_s = 5.0
+
+    def __init__(self, console: Console, plan: Plan) -> None:
+        self._console = console
+        self._plan = plan
+        self._started_s = time.monotonic()
+
+    def open(self) -> None:
+        plan = self._plan
+        self._print(
+            f"demo: {plan.aircraft} aircraft, {plan.per_s:g} events/s, {plan.partitions} "
+            f"partitions, seed {plan.seed}; starting (Spark takes 15 to 30 s)"
+        )
+
+    def close(self) -> None:
+        return
+
+    def say(self, sentence: str) -> None:
+        self._print(f"headgate: {sentence}")
+
+    def progress(self, role: str) -> None:
+        self._print(f"{role} ready after {time.monotonic() - self._started_s:.1f} s")
+
+    def show(self, view: View) -> None:
+        if view.produced:
+            self._print(line(view))
+
+    def stopping(self) -> None:
+        self._print("headgate: stopping")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,98 @@
+"""`headgate doctor`: is everything here that Headgate needs, and is what runs well?"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, console, print_json
+from headgate.cli.roles import ConfigOption, DataOption
+from headgate.config import Config, load_config
+from headgate.decide.diagnosis import Finding, judge_status
+from headgate.errors import HeadgateError, PeerUnreachable
+
+if TYPE_CHECKING:
+    from headgate.model.api import Status
+
+FREE_DISK_MIN_BYTES = 1 << 30
+MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "bad": "[red]bad[/]"}
+
+
+def doctor(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    url: UrlOption = DEFAULT_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Check this machine, the settings and the Headgate that runs; exit code 1 when one is bad."""
+    loaded = load_config(command_line={"data": data}, config_file=config)
+    findings = [_python(), _java(), *_data_folder(loaded.config), *await_(_running(url))]
+    findings += [Finding("config", "warn", warning) for warning in loaded.warnings]
+    if as_json:
+        print_json({"findings": findings})
+    else:
+        _show(findings)
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        text = f"{finding.what}; {finding.advice}" if finding.advice else finding.what
+        table.add_row(MARKS[finding.verdict], finding.subject, text)
+    console().print(table)
+
+
+def _python() -> Finding:
+    return Finding("python", "ok", f"{platform.python_version()}, pyspark {version('pyspark')}")
+
+
+def _java() -> Finding:
+    from headgate.spark.java import find_java
+    from headgate.wiring import environment
+
+    try:
+        java = find_java(environment())
+    except HeadgateError as error:
+        return Finding("java", "bad", error.message)
+    return Finding("java", "ok", f"{java.version} in {java.home} ({java.source})")
+
+
+def _data_folder(config: Config) -> list[Finding]:
+    """Looks, and makes nothing: a folder that isn't there yet is fine."""
+    from headgate.adapters.embedded.folder import DataFolder
+
+    path = Path(config.data)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return [Finding("data", "ok", f"{path} will be made by `headgate up`")]
+    try:
+        folder = DataFolder.open(path)
+    except HeadgateError as error:
+        return [Finding("data", "bad", error.message)]
+    free_bytes = shutil.disk_usage(folder.root).free
+    what = f"{folder.root}, {free_bytes / (1 << 30):.1f} GiB free"
+    if free_bytes < FREE_DISK_MIN_BYTES:
+        return [Finding("data", "warn", what, "make room, or appends will fail")]
+    return [Finding("data", "ok", what)]
+
+
+async def _running(url: str) -> list[Finding]:
+    from headgate.client.http import HttpClient
+    from headgate.model.api import Status
+
+    async with HttpClient(url) as client:
+        try:
+            status: Status = await client.get("/v1/status", Status)
+        except PeerUnreachable:
+            return [Finding("system", "warn", f"nothing answers at {url}", "run `headgate up`")]
+        except HeadgateError as error:
+            return [Finding("system", "bad", error.message)]
+    return judge_status(status)

@@ -1,0 +1,113 @@
+"""What became of the lines of `headgate produce`: counted, shown on a terminal, reported.
+
+Invariant: every line that was sent is counted once, as acknowledged or as failed, and the failed
+ones are named.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.cli.json_lines import NumberedEvent
+from headgate.cli.output import say
+from headgate.client.outgoing import Outcome
+from headgate.errors import CallerError, HeadgateError
+
+RANGES_SHOWN_MAX = 20
+
+
+class Tally:
+    def __init__(self, lines: int | None) -> None:
+        """`lines` is how many there are, where that is known."""
+        self.acknowledged = 0
+        self.failures: list[tuple[int, HeadgateError]] = []
+        self._lines = lines
+        self._progress = Progress(
+            TextColumn("producing"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:>10,.0f}/s"),
+            TextColumn("failed {task.fields[failed]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=lines, rate=0.0, failed=0)
+        self._progress.start()
+
+    @property
+    def failed(self) -> int:
+        return len(self.failures)
+
+    def count(self, batch: Sequence[NumberedEvent], outcomes: Sequence[Outcome]) -> None:
+        named: dict[int, HeadgateError] = {}
+        for at, (numbered, outcome) in enumerate(zip(batch, outcomes, strict=True)):
+            if isinstance(outcome, HeadgateError):
+                # Equal outcomes are one object, which came for a request that started here.
+                error = named.setdefault(id(outcome), _naming_the_line(outcome, batch[at:]))
+                self.failures.append((numbered.line, error))
+            else:
+                self.acknowledged += 1
+        self._progress.update(
+            self._task,
+            completed=batch[-1].line,
+            rate=self._progress.tasks[0].speed or 0.0,
+            failed=self.failed,
+        )
+
+    def close(self) -> None:
+        self._progress.stop()
+
+    def written_sentence(self) -> str:
+        if self.acknowledged == 0:
+            return "nothing was written"
+        plural = "line was" if self.acknowledged == 1 else "lines were"
+        return f"{self.acknowledged} earlier {plural} written"
+
+    def raise_failures(self, lines_read: int) -> None:
+        """Name what wasn't acknowledged; raises the error that stands for all of it."""
+        if not self.failures:
+            return
+        self.failures.sort(key=lambda failure: failure[0])
+        for reason, failures in groupby(self.failures, key=lambda failure: str(failure[1])):
+            say(f"headgate: {_ranges(line for line, _ in failures)}: {reason}")
+        if self._lines is not None and lines_read < self._lines:
+            say(f"headgate: lines {lines_read + 1}-{self._lines} were not sent")
+        raise self._verdict()
+
+    def _verdict(self) -> HeadgateError:
+        caller_errors = [error for _, error in self.failures if isinstance(error, CallerError)]
+        kind = type(caller_errors[0]) if caller_errors else HeadgateError
+        return kind(
+            f"{self.failed} of {self.failed + self.acknowledged} lines that were sent were not "
+            "acknowledged, see above"
+        )
+
+
+def _naming_the_line(error: HeadgateError, request: Sequence[NumberedEvent]) -> HeadgateError:
+    """The same error, but about a line of the input where it's about an event of its request."""
+    index = error.details.get("index")
+    if not isinstance(index, int) or not 0 <= index < len(request):
+        return error
+    message = error.message.replace(f"event {index}", f"line {request[index].line}")
+    return type(error)(message, **error.details)
+
+
+def _ranges(lines: Iterable[int]) -> str:
+    """`line 3`, or `lines 1-4, 7`."""
+    ranges: list[tuple[int, int]] = []
+    for line in lines:
+        if ranges and ranges[-1][1] == line - 1:
+            ranges[-1] = (ranges[-1][0], line)
+        else:
+            ranges.append((line, line))
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in ranges[:RANGES_SHOWN_MAX]]
+    more = f" and {len(ranges) - RANGES_SHOWN_MAX} more" if len(ranges) > RANGES_SHOWN_MAX else ""
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"{'line' if single else 'lines'} {', '.join(shown)}{more}"

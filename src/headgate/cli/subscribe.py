@@ -1,0 +1,99 @@
+"""`headgate subscribe`: prints the events of a topic, one JSON object per line.
+
+Says `subscribed` on standard error once nothing can be missed. A line is written when its event
+arrives, and its document is the producer's text, not a copy that was parsed and written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, say, write_line
+
+if TYPE_CHECKING:
+    from headgate.client.subscriber import Event, Subscriber
+
+
+def subscribe(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to listen to.")],
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="CEL", help="Only events that match this.")
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|now|P:S,…",
+            help="Where to start: at the beginning, now, or at a seq per partition.",
+        ),
+    ] = "now",
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="End after this many events.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    as_json: JsonOption = False,  # noqa: ARG001  # events are JSON anyway; accepted everywhere
+) -> None:
+    """Print the events of a topic as they happen; ends with Ctrl-C."""
+    ended_by = await_(_subscribe(url, topic, where, start, count))
+    if ended_by is not None and count is not None:
+        raise typer.Exit(128 + ended_by)
+
+
+async def _subscribe(
+    url: str, topic: str, where: str | None, start: str, count: int | None
+) -> int | None:
+    """Print until `count` is reached or a signal comes; returns the signal's number."""
+    from headgate.client.subscriber import Subscriber
+
+    signals: list[int] = []
+    printing = asyncio.create_task(
+        _print(Subscriber(url, topic, where=where, start=start), count), name="subscribe"
+    )
+
+    def end(number: int) -> None:
+        signals.append(number)
+        printing.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
+    try:
+        await printing
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+        return signals[0]
+    return None
+
+
+async def _print(subscriber: Subscriber, count: int | None) -> None:
+    printed = 0
+    async with subscriber:
+        say("subscribed")
+        async for event in subscriber:
+            write_line(_line(event))
+            printed += 1
+            if printed == count:
+                return
+
+
+def _line(event: Event) -> bytes:
+    import msgspec
+
+    line = msgspec.json.encode(
+        {
+            "topic": event.topic,
+            "partition": event.partition,
+            "seq": event.seq,
+            "event_id": event.event_id,
+            "key": event.key,
+            "op": event.op,
+            "document": event.raw,
+            "subscriptions": event.subscriptions,
+        }
+    )
+    # Between the parts of a document there may be line breaks; in JSON text any blank will do.
+    return line.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -1,0 +1,73 @@
+"""What a producer is given and gives back, and how that looks in a request.
+
+Invariant: an event that goes on the wire has an id, so that it can be sent again safely.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headgate import errors
+from headgate.decide.event_id import ENTROPY_BYTES, event_id
+from headgate.model.api import ProduceEvent
+from headgate.model.event import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The event is on disk, there."""
+
+    partition: int
+    seq: int
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingEvent:
+    """An event to send; `document` is a mapping, or JSON text that is passed on as it is."""
+
+    document: Mapping[str, Any] | bytes | str
+    key: str | None = None
+    op: Op = "insert"
+    event_id: str | None = None
+    collection: str = ""
+
+
+Outcome = Receipt | errors.HeadgateError
+
+
+def wire_event(event: OutgoingEvent) -> ProduceEvent:
+    return ProduceEvent(
+        document=msgspec.Raw(_document(event.document)),
+        key=event.key,
+        op=event.op,
+        event_id=event.event_id or _new_id(),
+        collection=event.collection,
+    )
+
+
+def _document(document: Mapping[str, Any] | bytes | str) -> bytes:
+    if isinstance(document, bytes):
+        return document
+    if isinstance(document, str):
+        return document.encode()
+    try:
+        return msgspec.json.encode(document)
+    except (TypeError, ValueError) as error:
+        raise errors.InvalidRequest(f"the document can't be written as JSON: {error}") from error
+
+
+def weight_bytes(event: ProduceEvent) -> int:
+    """About how many bytes `event` takes in a request."""
+    texts = len(event.key or "") + len(event.event_id or "") + len(event.collection)
+    return len(bytes(event.document)) + texts * 2 + 100
+
+
+def _new_id() -> str:
+    return event_id(time.time_ns() // 1_000_000, os.urandom(ENTROPY_BYTES))

@@ -1,0 +1,51 @@
+"""Runs the `headgate` command as a user does: as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from dataclasses import dataclass
+
+import msgspec
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return msgspec.json.decode(self.out)
+
+
+async def started(*arguments: str, url: str = "") -> Process:
+    """A process whose standard input is a pipe."""
+    environment = {name: value for name, value in os.environ.items() if name != "HEADGATE_URL"}
+    if url:
+        environment["HEADGATE_URL"] = url
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "headgate",
+        *arguments,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment,
+    )
+
+
+async def ended(process: Process, given: bytes | None = None) -> Ended:
+    out, err = await asyncio.wait_for(process.communicate(given), TIMEOUT_S)
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+async def headgate(*arguments: str, url: str = "", given: bytes = b"") -> Ended:
+    return await ended(await started(*arguments, url=url), given)

@@ -1,0 +1,16 @@
+"""A small Headgate that the commands can talk to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.client.produce_server import ProduceServer, produce_server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProduceServer]:
+    async with produce_server() as running:
+        running.add_topic("flights")
+        yield running

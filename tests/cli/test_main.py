@@ -1,0 +1,102 @@
+"""The command as a whole: help, version, mistakes, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from headgate.cli.main import COMMANDS
+from tests.cli.command import ended, headgate
+from tests.client.produce_server import ProduceServer
+
+
+async def test_help_names_every_command() -> None:
+    result = await headgate("--help")
+    assert result.code == 0
+    for name, command in COMMANDS.items():
+        assert f"{name} " in result.out
+        assert command.help in result.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+async def test_every_command_has_help(name: str) -> None:
+    result = await headgate(name, "--help")
+    assert (result.code, result.err) == (0, "")
+    assert f"Usage: headgate {name}" in result.out
+
+
+def test_help_does_not_load_what_is_heavy() -> None:
+    program = (
+        "import sys, headgate.cli.main as main\n"
+        "try: main.app(['--help'], prog_name='headgate')\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pyspark', 'grpc', 'pandas', 'pyarrow', 'apsw', 'granian', 'pyreqwest'}\n"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stderr == ""
+
+
+async def test_the_version_is_the_packages() -> None:
+    assert (await headgate("--version")).out == f"headgate {version('headgate')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["prodce"], "No such command 'prodce'. Did you mean 'produce'?", id="command"),
+        pytest.param(["topic", "list", "--all"], "No such option", id="option"),
+        pytest.param(["topic", "create"], "Missing argument 'NAME'", id="argument"),
+        pytest.param(["topic", "create", "x", "--partitions", "0"], "partitions", id="range"),
+        pytest.param(["topic", "create", "x", "--placement", "random"], "'random'", id="choice"),
+        pytest.param(["produce", "t", "--batch", "1001"], "--batch", id="batch"),
+        pytest.param(["status", "--url", "localhost"], "is not a Headgate address", id="url"),
+    ],
+)
+async def test_a_wrong_command_line_ends_with_code_2(arguments: list[str], sentence: str) -> None:
+    result = await headgate(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert sentence in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topic", "list"], ["produce", "t"], ["subscribe", "t"], ["status"], ["topic", "delete", "t"]],
+    ids=" ".join,
+)
+async def test_nothing_at_the_address_is_one_sentence(
+    arguments: list[str], unused_tcp_port: int
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    result = await headgate(*arguments, "--url", url, given=b"{}\n")
+    assert result.code == 1
+    assert (
+        f"headgate: nothing answers at {url}; start it with `headgate up` or set --url\n"
+        in result.err
+    )
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+async def test_a_reader_that_leaves_is_no_reason_to_complain(
+    server: ProduceServer, unbuffered: str
+) -> None:
+    for number in range(3_000):
+        server.add_topic(f"topic-with-a-long-name-{number}")
+    pipeline = await asyncio.create_subprocess_exec(
+        "bash",
+        "-c",
+        f"{sys.executable} -m headgate topic list --url {server.url} | head -n 1; "
+        'exit "${PIPESTATUS[0]}"',
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    result = await ended(pipeline)
+    assert (result.code, result.err) == (141, "")

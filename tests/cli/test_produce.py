@@ -1,0 +1,177 @@
+"""`headgate produce` from files and pipes: all of it, in order, or a sentence with line numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import InvalidRequest, NotNow
+from headgate.model.api import ProduceAnswer, ProduceEvent
+from tests.cli.command import ended, headgate, started
+from tests.client.produce_server import ProduceServer
+
+
+def lines(count: int, keys: int = 50) -> bytes:
+    return b"".join(b'{"n":%d,"id":{"icao":"k%d"}}\n' % (n, n % keys) for n in range(count))
+
+
+def numbers(server: ProduceServer) -> list[int]:
+    return [document["n"] for document in server.documents("flights")]
+
+
+async def test_ten_thousand_lines_of_a_pipe_arrive_each_key_in_order(server: ProduceServer) -> None:
+    result = await headgate(
+        "produce", "flights", "--key", "id.icao", "--collection", "c", url=server.url,
+        given=lines(10_000),
+    )  # fmt: skip
+    assert (result.code, result.out, result.err) == (0, "", "acknowledged 10000, failed 0\n")
+    written = server.written("flights")
+    assert {(event.collection, event.op) for event in written} == {("c", "insert")}
+    by_key: dict[str | None, list[int]] = {}
+    for event, number in zip(written, numbers(server), strict=True):
+        by_key.setdefault(event.key, []).append(number)
+    assert by_key == {f"k{key}": list(range(key, 10_000, 50)) for key in range(50)}
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz"])
+async def test_a_file_is_sent_also_a_gzipped_one(
+    server: ProduceServer, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(lines(1_234)) if name.endswith("gz") else lines(1_234))
+    result = await headgate("produce", "flights", str(file), "--json", url=server.url)
+    assert (result.code, result.json) == (0, {"acknowledged": 1_234, "failed": 0})
+    assert sorted(numbers(server)) == list(range(1_234))
+
+
+async def test_requests_are_no_larger_than_asked_for(server: ProduceServer) -> None:
+    await headgate("produce", "flights", "--batch", "7", url=server.url, given=lines(100))
+    assert max(len(request) for request in server.requests) == 7
+
+
+async def test_the_op_is_passed_on(server: ProduceServer) -> None:
+    await headgate("produce", "flights", "--op", "delete", url=server.url, given=b'{"n":1}')
+    assert [event.op for event in server.written("flights")] == ["delete"]
+
+
+async def test_what_comes_slowly_is_sent_as_it_comes(server: ProduceServer) -> None:
+    process = await started("produce", "flights", url=server.url)
+    assert process.stdin is not None
+    arrived = asyncio.Event()
+    server.script = lambda _events: arrived.set()
+    for _ in range(3):
+        arrived.clear()
+        process.stdin.write(b'{"n":1}\n')
+        await asyncio.wait_for(arrived.wait(), 30)
+    assert (await ended(process, b"")).err == "acknowledged 3, failed 0\n"
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+async def test_a_file_with_a_bad_line_writes_nothing(server: ProduceServer, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(5_000) + b'{"n" 1}\n' + lines(10))
+    result = await headgate("produce", "flights", str(file), url=server.url)
+    assert result.code == 2
+    assert result.err.startswith("headgate: line 5001 is not valid JSON: expected ':'")
+    assert "; nothing was written\n" in result.err
+    assert result.err.count("\n") == 1
+    assert server.requests == []
+
+
+async def test_standard_input_from_a_file_is_checked_whole_too(
+    server: ProduceServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(5_000) + b"nonsense\n")
+    shell = await asyncio.create_subprocess_shell(
+        f'"$PYTHON" -m headgate produce flights --url {server.url} < {file}',
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(),
+    )
+    _, err = await asyncio.wait_for(shell.communicate(), 60)
+    assert (shell.returncode, server.requests) == (2, [])
+    assert b"line 5001 is not valid JSON" in err
+
+
+async def test_a_pipe_ends_at_its_first_bad_line_and_says_what_was_written(
+    server: ProduceServer,
+) -> None:
+    given = lines(25) + b"nonsense\n" + lines(25)
+    result = await headgate("produce", "flights", "--batch", "10", url=server.url, given=given)
+    assert result.code == 2
+    assert "headgate: line 26 is not valid JSON" in result.err
+    assert "; 20 earlier lines were written\n" in result.err
+    assert sorted(numbers(server)) == list(range(20))
+    assert "acknowledged 20, failed 0\n" in result.err
+
+
+async def test_a_line_without_the_key_field_is_a_bad_line(server: ProduceServer) -> None:
+    given = b'{"id":"a"}\n{"ident":"b"}\n'
+    result = await headgate("produce", "flights", "--key", "id", url=server.url, given=given)
+    assert result.code == 2
+    assert "headgate: line 2 has no field id; nothing was written\n" in result.err
+    assert server.requests == []
+
+
+async def test_an_unknown_topic_is_said_before_anything_is_read(server: ProduceServer) -> None:
+    process = await started("produce", "flughts", url=server.url)
+    result = await ended(process)
+    assert (result.code, result.out) == (2, "")
+    assert "headgate: there is no topic flughts\n" in result.err
+
+
+async def test_a_key_for_an_opportunistic_topic_is_said_before_anything_is_sent(
+    server: ProduceServer,
+) -> None:
+    server.topics["flights"].placement = "opportunistic"
+    result = await headgate("produce", "flights", "--key", "id", url=server.url, given=lines(1))
+    assert result.code == 2
+    assert "flights is opportunistic and takes no keys" in result.err
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+async def test_what_may_pass_is_tried_again(server: ProduceServer) -> None:
+    failures = [NotNow("later")] * 3
+
+    def script(_events: list[ProduceEvent]) -> ProduceAnswer | None:
+        if failures:
+            raise failures.pop()
+        return None
+
+    server.script = script
+    result = await headgate("produce", "flights", url=server.url, given=lines(100))
+    assert (result.code, result.err) == (0, "acknowledged 100, failed 0\n")
+
+
+async def test_lines_that_were_not_acknowledged_are_named(
+    server: ProduceServer, tmp_path: Path
+) -> None:
+    def script(events: list[ProduceEvent]) -> ProduceAnswer | None:
+        for index, event in enumerate(events):
+            if json.loads(bytes(event.document))["n"] == 24:
+                raise InvalidRequest(f"the document of event {index} is too odd", index=index)
+        return None
+
+    server.script = script
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(30))
+    result = await headgate("produce", "flights", str(file), "--batch", "10", url=server.url)
+    assert result.code == 2
+    assert "headgate: lines 21-30: the document of line 25 is too odd\n" in result.err
+    assert "acknowledged 20, failed 10\n" in result.err
+    assert sorted(numbers(server)) == list(range(20))
+
+
+def _environment() -> dict[str, str]:
+    import os
+    import sys
+
+    return {**os.environ, "PYTHON": sys.executable}

@@ -1,0 +1,122 @@
+"""`headgate subscribe`: what it says, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
+
+from tests.cli.command import ended, headgate, started
+from tests.client.produce_server import ProduceServer
+
+EVENT = (
+    b'{"type":"event","topic":"flights","partition":1,"seq":%d,"event_id":"e%d","key":"k",'
+    b'"collection":"c","op":"insert","document":{"a": 1.0,\n "b":"\\u00e9"},"subscriptions":["s"]}'
+)
+SUBSCRIBED = b'{"type":"subscribed","subscription":"s","topic":"flights","positions":{"1":0}}'
+
+
+class Gateway:
+    """Answers every subscriber with `messages` and keeps what it asked for."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = [SUBSCRIBED]
+        self.queries: list[dict[str, list[str]]] = []
+        self.left = asyncio.Event()
+
+    def accept(self, request: WSUpgradeRequest) -> WSListener:
+        self.queries.append(parse_qs(urlsplit(request.path.decode()).query))
+        gateway = self
+
+        class Connection(WSListener):
+            def on_ws_connected(self, transport: WSTransport) -> None:
+                for message in gateway.messages:
+                    transport.send(WSMsgType.TEXT, message)
+
+            def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+                if frame.msg_type == WSMsgType.CLOSE:
+                    transport.disconnect()
+
+            def on_ws_disconnected(self, transport: WSTransport) -> None:
+                gateway.left.set()
+
+        return Connection()
+
+
+@pytest.fixture
+async def gateway(server: ProduceServer) -> AsyncIterator[Gateway]:
+    running = Gateway()
+    listener = await ws_create_server(running.accept, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    server.ws_url = f"ws://127.0.0.1:{port}/v1/subscribe"
+    yield running
+    listener.close()
+    await listener.wait_closed()
+
+
+async def subscribed(process: Process) -> None:
+    assert process.stderr is not None
+    assert await asyncio.wait_for(process.stderr.readline(), 30) == b"subscribed\n"
+
+
+async def test_an_event_is_one_line_with_its_document_as_it_was_produced(
+    server: ProduceServer, gateway: Gateway
+) -> None:
+    gateway.messages += [EVENT % (n, n) for n in (1, 2, 3)]
+    result = await headgate(
+        "subscribe", "flights", "--where", "a > 0", "--from", "1:1", "--count", "2", url=server.url
+    )
+    assert (result.code, result.err) == (0, "subscribed\n")
+    first, second = result.out.splitlines()
+    assert first == (
+        '{"topic":"flights","partition":1,"seq":1,"event_id":"e1","key":"k","op":"insert",'
+        '"document":{"a": 1.0,  "b":"\\u00e9"},"subscriptions":["s"]}'
+    )
+    assert json.loads(second)["seq"] == 2
+    assert gateway.queries == [{"topic": ["flights"], "where": ["a > 0"], "from": ["1:1"]}]
+    await asyncio.wait_for(gateway.left.wait(), 30)
+
+
+async def test_without_options_it_starts_now(server: ProduceServer, gateway: Gateway) -> None:
+    gateway.messages.append(EVENT % (1, 1))
+    await headgate("subscribe", "flights", "--count", "1", url=server.url)
+    assert gateway.queries == [{"topic": ["flights"], "from": ["now"]}]
+
+
+@pytest.mark.parametrize(
+    ("options", "number", "code"),
+    [
+        ([], signal.SIGTERM, 0),
+        ([], signal.SIGINT, 0),
+        (["--count", "5"], signal.SIGTERM, 143),
+        (["--count", "5"], signal.SIGINT, 130),
+    ],
+    ids=["sigterm", "ctrl-c", "sigterm-before-the-count", "ctrl-c-before-the-count"],
+)
+async def test_a_signal_ends_it_quietly(
+    server: ProduceServer, gateway: Gateway, options: list[str], number: signal.Signals, code: int
+) -> None:
+    gateway.messages.append(EVENT % (1, 1))
+    process = await started("subscribe", "flights", *options, url=server.url)
+    await subscribed(process)
+    assert process.stdout is not None
+    assert json.loads(await asyncio.wait_for(process.stdout.readline(), 30))["seq"] == 1
+    process.send_signal(number)
+    result = await ended(process, b"")
+    assert (result.code, result.out, result.err) == (code, "", "")
+
+
+async def test_a_refusal_is_one_sentence_and_code_2(
+    server: ProduceServer, gateway: Gateway
+) -> None:
+    refusal = {"code": "invalid_filter", "message": "the filter ends too early", "details": {}}
+    gateway.messages = [json.dumps({"type": "error", "error": refusal}).encode()]
+    result = await headgate("subscribe", "flights", "--where", "a >", url=server.url)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "headgate: the filter ends too early\n"

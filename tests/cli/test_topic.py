@@ -1,0 +1,101 @@
+"""`headgate topic` and `headgate status` against a server."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from headgate.model.api import (
+    GatewayStatus,
+    LaneStatus,
+    NodeStatus,
+    TopicInfo,
+    TopicPartition,
+    WindowStatus,
+)
+from tests.cli.command import headgate
+from tests.client.produce_server import ProduceServer
+
+
+async def test_a_topic_is_created_described_listed_and_deleted(server: ProduceServer) -> None:
+    created = await headgate(
+        "topic", "create", "jobs", "--partitions", "3", "--placement", "opportunistic", "--json",
+        url=server.url,
+    )  # fmt: skip
+    assert created.json == {
+        "name": "jobs",
+        "partitions": 3,
+        "placement": "opportunistic",
+        "version": 1,
+        "details": [],
+    }
+    described = await headgate("topic", "describe", "jobs", url=server.url)
+    assert "jobs: 3 partitions, opportunistic, version 1" in described.out
+    listed = await headgate("topic", "list", "--json", url=server.url)
+    topics = cast("dict[str, Any]", listed.json)["topics"]
+    assert [topic["name"] for topic in topics] == ["flights", "jobs"]
+    deleted = await headgate("topic", "delete", "jobs", "--yes", url=server.url)
+    assert deleted.out == "deleted jobs\n"
+    assert list(server.topics) == ["flights"]
+
+
+async def test_creating_says_what_was_created(server: ProduceServer) -> None:
+    result = await headgate("topic", "create", "single", url=server.url)
+    assert (result.code, result.out) == (0, "created single: 1 partition, keyed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["topic", "create", "flights"], "headgate: the topic flights exists already\n"),
+        (["topic", "describe", "nope"], "headgate: there is no topic nope\n"),
+    ],
+    ids=["exists", "unknown"],
+)
+async def test_the_servers_refusal_is_one_sentence_and_code_2(
+    server: ProduceServer, arguments: list[str], sentence: str
+) -> None:
+    result = await headgate(*arguments, url=server.url)
+    assert (result.code, result.out, result.err) == (2, "", sentence)
+
+
+async def test_a_name_that_no_topic_can_have_is_said_in_a_sentence(server: ProduceServer) -> None:
+    result = await headgate("topic", "delete", "a/b", url=server.url)
+    assert result.code == 2
+    assert result.err.startswith("headgate: 'a/b' can't be a topic: names are lower-case letters")
+
+
+async def test_a_list_without_topics_says_how_to_make_one(server: ProduceServer) -> None:
+    server.topics.clear()
+    result = await headgate("topic", "list", url=server.url)
+    assert (result.code, result.out) == (0, "")
+    assert "headgate topic create" in result.err
+
+
+async def test_the_option_wins_over_the_environment(
+    server: ProduceServer, unused_tcp_port: int
+) -> None:
+    elsewhere = f"http://127.0.0.1:{unused_tcp_port}"
+    result = await headgate("topic", "list", "--url", server.url, url=elsewhere)
+    assert "flights" in result.out
+
+
+async def test_status_shows_everything_there_is(server: ProduceServer) -> None:
+    server.nodes = [NodeStatus("i-1", "ingest", "ready", url="http://10.0.0.1:9100", pid=77)]
+    partition = TopicPartition(0, 1_234, 1_200, 34, 31_000, "i-1", "r-1", 5)
+    server.topics = {"flights": TopicInfo("flights", 1, "keyed", 1, [partition])}
+    server.lanes = [LaneStatus("r-1", 0, 8, 1, 99, ["flights:0"], 1_200, 600, 599, 2, 3)]
+    server.gateways = [GatewayStatus("g-1", 4, 17, 599)]
+    server.windows = [WindowStatus("r-1", "open", 8, 120.4)]
+    shown = (await headgate("status", url=server.url)).out
+    for line in (
+        ["ingest", "i-1", "ready", "77", "http://10.0.0.1:9100", "0", "ms"],
+        ["flights", "0", "1,234", "1,200", "34", "31.0", "s", "i-1", "r-1", "5"],
+        ["r-1", "0", "8", "1", "99", "flights:0", "1,200", "600", "599", "2", "3"],
+        ["g-1", "4", "17", "599"],
+        ["r-1", "open", "8", "120", "ms"],
+    ):
+        assert line in [row.split() for row in shown.splitlines()]
+    as_json = cast("dict[str, Any]", (await headgate("status", "--json", url=server.url)).json)
+    assert as_json["topics"][0]["details"][0]["lag"] == 34

@@ -1,0 +1,282 @@
+"""The producer against a real HTTP server: order, batches, retries, bounds and errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate.client.http import HttpClient
+from headgate.client.outgoing import OutgoingEvent, Receipt
+from headgate.client.producer import Producer, ProducerOptions
+from headgate.errors import (
+    HeadgateError,
+    InvalidRequest,
+    NotNow,
+    Overloaded,
+    PeerUnreachable,
+    StorageFailed,
+    UnknownTopic,
+)
+from headgate.model.api import NodeStatus, ProduceAnswer, ProduceEvent
+from tests.client.produce_server import ProduceServer, produce_server
+
+QUICK = ProducerOptions(backoff_first_s=0.001, backoff_max_s=0.01)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProduceServer]:
+    async with produce_server() as running:
+        running.add_topic("flights")
+        yield running
+
+
+def failing_script(server: ProduceServer, failures: list[HeadgateError]) -> None:
+    def script(_events: list[ProduceEvent]) -> ProduceAnswer | None:
+        if failures:
+            raise failures.pop()
+        return None
+
+    server.script = script
+
+
+# --- the plain case ------------------------------------------------------------------------------
+
+
+async def test_a_receipt_says_where_the_event_is(server: ProduceServer) -> None:
+    async with Producer(server.url) as producer:
+        receipt = await producer.send(
+            "flights", {"a": 1}, key="k", op="update", event_id="e", collection="c"
+        )
+    [event] = server.written("flights")
+    assert (event.key, event.op, event.event_id, event.collection) == ("k", "update", "e", "c")
+    assert server.documents("flights") == [{"a": 1}]
+    assert receipt == Receipt(receipt.partition, 1, "e")
+
+
+@pytest.mark.parametrize("document", [b'{"a": 1.0}', '{"a": 1.0}'], ids=["bytes", "text"])
+async def test_json_text_is_passed_on_as_it_is(
+    server: ProduceServer, document: bytes | str
+) -> None:
+    async with Producer(server.url) as producer:
+        await producer.send("flights", document)
+    assert bytes(server.written("flights")[0].document) == b'{"a": 1.0}'
+
+
+async def test_sends_that_come_together_share_a_request(server: ProduceServer) -> None:
+    async with Producer(server.url, ProducerOptions(linger_s=0.2, batch_events=10)) as producer:
+        await asyncio.gather(*(producer.send("flights", {"n": n}) for n in range(25)))
+    assert [len(request) for request in server.requests[:2]] == [10, 10]
+    assert sum(len(request) for request in server.requests) == 25
+
+
+async def test_a_batch_is_cut_by_bytes_too(server: ProduceServer) -> None:
+    options = ProducerOptions(batch_bytes=3_000)
+    async with Producer(server.url, options) as producer:
+        events = [OutgoingEvent({"a": "x" * 1_000}) for _ in range(9)]
+        outcomes = await producer.send_many("flights", events)
+    assert all(isinstance(outcome, Receipt) for outcome in outcomes)
+    assert max(len(request) for request in server.requests) == 2
+
+
+async def test_closing_sends_what_waits(server: ProduceServer) -> None:
+    async with Producer(server.url, ProducerOptions(linger_s=30)) as producer:
+        sending = asyncio.create_task(producer.send("flights", {"a": 1}))
+        await asyncio.sleep(0)
+    assert (await sending).seq == 1
+
+
+async def test_a_closed_producer_says_so(server: ProduceServer) -> None:
+    producer = Producer(server.url)
+    await producer.close()
+    with pytest.raises(InvalidRequest, match="the producer is closed"):
+        await producer.send("flights", {})
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+async def test_events_of_a_key_keep_the_order_of_the_calls_through_failures(
+    server: ProduceServer,
+) -> None:
+    attempts = 0
+
+    def script(events: list[ProduceEvent]) -> ProduceAnswer | None:
+        nonlocal attempts
+        attempts += 1
+        if attempts % 3 == 0:
+            raise NotNow("try again")
+        if attempts % 3 == 1:
+            return server.failing("flights", events, {"k1", "k3"})
+        return None
+
+    server.script = script
+    options = ProducerOptions(batch_events=7, backoff_first_s=0.001, backoff_max_s=0.002)
+    async with Producer(server.url, options) as producer:
+        await asyncio.gather(
+            *(producer.send("flights", {"n": n}, key=f"k{n % 5}") for n in range(200))
+        )
+    for key in range(5):
+        numbers = [
+            document["n"]
+            for event, document in zip(
+                server.written("flights"), server.documents("flights"), strict=True
+            )
+            if event.key == f"k{key}"
+        ]
+        assert numbers == list(range(key, 200, 5))
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [NotNow("later"), Overloaded("later"), StorageFailed("the disk is full")], ids=repr
+)
+async def test_what_may_pass_is_tried_again_under_the_same_ids(
+    server: ProduceServer, error: HeadgateError
+) -> None:
+    failing_script(server, [error, error])
+    async with Producer(server.url, QUICK) as producer:
+        receipt = await producer.send("flights", {"a": 1})
+    assert [[event.event_id for event in events] for events in server.requests] == [
+        [receipt.event_id]
+    ] * 3
+
+
+async def test_only_the_failed_part_is_sent_again(server: ProduceServer) -> None:
+    answers = iter([{"k1"}])
+
+    def script(events: list[ProduceEvent]) -> ProduceAnswer | None:
+        return server.failing("flights", events, next(answers, set()))
+
+    server.script = script
+    events = [OutgoingEvent({}, key=f"k{n}") for n in range(3)]
+    async with Producer(server.url, QUICK) as producer:
+        outcomes = await producer.send_many("flights", events)
+    assert all(isinstance(outcome, Receipt) for outcome in outcomes)
+    assert [[event.key for event in sent] for sent in server.requests] == [
+        ["k0", "k1", "k2"],
+        ["k1"],
+    ]
+
+
+async def test_at_the_deadline_the_last_error_is_the_answer(server: ProduceServer) -> None:
+    server.script = lambda events: server.failing("flights", events, {"bad"})
+    options = ProducerOptions(deadline_s=0.1, backoff_first_s=0.01, backoff_max_s=0.02)
+    async with Producer(server.url, options) as producer:
+        events = [OutgoingEvent({}, key="bad"), OutgoingEvent({}, key="good")]
+        outcomes = await producer.send_many("flights", events)
+    assert isinstance(outcomes[0], NotNow)
+    assert isinstance(outcomes[1], Receipt)
+
+
+async def test_a_callers_mistake_is_not_tried_again(server: ProduceServer) -> None:
+    async with Producer(server.url) as producer:
+        with pytest.raises(UnknownTopic, match="no topic flughts"):
+            await producer.send("flughts", {})
+
+
+async def test_one_calls_mistake_does_not_fail_its_neighbours(server: ProduceServer) -> None:
+    def script(events: list[ProduceEvent]) -> ProduceAnswer | None:
+        if any(event.key == "bad" for event in events):
+            raise InvalidRequest("event is bad", index=1)
+        return None
+
+    server.script = script
+    async with Producer(server.url, ProducerOptions(linger_s=0.05)) as producer:
+        good, bad, fine = await asyncio.gather(
+            *(producer.send("flights", {}, key=key) for key in ("good", "bad", "fine")),
+            return_exceptions=True,
+        )
+    assert isinstance(good, Receipt)
+    assert isinstance(bad, InvalidRequest)
+    assert isinstance(fine, Receipt)
+
+
+async def test_a_document_that_is_no_json_is_refused_before_it_is_sent(
+    server: ProduceServer,
+) -> None:
+    async with Producer(server.url) as producer:
+        with pytest.raises(InvalidRequest, match="can't be written as JSON"):
+            await producer.send("flights", {"a": object()})
+    assert server.requests == []
+
+
+async def test_nothing_at_the_address_is_said_in_a_sentence(unused_tcp_port: int) -> None:
+    options = ProducerOptions(deadline_s=0.1, backoff_first_s=0.01)
+    async with Producer(f"http://127.0.0.1:{unused_tcp_port}", options) as producer:
+        with pytest.raises(PeerUnreachable, match="start it with `headgate up`"):
+            await producer.send("flights", {})
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+async def test_what_waits_is_bounded_and_calls_wait_for_room(server: ProduceServer) -> None:
+    outstanding: list[int] = []
+    options = ProducerOptions(batch_events=5, outstanding_events=10, linger_s=0.0)
+    async with Producer(server.url, options) as producer:
+
+        def script(_events: list[ProduceEvent]) -> None:
+            outstanding.append(producer._outstanding_events)
+
+        server.script = script
+        await asyncio.gather(*(producer.send("flights", {"n": n}) for n in range(100)))
+        assert producer._outstanding_events == 0
+    assert max(outstanding) <= 10
+    assert len(server.written("flights")) == 100
+
+
+async def test_a_cancelled_send_gives_its_room_back(server: ProduceServer) -> None:
+    options = ProducerOptions(linger_s=0.05, outstanding_events=1)
+    async with Producer(server.url, options) as producer:
+        first = asyncio.create_task(producer.send("flights", {"n": 1}))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait_for(producer.send("flights", {"n": 2}), 10)
+    assert server.documents("flights") == [{"n": 2}]
+
+
+# --- the way ------------------------------------------------------------------------------------
+
+
+async def test_events_go_straight_to_a_ready_ingest_node(server: ProduceServer) -> None:
+    async with produce_server() as ingest:
+        ingest.add_topic("flights")
+        server.nodes = [
+            NodeStatus("i0", "ingest", "lost", url="http://127.0.0.1:1"),
+            NodeStatus("i1", "ingest", "ready", url=ingest.url),
+        ]
+        async with Producer(server.url) as producer:
+            for _ in range(3):
+                await producer.send("flights", {})
+    assert (len(ingest.requests), len(server.requests), server.status_requests) == (3, 0, 1)
+
+
+async def test_an_ingest_node_that_does_not_answer_is_gone_around(
+    server: ProduceServer, unused_tcp_port: int
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    server.nodes = [NodeStatus("i1", "ingest", "ready", url=url)]
+    async with Producer(server.url, QUICK) as producer:
+        await producer.send("flights", {})
+        await producer.send("flights", {})
+    assert (len(server.requests), server.status_requests) == (2, 1)
+
+
+# --- the HTTP client -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8780", "ftp://x", "http://", "http://a b"], ids=repr)
+async def test_an_impossible_address_is_said_in_a_sentence(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not a Headgate address"):
+        async with HttpClient(url) as client:
+            await client.call("GET", "/health")
+
+
+async def test_something_else_at_the_address_is_said_in_a_sentence(server: ProduceServer) -> None:
+    async with HttpClient(server.url) as client:
+        with pytest.raises(InvalidRequest, match="is not a Headgate of this version; set --url"):
+            await client.get("/v1/topics", ProduceAnswer)
