@@ -154,11 +154,11 @@ class Repeater(WSListener):
         messages: list[dict[str, object]] = [
             {"type": "subscribed", "subscription": "s", "topic": "t", "positions": {"0": 4}}
         ]
-        for seq in (4, 5, 5, 6, 5, 7):
-            messages.append(
-                {"type": "event", "topic": "t", "partition": 0, "seq": seq, "event_id": str(seq)}
-                | {"key": None, "collection": "", "op": "insert", "document": {}}
-            )
+        messages += [
+            {"type": "event", "topic": "t", "partition": 0, "seq": seq, "event_id": str(seq)}
+            | {"key": None, "collection": "", "op": "insert", "document": {}}
+            for seq in (4, 5, 5, 6, 5, 7)
+        ]
         messages.append({"type": "novelty"})
         for message in messages:
             transport.send(WSMsgType.TEXT, json.dumps(message).encode())

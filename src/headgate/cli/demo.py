@@ -121,4 +121,5 @@ def _print(summary: Summary, console: Console, *, as_json: bool) -> None:
         return
     console.print(summary_table(summary))
     style = "bold green" if summary.ok else "bold red"
-    console.print(summary.line(), style=style, markup=False, soft_wrap=True)
+    # One line for programs; a person's terminal breaks it between words.
+    console.print(summary.line(), style=style, markup=False, soft_wrap=not console.file.isatty())

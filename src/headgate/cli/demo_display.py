@@ -91,7 +91,7 @@ class LiveDisplay:
 
     def _render(self) -> RenderableType:
         if self._view is not None:
-            return screen(self._view)
+            return screen(self._view, self._live.console.width)
         return self._starting(time.monotonic() - self._started_s)
 
     def _starting(self, elapsed_s: float) -> RenderableType:

@@ -201,6 +201,19 @@ def test_an_invalid_filter_is_refused_and_changes_nothing() -> None:
     assert index.match(record(), {"a": 1}) == Matched({"g1": ("s",)}, 0)
 
 
+@pytest.mark.parametrize("where", [None, "a == 1", "a > 0"], ids=str)
+def test_a_patch_leaves_the_index_it_came_from_alone(where: str | None) -> None:
+    empty = MatchIndex.empty()
+    one = empty.patched([sub("s1", where)], [])
+    two = one.patched([sub("s2", where)], [])
+    none = two.patched([], ["s1", "s2"])
+    found = [index.match(record(), {"a": 1}).by_gateway for index in (empty, one, two, none)]
+    assert found == [{}, {"g1": ("s1",)}, {"g1": ("s1", "s2")}, {}]
+    # What an index believes it holds decides what a later patch of it does.
+    assert one.patched([], ["s1"]).match(record(), {"a": 1}).by_gateway == {}
+    assert empty.patched([sub("s1", where)], []).topics() == {"flights"}
+
+
 def test_an_upsert_wins_over_a_removal_of_the_same_id() -> None:
     index = MatchIndex.of([sub("s", "a == 1")]).patched([sub("s", "a == 2")], ["s"])
     assert index.match(record(), {"a": 1}).by_gateway == {}

@@ -54,6 +54,7 @@ NOT_FOUND = {
     "words are ASCII": (r"\w", "é"),
     "start in the middle": ("a^b", "ab"),
     "case matters": ("A", "a"),
+    "overlapping ranges in a negated class": ("[^a-fb-c]", "de"),
 }
 
 

@@ -1,0 +1,322 @@
+"""One run of the demo against a running Headgate: subscribe, produce, drain, sum up.
+
+It is an ordinary client: what it knows about the system comes from the Producer, the Subscribers
+and GET /v1/status. Invariants: nothing is produced before every subscriber is subscribed; what is
+under way is bounded, production pauses at the bound; the wait at the end is bounded too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from headgate import errors
+from headgate.client.http import HttpClient
+from headgate.client.outgoing import OutgoingEvent, Receipt
+from headgate.client.producer import Producer, ProducerOptions
+from headgate.client.subscriber import Subscriber
+from headgate.demo.aircraft import Fleet
+from headgate.demo.figures import Pace
+from headgate.demo.scoreboard import Scoreboard
+from headgate.demo.summary import Summary, summarize
+from headgate.demo.view import Gauges, View, WindowCount
+from headgate.demo.watches import WATCHES, expected_by
+from headgate.model.api import CreateTopic, Status, TopicInfo
+
+TOPIC = "flights"
+TIME_LAPSE = 20.0
+"""Seconds of flight per second of the demo, so that aircraft climb and land while you look."""
+
+LANES_TIMEOUT_S = 30.0
+LANES_EVERY_S = 0.1
+UNDER_WAY_MOST = 20_000
+BATCH_MOST = 500
+PREPARE_TIMEOUT_S = 90.0
+CREATE_TIMEOUT_S = 20.0
+RETRY_S = 0.5
+STATUS_EVERY_S = 0.5
+SILENCE_S = 15.0
+"""How long nothing may arrive at the end before what is missing counts as lost."""
+
+DRAIN_TIMEOUT_S = 120.0
+"""The same while a part is being started again: a router takes a while to be back."""
+
+PRODUCE_DEADLINE_S = 20.0
+TROUBLE_SHOWN_S = 5.0
+
+T = TypeVar("T")
+
+Show = Callable[[View], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`seconds` None: until stopped."""
+
+    per_s: float
+    partitions: int
+    aircraft: int
+    seed: int
+    seconds: float | None
+
+
+class Flight:
+    """`show` is called with a fresh view every `show_every_s` seconds."""
+
+    def __init__(self, address: str, plan: Plan, show: Show, *, show_every_s: float) -> None:
+        self._address = address
+        self._plan = plan
+        self._show = show
+        self._show_every_s = show_every_s
+        self._fleet = Fleet(seed=plan.seed, count=plan.aircraft)
+        self._board = Scoreboard(len(WATCHES))
+        self._by_partition = [0] * plan.partitions
+        self._gauges = Gauges(WATCHES)
+        self._windows = WindowCount()
+        self._status: Status | None = None
+        self._moved = asyncio.Event()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._phase = "subscribing"
+        self._trouble = "", 0.0
+        self._started_s = self._now_s()
+        self._produced_for_s = 0.0
+
+    async def run(self, stopping: asyncio.Event) -> Summary:
+        """Produce until the time is up or `stopping` is set, then wait for what is expected."""
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(HttpClient(self._address))
+            showing = asyncio.create_task(self._keep_showing(), name="show")
+            watching = asyncio.create_task(self._keep_watching(http), name="status")
+            stack.push_async_callback(_cancel, showing, watching)
+            subscribers = await _unless(stopping, self._prepare(http, stack))
+            following = [
+                asyncio.create_task(self._follow(index, subscriber), name=f"follow {index}")
+                for index, subscriber in enumerate(subscribers or ())
+            ]
+            stack.push_async_callback(_cancel, *following)
+            producing = asyncio.create_task(self._produce_and_drain(http, stopping), name="produce")
+            stack.push_async_callback(_cancel, producing)
+            await asyncio.wait(
+                [producing, showing, watching, *following], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in (*following, showing, watching):
+                if task.done():
+                    task.result()
+            await producing
+        return summarize(
+            self._board,
+            WATCHES,
+            windows=self._windows.changes,
+            seconds=self._produced_for_s,
+            seed=self._plan.seed,
+        )
+
+    # --- before the first event ------------------------------------------------------------------
+
+    async def _prepare(self, http: HttpClient, stack: AsyncExitStack) -> list[Subscriber]:
+        """Create the topic and open every subscriber."""
+        await self._patiently(lambda: _create_topic(http, self._plan.partitions))
+        return [
+            await self._patiently(
+                partial(_enter, stack, partial(Subscriber, self._address, TOPIC, where=watch.where))
+            )
+            for watch in WATCHES
+        ]
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try again what may work later, for a while."""
+        deadline_s = self._now_s() + PREPARE_TIMEOUT_S
+        while True:
+            try:
+                return await attempt()
+            except errors.NotNow:
+                if self._now_s() >= deadline_s:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    # --- while it runs ---------------------------------------------------------------------------
+
+    async def _follow(self, index: int, subscriber: Subscriber) -> None:
+        async for event in subscriber:
+            self._board.received(
+                index,
+                event.event_id,
+                partition=event.partition,
+                seq=event.seq,
+                at_s=self._now_s(),
+            )
+            self._moved.set()
+
+    async def _keep_watching(self, http: HttpClient) -> None:
+        while True:
+            await self._watch(http)
+            await asyncio.sleep(STATUS_EVERY_S)
+
+    async def _watch(self, http: HttpClient) -> None:
+        try:
+            self._status = await http.get("/v1/status", Status)
+        except errors.NotNow as error:
+            self._note_trouble(str(error))
+            return
+        if self._phase == "subscribing":
+            self._windows = WindowCount()
+        self._windows.see(self._status.windows)
+
+    async def _keep_showing(self) -> None:
+        while True:
+            self._show(self._view())
+            await asyncio.sleep(self._show_every_s)
+
+    def _note_trouble(self, sentence: str) -> None:
+        self._trouble = sentence, self._now_s()
+
+    def _view(self) -> View:
+        now_s = self._now_s()
+        trouble, since_s = self._trouble
+        return self._gauges.view(
+            self._board,
+            self._by_partition,
+            self._status,
+            address=self._address,
+            phase=self._phase,
+            now_s=now_s,
+            elapsed_s=now_s - self._started_s,
+            total_s=self._plan.seconds,
+            windows=self._windows.changes,
+            trouble=trouble if now_s - since_s < TROUBLE_SHOWN_S else "",
+        )
+
+    # --- producing -------------------------------------------------------------------------------
+
+    async def _produce_and_drain(self, http: HttpClient, stopping: asyncio.Event) -> None:
+        # Nothing could be lost if it began now, but Spark's start isn't what is to be seen; nor
+        # are the windows that the topic and the subscriptions took changes of this run.
+        deadline_s = self._now_s() + LANES_TIMEOUT_S
+        while not self._is_read() and self._now_s() < deadline_s and not stopping.is_set():
+            await _wait(stopping, LANES_EVERY_S)
+            await self._watch(http)
+        self._phase = "producing"
+        self._started_s = self._now_s()
+        async with Producer(
+            self._address, ProducerOptions(deadline_s=PRODUCE_DEADLINE_S)
+        ) as producer:
+            await self._produce(producer, stopping)
+            self._produced_for_s = self._now_s() - self._started_s
+            self._phase = "draining"
+            await self._drain()
+        self._phase = "finished"
+        self._show(self._view())
+
+    def _is_read(self) -> bool:
+        """Whether lanes read every partition."""
+        lanes = self._status.lanes if self._status is not None else []
+        read = {ref for lane in lanes for ref in lane.partitions}
+        return read >= {f"{TOPIC}:{number}" for number in range(self._plan.partitions)}
+
+    async def _produce(self, producer: Producer, stopping: asyncio.Event) -> None:
+        seconds = self._plan.seconds
+        end_s = self._started_s + seconds if seconds is not None else float("inf")
+        pace = Pace(per_s=self._plan.per_s, start_s=self._started_s)
+        number = 0
+        while not stopping.is_set() and (now_s := self._now_s()) < end_s:
+            count = min(pace.take(now_s), BATCH_MOST)
+            if self._board.under_way + count > UNDER_WAY_MOST:
+                count = 0
+                self._note_trouble("paused: too many events wait for their delivery")
+            if count:
+                events = [self._report(number + step, now_s) for step in range(count)]
+                number += count
+                self._send(producer, events)
+            await _wait(stopping, min(pace.due_s, end_s) - self._now_s())
+
+    def _report(self, number: int, now_s: float) -> OutgoingEvent:
+        report = self._fleet.report(number, (now_s - self._started_s) * TIME_LAPSE)
+        event_id = f"{report.icao}-{number}"
+        self._board.sent(event_id, key=report.icao, number=number, expected=expected_by(report))
+        return OutgoingEvent(msgspec.json.encode(report), key=report.icao, event_id=event_id)
+
+    def _send(self, producer: Producer, events: list[OutgoingEvent]) -> None:
+        # Tasks start in the order of their creation, and the producer keeps the order of calls.
+        task = asyncio.create_task(self._send_and_note(producer, events))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send_and_note(self, producer: Producer, events: list[OutgoingEvent]) -> None:
+        outcomes = await producer.send_many(TOPIC, events)
+        now_s = self._now_s()
+        for event, outcome in zip(events, outcomes, strict=True):
+            assert event.event_id is not None
+            if isinstance(outcome, Receipt):
+                self._board.acknowledged(event.event_id, at_s=now_s)
+                self._by_partition[outcome.partition] += 1
+            else:
+                self._board.not_acknowledged(event.event_id)
+                self._note_trouble(str(outcome))
+        self._moved.set()
+
+    async def _drain(self) -> None:
+        """Until everything expected has arrived, or nothing has for a while with all in place."""
+        end_s = self._now_s() + DRAIN_TIMEOUT_S
+        while self._board.under_way:
+            self._moved.clear()
+            rest_s = min(SILENCE_S, end_s - self._now_s())
+            if rest_s <= 0:
+                return
+            if not await _wait(self._moved, rest_s) and self._is_whole():
+                return
+
+    def _is_whole(self) -> bool:
+        nodes = self._status.nodes if self._status is not None else []
+        return bool(nodes) and all(node.state == "ready" for node in nodes)
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+
+async def _create_topic(http: HttpClient, partitions: int) -> None:
+    try:
+        await http.post(
+            "/v1/topics", CreateTopic(TOPIC, partitions), TopicInfo, timeout_s=CREATE_TIMEOUT_S
+        )
+    except errors.TopicExists:
+        return  # an earlier try got through without its answer
+
+
+async def _enter(stack: AsyncExitStack, make: Callable[[], Subscriber]) -> Subscriber:
+    """A new subscriber for every try: one that failed to open is closed."""
+    return await stack.enter_async_context(make())
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, or None when the stop came first."""
+    task, stop = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        await _cancel(task, stop)
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
+    """True when `event` was set in time."""
+    if timeout_s <= 0:
+        await asyncio.sleep(0)  # whoever is late still lets the others run
+        return event.is_set()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

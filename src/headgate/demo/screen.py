@@ -1,0 +1,203 @@
+"""How the demo looks: a live screen on a terminal, sparse plain lines elsewhere.
+
+Pure: a view in, something to print out. Never fails on odd values: a status may be of any moment,
+before the first report or while half of the system is being started again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from headgate.demo.summary import Summary, format_ms
+from headgate.demo.view import GatewayView, PartitionView, SubscriberView, View
+
+BAR_WIDTH = 24
+WIDE = 110
+"""From this width on there is room for more than the essentials."""
+
+PARTITIONS_SHOWN = 16
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def bar(value: float, largest: float, width: int = BAR_WIDTH) -> str:
+    """A bar of `width` characters at `largest`, to an eighth of a character."""
+    if not (math.isfinite(value) and math.isfinite(largest)) or largest <= 0 or value <= 0:
+        return ""
+    eighths = round(min(value / largest, 1.0) * width * 8)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def screen(view: View, width: int = WIDE) -> RenderableType:
+    """The view for a terminal of `width` columns."""
+    # Two tables side by side, each with about 28 columns of text beside its bars.
+    bar_width = max(4, min(BAR_WIDTH, (width - 8) // 2 - 28))
+    space = Text("")
+    parts: list[RenderableType] = [
+        _totals(view, wide=width >= WIDE),
+        space,
+        _flow(view, bar_width),
+        space,
+        _subscribers(view.subscribers),
+        space,
+    ]
+    if view.trouble:
+        parts += [Text(view.trouble, style="yellow"), space]
+    parts.append(_hints(view))
+    return Panel(Group(*parts), title="Headgate demo", subtitle=_clock(view), padding=(0, 1))
+
+
+def _clock(view: View) -> str:
+    elapsed = f"{max(0.0, view.elapsed_s):.0f} s"
+    if view.phase == "producing" and view.total_s is None:
+        return f"{elapsed} · Ctrl-C ends it with a summary"
+    of = f" of {view.total_s:.0f} s" if view.phase == "producing" and view.total_s else ""
+    return f"{view.phase} · {elapsed}{of}"
+
+
+def _totals(view: View, *, wide: bool) -> Table:
+    lag_ms = f" · {view.lag_ms:,} ms" if wide and view.lag_ms else ""
+    changed = f"{view.windows} changed · " if wide else ""
+    table = Table.grid(padding=(0, 1), expand=True)
+    for heading in _HEADINGS:
+        # Two durations need more room than a number.
+        table.add_column(justify="center", ratio=4 if heading == "latency" else 3)
+    table.add_row(*(Text(heading, style="dim") for heading in _HEADINGS))
+    table.add_row(
+        Text(f"{view.produced_per_s:,.0f}/s", style="bold cyan"),
+        Text(f"{view.delivered_per_s:,.0f}/s", style="bold green"),
+        Text(_latency(view), style="bold"),
+        Text(f"{view.missing:,}", style="bold"),
+        Text(f"{view.window}", style="bold magenta"),
+    )
+    table.add_row(
+        Text(f"{view.produced:,}", style="dim"),
+        Text(f"{view.delivered:,}", style="dim"),
+        Text("p50 / p99", style="dim"),
+        Text(f"lag {view.lag:,}{lag_ms}", style="dim"),
+        Text(f"{changed}gap {format_ms(view.gap_ms)}", style="dim"),
+    )
+    return table
+
+
+def _latency(view: View) -> str:
+    if not view.p99_ms:
+        return "–"  # nothing arrived lately
+    return f"{format_ms(view.p50_ms)} / {format_ms(view.p99_ms)}"
+
+
+_HEADINGS = ("produced", "delivered", "latency", "on their way", "Spark window")
+
+
+def _flow(view: View, bar_width: int) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(ratio=1)
+    table.add_column(ratio=1)
+    table.add_row(_partitions(view.partitions, bar_width), _gateways(view.gateways, bar_width))
+    return table
+
+
+def _partitions(partitions: tuple[PartitionView, ...], bar_width: int) -> Table:
+    table = _table("partition", "per s", "", "lag", bar_width=bar_width)
+    largest = max((p.per_s for p in partitions), default=0.0)
+    for shown in partitions[:PARTITIONS_SHOWN]:
+        table.add_row(
+            f"flights:{shown.partition}",
+            f"{shown.per_s:,.0f}",
+            Text(bar(shown.per_s, largest, bar_width), style="cyan"),
+            f"{shown.lag:,}",
+        )
+    if len(partitions) > PARTITIONS_SHOWN:
+        table.add_row(f"and {len(partitions) - PARTITIONS_SHOWN} more", "", "", "")
+    return table
+
+
+def _gateways(gateways: tuple[GatewayView, ...], bar_width: int) -> Table:
+    table = _table("gateway", "per s", "", "queue", bar_width=bar_width)
+    largest = max((g.per_s for g in gateways), default=0.0)
+    for shown in gateways:
+        table.add_row(
+            shown.name,
+            f"{shown.per_s:,.0f}",
+            Text(bar(shown.per_s, largest, bar_width), style="green"),
+            f"{shown.depth:,}",
+        )
+    return table
+
+
+def _table(*headings: str, bar_width: int = BAR_WIDTH) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for index, heading in enumerate(headings):
+        is_bar = heading == ""
+        table.add_column(
+            heading,
+            justify="left" if is_bar or index == 0 else "right",
+            width=bar_width if is_bar else None,
+            no_wrap=True,
+        )
+    return table
+
+
+def _subscribers(subscribers: tuple[SubscriberView, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("subscriber", no_wrap=True)
+    table.add_column("filter")
+    for heading in ("matched", "delivered", "per s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for shown in subscribers:
+        behind = shown.matched - shown.delivered
+        table.add_row(
+            shown.name,
+            # Not markup: a filter has brackets.
+            Text(shown.where or "(none)", style="yellow" if shown.where else "dim"),
+            f"{shown.matched:,}",
+            Text(f"{shown.delivered:,}", style="green" if behind == 0 else ""),
+            f"{shown.per_s:,.1f}",
+        )
+    return table
+
+
+def _hints(view: View) -> RenderableType:
+    states = Text()
+    for node in view.nodes:
+        ready = node.state == "ready"
+        states.append(f"● {node.role}", style="green" if ready else "bold red")
+        states.append(f" {f'pid {node.pid}' if ready else node.state}   ", style="dim")
+    hints = Table.grid(padding=(0, 2, 0, 0))
+    subscribe = f"headgate subscribe flights --url {view.address} --where 'altitude < 3000'"
+    hints.add_row(Text("in another terminal:", style="dim"), Text(subscribe))
+    router = next((node for node in view.nodes if node.role == "router"), None)
+    if router is not None and router.state == "ready":
+        hints.add_row("", Text(f"kill -9 {router.pid}").append("   # nothing gets lost", "dim"))
+    return Group(states, hints)
+
+
+def line(view: View) -> str:
+    """A view on one line, for a log."""
+    return (
+        f"{view.elapsed_s:.0f} s: produced {view.produced} ({view.produced_per_s:.0f}/s), "
+        f"delivered {view.delivered} ({view.delivered_per_s:.0f}/s), "
+        f"on their way {view.missing}, lag {view.lag}, "
+        f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
+        f"window {view.window} (gap {format_ms(view.gap_ms)})"
+    )
+
+
+def summary_table(summary: Summary) -> Table:
+    """What each subscriber asked for and got."""
+    table = _table("subscriber", "matched", "delivered", "lost")
+    table.add_column("filter")
+    for one in summary.subscribers:
+        lost = one.matched - one.delivered
+        table.add_row(
+            one.name,
+            f"{one.matched:,}",
+            f"{one.delivered:,}",
+            Text(f"{lost:,}", style="bold red" if lost else ""),
+            Text(one.where or "(none)", style="dim"),
+        )
+    return table

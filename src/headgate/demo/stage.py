@@ -1,0 +1,110 @@
+"""The whole system for one run of the demo, in a folder that is gone afterwards.
+
+Invariant: it touches nothing that a user has: every port is a free one, the data folder is a
+temporary one, whatever the configuration says. Everything else in the configuration holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.config import LoadedConfig, load_config
+from headgate.config.units import DurationUnit
+from headgate.demo.flight import Flight, Plan, Show
+from headgate.demo.summary import Summary
+from headgate.local import running
+from headgate.services.supervisor import Supervisor
+
+Say = Callable[[str], None]
+
+ANY_FREE_PORT = 0
+PORTS = (
+    "public.port",
+    "public.ws_port",
+    "coordinator.http_port",
+    "coordinator.router_port",
+    "coordinator.consumer_port",
+    "ingest.port",
+    "gateway.client_port",
+)
+
+
+def data_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for one run; a log that a dying process still writes must not spoil its removal."""
+    return tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True)
+
+
+def demo_config(data: Path | str, config_file: Path | None = None) -> LoadedConfig:
+    """The configuration with the demo's own window, folder and ports."""
+    given = load_config(config_file=config_file).config
+    window_s = given.demo.window
+    seconds = DurationUnit()
+    overrides: dict[str, object] = {
+        "data": data,
+        "router.window": seconds.format(window_s),
+        # A window must outlast the silence after which it is given up.
+        "router.lane_report_timeout": seconds.format(
+            min(given.router.lane_report_timeout, window_s / 2)
+        ),
+        **dict.fromkeys(PORTS, ANY_FREE_PORT),
+    }
+    return load_config(command_line=overrides, config_file=config_file)
+
+
+def plan_of(loaded: LoadedConfig, *, seed: int, seconds: float | None) -> Plan:
+    demo = loaded.config.demo
+    return Plan(
+        per_s=demo.count * demo.partitions,
+        partitions=demo.partitions,
+        aircraft=demo.aircraft,
+        seed=seed,
+        seconds=seconds,
+    )
+
+
+@asynccontextmanager
+async def performance(
+    loaded: LoadedConfig,
+    plan: Plan,
+    stopping: asyncio.Event,
+    *,
+    say: Say,
+    progress: Say,
+    show: Show,
+    show_every_s: float,
+) -> AsyncIterator[Summary | None]:
+    """Start everything, run the plan, and yield what it came to; stops everything afterwards.
+
+    Yields None when the stop came before the start. `say` and `progress` are those of `running`;
+    `show` gets a view every `show_every_s`.
+    """
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        async with running(loaded, stopped, say, progress) as (address, supervisor):
+            if address is None:
+                yield None
+                return
+            flight = Flight(address, plan, show, show_every_s=show_every_s)
+            yield await _watched(flight.run(stopping), supervisor)
+    finally:
+        stopped.cancel()
+
+
+async def _watched(flight: Coroutine[Any, Any, Summary], supervisor: Supervisor) -> Summary:
+    """The end of `flight`, or the error of a role that can't be started again."""
+    flying = asyncio.create_task(flight, name="flight")
+    watching = asyncio.create_task(supervisor.watch(), name="watch")
+    try:
+        await asyncio.wait({flying, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not flying.done():
+            watching.result()
+        return await flying
+    finally:
+        flying.cancel()
+        watching.cancel()
+        await asyncio.gather(flying, watching, return_exceptions=True)

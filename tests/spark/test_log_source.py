@@ -1,0 +1,368 @@
+"""Topics as Spark tables: a real session reads what was really appended to the embedded log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headgate.adapters.embedded import log_reader
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.decide.log_ranges import SeqRange
+from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
+from headgate.model.event import Event, PartitionRef
+from headgate.spark import log_tasks
+from headgate.spark.log_source import read_topic, register, stream_topic
+
+TOPIC = "flights"
+NOW_MS = 1_700_000_000_123
+AWAIT_S = 90
+
+
+class Log:
+    """A data folder that events are appended to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.heads: Counter[int] = Counter()
+
+    def append(self, partition: int, events: Sequence[Event]) -> None:
+        async def work() -> None:
+            writer = EmbeddedLogWriter(DataFolder.open(self.root))
+            ref = PartitionRef(TOPIC, partition)
+            await writer.open(ref, epoch=1)
+            await writer.append(ref, events, version=3, now_ms=NOW_MS)
+            await writer.close()
+
+        asyncio.run(work())
+
+    def grow(self, partition: int, count: int) -> None:
+        """Append `count` events whose ids say where they stand: 2-15 is seq 15 of partition 2."""
+        head = self.heads[partition]
+        self.heads[partition] += count
+        seqs = range(head + 1, head + count + 1)
+        self.append(partition, [Event(f"{partition}-{seq}", b"{}") for seq in seqs])
+
+    def drop(self, partition: int) -> None:
+        """What retention does: the records go, the head stays."""
+
+        async def work() -> None:
+            writer = EmbeddedLogWriter(DataFolder.open(self.root))
+            await writer.drop_records(PartitionRef(TOPIC, partition))
+            await writer.close()
+
+        asyncio.run(work())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "data")
+
+
+def table(spark: SparkSession, log: Log, **options: object) -> DataFrame:
+    register(spark)
+    given = {name.rstrip("_"): str(value) for name, value in options.items()}
+    return spark.read.format("headgate_log").options(data=str(log.root), **given).load(TOPIC)
+
+
+def ids(rows: DataFrame) -> list[str]:
+    return [row.event_id for row in rows.select("event_id").collect()]
+
+
+def named(partition: int, seqs: range) -> list[str]:
+    return [f"{partition}-{seq}" for seq in seqs]
+
+
+# --- batch ----------------------------------------------------------------------------------------
+
+
+def test_a_table_has_exactly_what_was_appended(spark: SparkSession, log: Log) -> None:
+    log.append(
+        0,
+        [
+            Event("a", '{"name":"Zoë ✈ 東京"}'.encode(), key="é", op="update", collection="c"),
+            Event("b", b"{}", earlier='{"was":"ß"}'.encode(), source="lsn/7", op="delete"),
+        ],
+    )
+    log.append(2, [Event("c", b"[1, 2]", key="")])
+    rows = table(spark, log).collect()
+    time = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    assert [(*row[:-1], row.time.astimezone(UTC)) for row in rows] == [
+        (TOPIC, 0, 1, 3, "a", "é", "c", "update", '{"name":"Zoë ✈ 東京"}', None, None, time),
+        (TOPIC, 0, 2, 3, "b", None, "", "delete", "{}", '{"was":"ß"}', "lsn/7", time),
+        (TOPIC, 2, 1, 3, "c", "", "", "insert", "[1, 2]", None, None, time),
+    ]
+
+
+def test_a_table_cut_into_ranges_has_everything_once_and_in_order(
+    spark: SparkSession, log: Log
+) -> None:
+    log.grow(0, 25)
+    log.grow(1, 10)
+    cut = table(spark, log, rows_per_partition=10)
+    assert cut.rdd.getNumPartitions() == 4
+    assert ids(cut) == [*named(0, range(1, 26)), *named(1, range(1, 11))]
+
+
+def test_a_table_is_a_snapshot_of_when_it_was_made(spark: SparkSession, log: Log) -> None:
+    log.grow(0, 5)
+    made = table(spark, log)
+    log.grow(0, 5)
+    log.grow(1, 5)
+    assert made.count() == 5
+    assert made.join(made.select("seq"), "seq").count() == 5
+    assert table(spark, log).count() == 15
+
+
+def test_from_and_up_to_choose_a_stretch(spark: SparkSession, log: Log) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    assert ids(table(spark, log, from_="0:8")) == named(0, range(8, 11))
+    assert ids(table(spark, log, from_="0:8,1:10", up_to="0:9")) == ["0-8", "0-9", "1-10"]
+    assert ids(table(spark, log, from_="now")) == []
+
+
+def test_what_retention_took_is_missed_only_by_whoever_asks_for_it(
+    spark: SparkSession, log: Log
+) -> None:
+    log.grow(0, 5)
+    made, exact = table(spark, log), table(spark, log, from_="0:2")
+    log.drop(0)
+    log.grow(0, 2)
+    assert ids(table(spark, log)) == ["0-6", "0-7"]
+    assert ids(table(spark, log, from_="0:6")) == ["0-6", "0-7"]
+    with pytest.raises(PySparkException, match="doesn't have the records from 3 to 5 any more"):
+        table(spark, log, from_="0:3").count()
+    # Gone after the DataFrame was made: the tasks find out.
+    assert ids(made) == []
+    with pytest.raises(PySparkException, match="doesn't have the records from 2 to 5 any more"):
+        exact.count()
+
+
+def test_a_task_gathers_small_reads_and_loses_none(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "ARROW_BATCH_ROWS", 3)
+    monkeypatch.setattr(log_tasks, "BATCH_ROWS", 6)
+    log.grow(0, 20)
+    task = log_tasks.LogTask(
+        root=str(log.root), topic=TOPIC, seqs=SeqRange(0, 2, 19), partial=False
+    )
+    batches = [batch["seq"].to_pylist() for batch in log_tasks.read_task(task)]
+    assert batches == [[*range(3, 9)], [*range(9, 15)], [*range(15, 20)]]
+
+
+def test_sql_reads_a_topic(spark: SparkSession, log: Log) -> None:
+    log.grow(0, 3)
+    register(spark)
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW flights_view USING headgate_log "
+        f"OPTIONS (topic '{TOPIC}', data '{log.root}')"
+    )
+    assert spark.sql("SELECT count(*) AS n FROM flights_view WHERE seq > 1").collect() == [Row(n=2)]
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param({"from_": "latest"}, "from=latest is not understood", id="from"),
+        pytest.param({"from_": "7:1"}, "flights has no partition 7: it has 0 to 0", id="partition"),
+        pytest.param({"up_to": "0:9"}, "ends at seq 1, so 9 isn't there yet", id="up_to"),
+        pytest.param({"max_records_per_batch": 5}, "is for spark.readStream", id="stream-option"),
+    ],
+)
+def test_a_bad_batch_read_is_one_sentence(
+    spark: SparkSession, log: Log, options: dict[str, object], sentence: str
+) -> None:
+    log.grow(0, 1)
+    with pytest.raises(PySparkException, match=sentence):
+        table(spark, log, **options).count()
+
+
+def test_other_columns_are_refused(spark: SparkSession, log: Log) -> None:
+    log.grow(0, 1)
+    register(spark)
+    reader = spark.read.format("headgate_log").schema("seq long").option("data", str(log.root))
+    with pytest.raises(PySparkException, match="headgate_log has its own columns"):
+        reader.load(TOPIC).count()
+
+
+def test_a_stream_has_no_end(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    log.grow(0, 1)
+    register(spark)
+    reader = spark.readStream.format("headgate_log").option("data", str(log.root))
+    query = Collected().start(reader.option("up_to", "0:1").load(TOPIC), tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match=r"up_to is for spark\.read"):
+        query.awaitTermination(AWAIT_S)
+
+
+def test_conveniences_raise_plain_errors(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataFolderError, match="headgate-data is not a Headgate data folder"):
+        read_topic(spark, TOPIC)
+    assert not (tmp_path / "headgate-data").exists()
+    log.grow(0, 1)
+    with pytest.raises(UnknownTopic, match="has no topic ships: it has flights"):
+        stream_topic(spark, "ships", data=log.root)
+    with pytest.raises(InvalidRequest, match="max_records_per_batch=0 is not a number of records"):
+        stream_topic(spark, TOPIC, data=log.root, max_records_per_batch=0)
+    # Relative to the folder of this process, which isn't the one that Spark was started in.
+    assert read_topic(spark, TOPIC, data="data", start="0:1", up_to="0:1").count() == 1
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+class Collected:
+    """A sink: the event ids of every batch that had any."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def start(
+        self, stream: DataFrame, checkpoint: Path, *, all_now: bool = False
+    ) -> StreamingQuery:
+        def collect(batch: DataFrame, _: int) -> None:
+            found = ids(batch)
+            if found:
+                self.batches.append(found)
+
+        writer = stream.writeStream.foreachBatch(collect)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        return (writer.trigger(availableNow=True) if all_now else writer).start()
+
+    def take(self) -> list[str]:
+        """What came since the last call."""
+        taken = [one for batch in self.batches for one in batch]
+        self.batches.clear()
+        return taken
+
+
+def test_a_stream_reads_appends_once_through_a_restart(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 3)
+    seen = Collected()
+    stream = stream_topic(spark, TOPIC, data=log.root)
+    query = seen.start(stream, tmp_path / "checkpoint")
+    try:
+        query.processAllAvailable()
+        assert seen.take() == named(0, range(1, 4))
+        log.grow(0, 2)
+        log.grow(1, 2)  # a new partition
+        query.processAllAvailable()
+        assert sorted(seen.take()) == ["0-4", "0-5", "1-1", "1-2"]
+    finally:
+        query.stop()
+    log.grow(1, 1)
+    log.grow(2, 1)
+    query = seen.start(stream, tmp_path / "checkpoint", all_now=True)
+    assert query.awaitTermination(AWAIT_S)
+    assert sorted(seen.take()) == ["1-3", "2-1"]
+
+
+def test_a_stream_reads_in_batches_no_larger_than_asked(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 7)
+    log.grow(1, 2)
+    seen = Collected()
+    stream = stream_topic(spark, TOPIC, data=log.root, max_records_per_batch=4)
+    query = seen.start(stream, tmp_path / "checkpoint", all_now=True)
+    assert query.awaitTermination(AWAIT_S)
+    assert [len(batch) for batch in seen.batches] == [4, 4, 1]
+    assert seen.batches[0] == ["0-1", "0-2", "1-1", "1-2"]
+    assert sorted(seen.take()) == sorted([*named(0, range(1, 8)), *named(1, range(1, 3))])
+
+
+def test_a_stream_of_what_is_there_ends_although_more_comes(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 2)
+    batches: list[list[str]] = []
+
+    def collect(batch: DataFrame, number: int) -> None:
+        batches.append(ids(batch))
+        if number == 0:
+            log.grow(0, 1)
+            log.grow(1, 1)
+
+    stream = stream_topic(spark, TOPIC, data=log.root, max_records_per_batch=1)
+    query = (
+        stream.writeStream.foreachBatch(collect)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(AWAIT_S)
+    assert batches == [["0-1"], ["0-2"]]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [pytest.param("now", 4, id="now"), pytest.param("0:2", 2, id="a-position")],
+)
+def test_a_stream_begins_where_it_is_told(
+    spark: SparkSession, log: Log, tmp_path: Path, start: str, first: int
+) -> None:
+    log.grow(0, 3)
+    log.grow(1, 3)
+    seen = Collected()
+    query = seen.start(
+        stream_topic(spark, TOPIC, data=log.root, start=start), tmp_path / "checkpoint"
+    )
+    try:
+        query.processAllAvailable()
+        log.grow(0, 1)
+        log.grow(1, 1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(seen.take()) == [*named(0, range(first, 5)), "1-4"]
+
+
+def test_a_stream_that_retention_overtook_says_so_unless_it_reads_from_earliest(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 3)
+    seen = Collected()
+    exact = stream_topic(spark, TOPIC, data=log.root, start="0:1")
+    lenient = stream_topic(spark, TOPIC, data=log.root, max_records_per_batch=1)
+    for name, stream in (("exact", exact), ("lenient", lenient)):
+        assert seen.start(stream, tmp_path / name, all_now=True).awaitTermination(AWAIT_S)
+        assert seen.take() == named(0, range(1, 4))
+    log.grow(0, 2)
+    log.drop(0)
+    log.grow(0, 1)
+    with pytest.raises(PySparkException, match="doesn't have the records from 4 to 5 any more"):
+        seen.start(exact, tmp_path / "exact", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.start(lenient, tmp_path / "lenient", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.take() == ["0-6"]
+
+
+def test_a_checkpoint_of_another_log_is_refused(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 3)
+    seen = Collected()
+    query = seen.start(stream_topic(spark, TOPIC, data=log.root), tmp_path / "c", all_now=True)
+    assert query.awaitTermination(AWAIT_S)
+    other = Log(tmp_path / "other")
+    other.grow(0, 1)
+    with pytest.raises(PySparkException, match="it belongs to another data folder"):
+        seen.start(
+            stream_topic(spark, TOPIC, data=other.root), tmp_path / "c", all_now=True
+        ).awaitTermination(AWAIT_S)

@@ -1,0 +1,238 @@
+"""`headgate up` as a user runs it: a process with free ports and a data folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.request import urlopen
+
+import psutil
+
+READY_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 60.0
+
+HEADGATE = (sys.executable, "-m", "headgate")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without any setting of Headgate's, plus `extra`."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("HEADGATE_")}
+    return {
+        **inherited,
+        "HEADGATE_PUBLIC__PORT": "0",
+        "HEADGATE_PUBLIC__WS_PORT": "0",
+        **(extra or {}),
+    }
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Wait for something another process does; there is no signal to wait for instead."""
+    deadline_s = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"{what}: not within {timeout_s:.0f} s")
+        pause.wait(0.05)
+
+
+class Lines:
+    """Reads a pipe to its end in a thread, so that the writer never blocks."""
+
+    def __init__(self, pipe: Any) -> None:
+        self.lines: list[str] = []
+        self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        self._thread.start()
+
+    def _read(self, pipe: Any) -> None:
+        with pipe:
+            for line in pipe:
+                self.lines.append(line.rstrip("\n"))
+
+    def finish(self) -> list[str]:
+        self._thread.join(10)
+        return self.lines
+
+
+class Command:
+    """A running `headgate` command with its output collected."""
+
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], cwd: Path | None = None
+    ) -> None:
+        self.process = subprocess.Popen(
+            [*HEADGATE, *arguments],
+            env=dict(environ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+        )
+        self.out = Lines(self.process.stdout)
+        self.err = Lines(self.process.stderr)
+
+    def wait(self, timeout_s: float = COMMAND_TIMEOUT_S) -> int:
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(
+                f"still running after {timeout_s} s; {len(self.out.lines)} lines out, "
+                f"last errors: {self.err.lines[-3:]}"
+            ) from None
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self.out.finish()
+        self.err.finish()
+
+    def until_said(self, text: str, timeout_s: float = 30.0) -> None:
+        def said() -> bool:
+            if self.process.poll() is not None and not any(text in x for x in self.err.finish()):
+                raise AssertionError(f"ended without {text!r}: {self.err.lines}")
+            return any(text in line for line in self.err.lines)
+
+        until(said, f"stderr says {text!r}", timeout_s)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        self._close()
+
+
+class System:
+    """One `headgate up`; use it as a context manager."""
+
+    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.data = data
+        self._environ = environment(settings)
+        self._up: Command | None = None
+        self.url = ""
+        self._commands: list[Command] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for command in self._commands:
+            command.stop()
+        self.stop()
+
+    def start(self) -> None:
+        self._up = up = Command(["up", "--data", str(self.data)], self._environ)
+
+        def ready() -> bool:
+            if up.process.poll() is not None:
+                raise AssertionError(f"headgate up ended: {up.err.finish()}")
+            return any(line.startswith("ready ") for line in up.out.lines)
+
+        try:
+            until(ready, "headgate up is ready", READY_TIMEOUT_S)
+        except AssertionError:
+            up.stop()
+            raise
+        self.url = up.out.lines[0].removeprefix("ready ")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int | None:
+        """Ends the system and returns its exit code."""
+        up, self._up = self._up, None
+        if up is None:
+            return None
+        up.process.send_signal(number)
+        return up.wait(STOP_TIMEOUT_S)
+
+    @property
+    def pid(self) -> int:
+        assert self._up is not None
+        return self._up.process.pid
+
+    @property
+    def said(self) -> list[str]:
+        assert self._up is not None
+        return self._up.err.lines
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def command(self, *arguments: str) -> Command:
+        command = Command(arguments, {**self._environ, "HEADGATE_URL": self.url})
+        self._commands.append(command)
+        return command
+
+    def run(self, *arguments: str, stdin: str = "") -> Command:
+        """Runs a command to its end, which must be a good one."""
+        command = self.command(*arguments)
+        assert command.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            command.process.stdin.write(stdin)
+            command.process.stdin.close()
+        code = command.wait()
+        assert code == 0, (arguments, code, command.err.lines)
+        return command
+
+    def subscribe(self, *arguments: str) -> Command:
+        """A subscriber that has been told that it misses nothing from now on."""
+        command = self.command("subscribe", *arguments)
+        command.until_said("subscribed", 60.0)
+        return command
+
+    def produce(self, topic: str, documents: Sequence[Mapping[str, object]]) -> None:
+        lines = "".join(json.dumps(document) + "\n" for document in documents)
+        self.run("produce", topic, "--key", "icao", stdin=lines)
+
+    def status(self) -> dict[str, Any]:
+        with urlopen(f"{self.url}/v1/status", timeout=10) as response:
+            status: dict[str, Any] = json.load(response)
+            return status
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def role_pid(self, role: str) -> int:
+        pid: int = next(n["pid"] for n in self.status()["nodes"] if n["role"] == role)
+        return pid
+
+    def jvm_pid(self) -> int:
+        router = psutil.Process(self.role_pid("router"))
+        return next(c.pid for c in router.children(recursive=True) if "java" in c.name())
+
+    def router_tree(self) -> list[psutil.Process]:
+        router = psutil.Process(self.role_pid("router"))
+        return [router, *router.children(recursive=True)]
+
+    def until_lanes(self, count: int, timeout_s: float = 60.0) -> list[dict[str, Any]]:
+        until(lambda: len(self._lanes()) == count, f"{count} lanes run", timeout_s)
+        return self._lanes()
+
+    def _lanes(self) -> list[dict[str, Any]]:
+        with contextlib.suppress(OSError):
+            lanes: list[dict[str, Any]] = self.status()["lanes"]
+            return lanes
+        return []
+
+
+@contextlib.contextmanager
+def stopped(processes: Sequence[psutil.Process]) -> Iterator[None]:
+    """SIGSTOP while the block runs."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.resume()

@@ -1,0 +1,115 @@
+"""Processes killed and paused in the middle: nothing is lost, repeated or out of order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from tests.system.flights import LOW, check_exact, flights, selected
+from tests.system.harness import System, stopped, until
+
+SETTINGS = {
+    "HEADGATE_ROUTER__WINDOW": "8s",
+    "HEADGATE_COORDINATOR__TIMEOUT": "30s",
+    # Rarely saved positions leave much to repeat after a kill.
+    "HEADGATE_RELIABILITY__CHECKPOINT__INTERVAL": "60s",
+    "HEADGATE_RELIABILITY__CHECKPOINT__EVENT_COUNT": "700",
+}
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("fragile") / "data", SETTINGS) as running:
+        yield running
+
+
+def kill_lane_worker(system: System) -> None:
+    os.kill(system.until_lanes(4)[0]["pid"], signal.SIGKILL)
+
+
+def kill_jvm(system: System) -> None:
+    os.kill(system.jvm_pid(), signal.SIGKILL)
+
+
+def kill_driver(system: System) -> None:
+    os.kill(system.role_pid("router"), signal.SIGKILL)
+
+
+def kill_ingest(system: System) -> None:
+    os.kill(system.role_pid("ingest"), signal.SIGKILL)
+
+
+def kill_gateway(system: System) -> None:
+    """The public address is gone with it, so the next produce has to wait for its return."""
+    os.kill(system.role_pid("gateway"), signal.SIGKILL)
+    until(lambda: any("gateway is back" in line for line in system.said), "it is back")
+
+
+def kill_coordinator(system: System) -> None:
+    os.kill(system.role_pid("coordinator"), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [kill_lane_worker, kill_jvm, kill_driver, kill_ingest, kill_gateway, kill_coordinator],
+    ids=lambda fault: fault.__name__,
+)
+@pytest.mark.timeout(240)
+def test_a_kill_in_the_middle_loses_nothing(
+    fragile: System, fault: Callable[[System], None]
+) -> None:
+    documents = flights(6_000, seed=7)
+    expected = selected(documents, LOW[1])
+    topic = fault.__name__.replace("_", "-")
+    fragile.run("topic", "create", topic, "--partitions", "4")
+    reader = fragile.subscribe(topic, "--where", LOW[0], "--count", str(len(expected)))
+    fragile.produce(topic, documents[:2_000])
+    fault(fragile)
+    fragile.produce(topic, documents[2_000:4_000])
+    fragile.produce(topic, documents[4_000:])
+    assert reader.wait(120) == 0
+    check_exact(reader.out.lines, expected)
+    fragile.run("topic", "delete", topic, "--yes")
+    until(lambda: not fragile.status()["lanes"], "the deleted topic's lanes end", 60)
+
+
+@pytest.mark.timeout(240)
+def test_a_paused_router_delivers_nothing_and_then_everything(fragile: System) -> None:
+    documents = flights(500, seed=8)
+    fragile.run("topic", "create", "paused", "--partitions", "2")
+    reader = fragile.subscribe("paused", "--count", "500")
+    fragile.until_lanes(2)
+    with stopped(fragile.router_tree()):
+        fragile.produce("paused", documents)
+        with pytest.raises(AssertionError, match="something arrives"):
+            until(lambda: bool(reader.out.lines), "something arrives", 3.0)
+    assert reader.wait(90) == 0
+    check_exact(reader.out.lines, documents)
+
+
+def test_a_role_that_died_is_said_to_be_started_again(fragile: System) -> None:
+    kill_ingest(fragile)
+    until(
+        lambda: any("ingest was killed by SIGKILL" in line for line in fragile.said),
+        "the supervisor says that it died",
+    )
+    until(lambda: any("ingest is back" in line for line in fragile.said), "and that it is back")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+@pytest.mark.timeout(240)
+def test_a_stop_ends_every_process(
+    tmp_path_factory: pytest.TempPathFactory, number: signal.Signals
+) -> None:
+    with System(tmp_path_factory.mktemp("stop") / "data") as system:
+        system.run("topic", "create", "t", "--partitions", "2")
+        system.until_lanes(2)
+        children = psutil.Process(system.pid).children(recursive=True)
+        assert len(children) > 5
+        assert system.stop(number) == 0
+        left = [c for c in children if c.is_running() and c.status() != psutil.STATUS_ZOMBIE]
+        assert left == []
