@@ -6,12 +6,13 @@ and no other.
 
 from __future__ import annotations
 
-import asyncio
+import gc
+import importlib
 import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,12 @@ from headgate.errors import PortInUse
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model.control import Hello
 from headgate.ports.control import ControlSession
+from headgate.ports.transport import DeliveryTransport
+from headgate.telemetry import configure_logging
 
 if TYPE_CHECKING:
+    from headgate.lane.host import LaneHost
+    from headgate.lane.run import Lane
     from headgate.services.coordinator import Coordinator
     from headgate.services.gateway.service import Gateway
     from headgate.services.ingest.node import Ingest
@@ -33,6 +38,12 @@ if TYPE_CHECKING:
     from headgate.spark.router import Router
 
 RUN_LANE = "headgate.wiring:run_lane"
+WARM_LANE = "headgate.wiring:warm_lane"
+LANE_MODULES = (
+    "headgate.adapters.grpc.control",
+    "headgate.adapters.http.delivery",
+    "headgate.lane.run",
+)
 
 
 def environment() -> Mapping[str, str]:
@@ -81,6 +92,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
         ),
         EmbeddedCoordinationStore(folder),
         EmbeddedCheckpointStore(folder),
+        EmbeddedLogReader(folder),
     )
 
 
@@ -159,6 +171,7 @@ def build_router(config: Config, folder: DataFolder) -> Router:
             data=folder.root,
             scratch=folder.spark_dir,
             run_lane=RUN_LANE,
+            warm_lane=WARM_LANE,
             lane=lane_settings(config),
         ),
         find_java(environment()),
@@ -169,6 +182,7 @@ def build_router(config: Config, folder: DataFolder) -> Router:
 def lane_settings(config: Config) -> LaneSettings:
     routing, reliability = config.routing, config.reliability
     return LaneSettings(
+        log_level=config.log_level,
         window_s=config.router.window,
         read_limit=config.router.read_limit,
         batch_max_size=routing.batch.max_size,
@@ -273,26 +287,54 @@ def build_supervisor(config: Config, folder: DataFolder, say: Callable[[str], No
     return Supervisor(commands, say)
 
 
+_hosts: list[LaneHost[DeliveryTransport]] = []
+"""The lane host of this worker process, once it has one."""
+
+
 def run_lane(spec: LaneSpec) -> LaneReceipt:
     """What a Spark task calls, in a Python worker on an executor."""
-    return asyncio.run(_run_lane(spec))
+    return _lane_host().run(spec)
 
 
-async def _run_lane(spec: LaneSpec) -> LaneReceipt:
+def warm_lane() -> None:
+    """What a Spark task calls to have a worker ready: load everything, start the loop."""
+    _lane_host()
+
+
+def _lane_host() -> LaneHost[DeliveryTransport]:
+    from headgate.lane.host import LaneHost
+
+    # A forked process has its parent's list but not its parent's threads.
+    if not _hosts or _hosts[-1].pid != os.getpid():
+        for module in LANE_MODULES:
+            importlib.import_module(module)
+        _hosts[:] = [LaneHost(_shared_transport, _open_lane)]
+        # Spark collects garbage after every task, while the lanes of that window still run:
+        # all that was imported must not be looked through each time.
+        gc.collect()
+        gc.freeze()
+    return _hosts[-1]
+
+
+def _shared_transport() -> DeliveryTransport:
     from headgate.adapters.http.delivery import HttpDeliveryTransport
+
+    return HttpDeliveryTransport(f"lanes-{os.getpid()}")
+
+
+def _open_lane(
+    spec: LaneSpec, transport: DeliveryTransport
+) -> tuple[Lane, Callable[[], Awaitable[None]]]:
     from headgate.lane.run import Lane, LanePorts
 
+    configure_logging(spec.settings.log_level, role="lane", node_id=spec.router_id)
     folder = DataFolder(Path(spec.data))
     address, _, port = spec.coordinator.rpartition(":")
-    ports = LanePorts(
-        reader=EmbeddedLogReader(folder),
-        checkpoints=EmbeddedCheckpointStore(folder),
-        transport=HttpDeliveryTransport(spec.router_id),
-        connect=connector(address, int(port)),
-    )
-    try:
-        return await Lane(spec, ports).run()
-    finally:
-        await ports.transport.close()
-        await ports.reader.close()
-        await ports.checkpoints.close()
+    reader, checkpoints = EmbeddedLogReader(folder), EmbeddedCheckpointStore(folder)
+
+    async def close() -> None:
+        await reader.close()
+        await checkpoints.close()
+
+    lane = Lane(spec, LanePorts(reader, checkpoints, transport, connector(address, int(port))))
+    return lane, close

@@ -162,7 +162,7 @@ async def test_a_stale_fence_ends_the_lane_and_saves_nothing() -> None:
     world.start()
     await world.subscribed(everything("s1"))
     world.append(2)
-    receipt = await world.task
+    receipt = await world.dead()
     assert receipt.fenced
     assert world.checkpoints.saves == []
 
@@ -173,7 +173,7 @@ async def test_a_lane_that_was_overtaken_reads_nothing() -> None:
     world.checkpoints.fences[world.refs[0]] = Fence(6)
     world.append(2)
     world.start()
-    receipt = await world.task
+    receipt = await world.dead()
     assert receipt.fenced
     assert world.log.reads == 0
 
@@ -186,7 +186,7 @@ async def test_a_lane_whose_checkpoint_was_claimed_by_another_stops() -> None:
     world.append(1)
     await settle_down(0.1)
     world.checkpoints.fences[world.refs[0]] = Fence(6)
-    receipt = await world.task
+    receipt = await world.dead()
     assert receipt.fenced
     assert world.position() == 0
 
@@ -197,7 +197,7 @@ async def test_a_refusal_by_the_coordinator_ends_the_lane() -> None:
     world.start()
     await world.subscribed()
     world.push(control.Refused("flights:0 is no longer read under epoch 5"))
-    assert (await world.task).fenced
+    assert (await world.dead()).fenced
 
 
 @on_virtual_time
@@ -222,9 +222,51 @@ async def test_a_window_ends_by_itself_when_its_time_is_up() -> None:
     world = LaneWorld(window_s=7.0)
     world.start()
     await world.subscribed()
-    receipt = await world.task
+    receipt = await world.lane.receipt()
     assert receipt.reason == "time"
     assert asyncio.get_running_loop().time() == pytest.approx(7.0, abs=0.1)
+
+
+@on_virtual_time
+async def test_a_lane_goes_on_after_its_receipt_until_its_successor_takes_over() -> None:
+    world = LaneWorld(window_s=5.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(2)
+    await world.lane.receipt()
+    assert world.position() == 2, "saved for the successor"
+    world.append(2)
+    await settle_down(1)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4]
+    world.checkpoints.fences[world.refs[0]] = Fence(5, 4)
+    world.push(control.Refused("window 4, attempt 0 has taken over"))
+    await world.life
+    assert world.position() == 2, "from the successor's claim on, nothing of this lane counts"
+
+
+@on_virtual_time
+async def test_a_lane_whose_successor_never_comes_ends_in_order() -> None:
+    world = LaneWorld(window_s=5.0, linger_s=20.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.lane.receipt()
+    world.append(3)
+    await world.life
+    assert asyncio.get_running_loop().time() == pytest.approx(25.0, abs=0.5)
+    assert world.position() == 3
+
+
+@on_virtual_time
+async def test_an_assignment_that_changed_hands_over_at_once() -> None:
+    world = LaneWorld(window_s=500.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.push(control.EndWindow("the assignment changed"))
+    receipt = await world.lane.receipt()
+    assert receipt.reason == "the assignment changed"
+    assert asyncio.get_running_loop().time() < 1.0
+    assert not world.life.done()
+    await world.ended()
 
 
 @on_virtual_time
@@ -240,7 +282,7 @@ async def test_a_window_goes_on_while_the_coordinator_is_away() -> None:
     assert world.gateways.seqs("gateway-1") == [1, 2, 3]
     world.session.up = True
     world.push(control.Welcome("coordinator-1", 30_000, 5_000))
-    assert (await world.task).reason == "time"
+    assert (await world.lane.receipt()).reason == "time"
 
 
 @on_virtual_time

@@ -137,11 +137,13 @@ class LaneWorld:
             data="nowhere",
             settings=LaneSettings(**settings),  # type: ignore[arg-type]
         )
-        self.task: asyncio.Task[LaneReceipt]
+        self.lane: Lane
+        self.life: asyncio.Task[None]
 
     def start(self) -> None:
         ports = LanePorts(self.log, self.checkpoints, self.gateways, self._connect)
-        self.task = asyncio.create_task(Lane(self.spec, ports).run())
+        self.lane = Lane(self.spec, ports)
+        self.life = asyncio.create_task(self.lane.run())
 
     def _connect(self, hello: HelloSource) -> FakeSession:
         self.session = FakeSession(hello, self.sent.append)
@@ -169,8 +171,13 @@ class LaneWorld:
         self.log.wake()
 
     async def ended(self, reason: str = "test") -> LaneReceipt:
-        self.push(control.EndWindow(reason))
-        return await self.task
+        """End it as a stopping router does, and wait for the end of its life."""
+        self.push(control.EndWindow(reason, hand_over=False))
+        return await self.dead()
+
+    async def dead(self) -> LaneReceipt:
+        await self.life
+        return await self.lane.receipt()
 
     def position(self, partition: int = 0) -> int:
         return self.checkpoints.positions.get(self.refs[partition], 0)

@@ -102,7 +102,7 @@ def nodes_table(nodes: Sequence[NodeStatus]) -> Table:
 
 
 def windows_table(windows: Sequence[WindowStatus]) -> Table:
-    rows = [(w.router, w.state, str(w.window), f"{w.gap_ms:.0f} ms") for w in windows]
+    rows = [(w.router, w.state, str(w.window), f"{w.change_ms:.0f} ms") for w in windows]
     return _table(("router", "state", "window>", "gap before it>"), rows)
 
 

@@ -45,6 +45,11 @@ def parse_start(text: str) -> Start:
     return wanted
 
 
+def parse_last_event_id(text: str) -> Start:
+    """The positions vector a client saw last: it wants what comes after each of them."""
+    return {p: seq + 1 for p, seq in parse_positions(text, "Last-Event-ID").items()}
+
+
 def parse_positions(text: str, parameter: str) -> dict[int, int]:
     """A positions vector: per partition the last seq; 0 says that none was there."""
     positions = _positions(text)

@@ -79,7 +79,7 @@ def _totals(view: View, *, wide: bool) -> Table:
         Text(f"{view.delivered:,}", style="dim"),
         Text("p50 / p99", style="dim"),
         Text(f"lag {view.lag:,}{lag_ms}", style="dim"),
-        Text(f"{changed}gap {format_ms(view.gap_ms)}", style="dim"),
+        Text(f"{changed}took {format_ms(view.change_ms)}", style="dim"),
     )
     return table
 
@@ -183,7 +183,7 @@ def line(view: View) -> str:
         f"delivered {view.delivered} ({view.delivered_per_s:.0f}/s), "
         f"on their way {view.missing}, lag {view.lag}, "
         f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
-        f"window {view.window} (gap {format_ms(view.gap_ms)})"
+        f"window {view.window} (change took {format_ms(view.change_ms)})"
     )
 
 

@@ -55,7 +55,7 @@ class View:
     p99_ms: float
     windows: int
     window: int
-    gap_ms: float
+    change_ms: float
     partitions: tuple[PartitionView, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     subscribers: tuple[SubscriberView, ...] = ()
@@ -122,7 +122,7 @@ class Gauges:
             p99_ms=recent.percentile_ms(99),
             windows=windows,
             window=window.window if window else 0,
-            gap_ms=window.gap_ms if window else 0.0,
+            change_ms=window.change_ms if window else 0.0,
             partitions=tuple(
                 self._partition(number, count, by_number.get(number), now_s)
                 for number, count in enumerate(by_partition)

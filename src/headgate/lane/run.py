@@ -6,6 +6,10 @@ in one asyncio loop. Order per partition is natural: a record is handed to the p
 order it was read. A lane starts at the stored position, whatever was planned, and reads nothing
 before it has the subscriptions.
 
+When its window is over, a lane gives its receipt, so that Spark can start the next one, and goes on
+until its successor has taken over: the successor claims the checkpoint under a higher fence, and
+from then on nothing of the former lane counts. So a change of windows is no pause.
+
 It must never settle a record that it didn't match against every subscription it had acknowledged,
 and never save under a fence that somebody overtook.
 """
@@ -55,7 +59,7 @@ class LanePorts:
 
 
 class Lane:
-    """One lane of one window; `run` returns its receipt."""
+    """One lane of one window: `run` is its whole life, `receipt` comes when its window is over."""
 
     def __init__(self, spec: LaneSpec, ports: LanePorts) -> None:
         self._spec = spec
@@ -67,6 +71,8 @@ class Lane:
         self._topology = Topology(0)
         self._subscribed = asyncio.Event()
         self._ending = asyncio.Event()
+        self._window_over = asyncio.Event()
+        self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
         self._save_now = asyncio.Event()
         self._room = asyncio.Event()
         self._reason = ""
@@ -76,7 +82,16 @@ class Lane:
         self._read = self._matched = self._delivered = self._filter_errors = 0
         self._started_s = time.time()
 
-    async def run(self) -> LaneReceipt:
+    async def receipt(self) -> LaneReceipt:
+        return await asyncio.shield(self._receipt)
+
+    async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._give_receipt()
+
+    async def _run(self) -> None:
         spec, settings = self._spec, self._spec.settings
         try:
             for owner in spec.owns:
@@ -85,7 +100,7 @@ class Lane:
                 self._partitions[owner.ref] = SourcePartition(owner.ref, fence, position)
         except Fenced as error:
             self.fenced(error.message)
-            return self._receipt()
+            return
         session = self._ports.connect(self._hello)
         tasks = [
             asyncio.create_task(self._listen(session), name="lane-listen"),
@@ -108,7 +123,6 @@ class Lane:
         finally:
             await self._cancel([*tasks, ending, *(p.task for p in self._pipelines.values())])
             await session.close()
-        return self._receipt()
 
     # --- what pipelines ask and tell (dispatch.Surroundings) -------------------------------------
 
@@ -263,7 +277,7 @@ class Lane:
         async for message in session.messages():
             match message:
                 case control.Welcome() if self._overdue:
-                    self._end("time")
+                    self._hand_over("time")
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
@@ -273,8 +287,11 @@ class Lane:
                     await self._adopt(
                         session, revision, lambda: self._index.patched(upserts, removals)
                     )
-                case control.EndWindow(reason):
-                    self._end(reason)
+                case control.EndWindow(reason, hand_over):
+                    if hand_over:
+                        self._hand_over(reason)
+                    else:
+                        self._end(reason)
                 case control.Refused(reason):
                     self.fenced(reason)
                 case _:
@@ -304,28 +321,47 @@ class Lane:
             filter_errors=self._filter_errors,
         )
 
+    # --- ending ----------------------------------------------------------------------------------
+
     async def _watch_window(self, session: ControlSession) -> None:
-        """End when the time is up, but not while the coordinator is away: the next window's lanes
-        could not learn the subscriptions, and this one can go on."""
-        await asyncio.sleep(self._spec.settings.window_s)
+        """Give the receipt when the window is over, then wait for the successor.
+
+        The window isn't over while the coordinator is away: the next one's lanes could not learn
+        the subscriptions, and this one can go on.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._spec.settings.window_s):
+                await self._window_over.wait()
         self._overdue = True
         if session.connected:
-            self._end("time")
-        await self._ending.wait()
+            self._hand_over("time")
+        await self._window_over.wait()
+        # A fresh position leaves the successor little to repeat.
+        await self._save_all(self._spec.settings.checkpoint_timeout_s)
+        self._give_receipt()
+        await asyncio.sleep(self._spec.settings.linger_s)
+        self._end("nobody took over")
 
-    # --- ending ----------------------------------------------------------------------------------
+    def _hand_over(self, reason: str) -> None:
+        if not self._window_over.is_set():
+            self._reason = reason
+            self._window_over.set()
 
     def _end(self, reason: str) -> None:
         if not self._ending.is_set():
             self._reason = reason
             self._ending.set()
 
+    def _give_receipt(self) -> None:
+        if not self._receipt.done():
+            self._receipt.set_result(self._written_receipt())
+
     async def _cancel(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _receipt(self) -> LaneReceipt:
+    def _written_receipt(self) -> LaneReceipt:
         return LaneReceipt(
             lane=self._spec.lane,
             window=self._spec.window,

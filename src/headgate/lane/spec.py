@@ -13,6 +13,7 @@ from headgate.model.topology import Owner
 class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the config that lanes act on, in seconds and counts."""
 
+    log_level: str = "info"
     window_s: float = 120.0
     read_limit: int = 500
     batch_max_size: int = 100
@@ -28,6 +29,8 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_timeout_s: float = 10.0
     checkpoint_timeout_s: float = 5.0
     report_interval_s: float = 0.5
+    linger_s: float = 10.0
+    """How long a lane whose window is over goes on when nobody takes over."""
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the lane ended and what it did; `fenced` means that somebody newer took over."""
+    """Why the lane's window ended and what it did in it; `fenced`: somebody newer took over."""
 
     lane: int
     window: int

@@ -128,7 +128,7 @@ class WindowStatus(msgspec.Struct):
     router: str
     state: str
     window: int
-    gap_ms: float
+    change_ms: float
 
 
 class Status(msgspec.Struct):

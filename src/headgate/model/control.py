@@ -110,11 +110,12 @@ class GatewayReport(Message, frozen=True):
 
 
 class RouterReport(Message, frozen=True):
-    """`window` is the last one that started; `gap_ms` how long nothing ran before it."""
+    """`window` is the last one planned; `change_ms` is how long the last change took: from the
+    receipts of one window to the lanes of the next."""
 
     state: str
     window: int
-    gap_ms: float
+    change_ms: float
 
 
 class EndMyWindow(Message, frozen=True):
@@ -172,9 +173,14 @@ class Assign(Message, frozen=True):
 
 
 class EndWindow(Message, frozen=True):
-    """Settle what is in flight, save the position, and return."""
+    """The lane's window is over.
+
+    With `hand_over` the lane returns its receipt and goes on until its successor takes over;
+    without, it settles what is in flight, saves the position, and only then returns.
+    """
 
     reason: str
+    hand_over: bool = True
 
 
 class Refused(Message, frozen=True):

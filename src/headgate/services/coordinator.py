@@ -24,14 +24,15 @@ from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_r
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.coordination.cluster import Cluster, Timing
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
-from headgate.decide.coordination.status import describe, describe_topic
-from headgate.errors import Fenced, NotNow, PortInUse, UnknownTopic
+from headgate.decide.coordination.status import Stored, describe, describe_topic, unreported
+from headgate.errors import Fenced, NotNow, PortInUse, StorageFailed, UnknownTopic
 from headgate.model import api
 from headgate.model.control import Goodbye, Hello
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.stored import StoredState
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
+from headgate.ports.log import LogReader
 
 log = structlog.get_logger()
 
@@ -68,11 +69,13 @@ class Coordinator:
         settings: CoordinatorSettings,
         store: CoordinationStore,
         checkpoints: CheckpointStore,
+        reader: LogReader,
         now_ms: Clock = monotonic_ms,
     ) -> None:
         self._settings = settings
         self._store = store
         self._checkpoints = checkpoints
+        self._reader = reader
         self._now_ms = now_ms
         self._streams: dict[int, ServerStream] = {}
         self._next_session = 1
@@ -121,6 +124,7 @@ class Coordinator:
         await self._http.stop(grace_s)
         await self._store.close()
         await self._checkpoints.close()
+        await self._reader.close()
 
     def _new_cluster(self, stored: StoredState) -> Cluster:
         settings = self._settings
@@ -242,18 +246,18 @@ class Coordinator:
         return json_response(await self._topic_info(request.params["name"]))
 
     async def _topic_info(self, name: str) -> api.TopicInfo:
-        settled = await self._settled()
+        stored = await self._stored()
         topic = self._cluster.topics.get(name)
         if topic is None:
             raise UnknownTopic(f"there is no topic {name}", name=name)
-        return describe_topic(self._cluster, topic, settled=settled, wall_ms=_wall_ms())
+        return describe_topic(self._cluster, topic, stored=stored, wall_ms=_wall_ms())
 
     async def _status(self, _request: Request) -> Response:
-        settled = await self._settled()
+        stored = await self._stored()
         status = describe(
             self._cluster,
             version=version("headgate"),
-            settled=settled,
+            stored=stored,
             now_ms=self._now_ms(),
             wall_ms=_wall_ms(),
         )
@@ -267,8 +271,15 @@ class Coordinator:
         status.nodes.insert(0, me)
         return json_response(status)
 
-    async def _settled(self) -> dict[PartitionRef, int]:
-        return await self._checkpoints.list()
+    async def _stored(self) -> Stored:
+        """What the stores know, so that lag is right also while nothing follows the log."""
+        settled = await self._checkpoints.list()
+        oldest_ms: dict[PartitionRef, int] = {}
+        for ref in unreported(self._cluster, settled):
+            with contextlib.suppress(StorageFailed):
+                for record in await self._reader.read(ref, after_seq=settled.get(ref, 0), limit=1):
+                    oldest_ms[ref] = record.time_ms
+        return Stored(settled, oldest_ms)
 
     async def _health(self, _request: Request) -> Response:
         uptime_s = time.monotonic() - self._started_s

@@ -9,14 +9,16 @@ waits until the lanes have settled and returned their receipts, and only then st
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import structlog
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 HOLD_S = 2.0
 """How long a request for a window is held open while there is nothing to run."""
@@ -63,6 +67,7 @@ class RouterSettings:
     data: Path
     scratch: Path
     run_lane: str
+    warm_lane: str
     lane: LaneSettings
     spark_settings: dict[str, str] = field(default_factory=dict)
 
@@ -88,7 +93,7 @@ class Router:
         self._window = 0
         self._running: WindowPlan | None = None
         self._last_ended_s = 0.0
-        self._gap_ms = 0.0
+        self._change_ms = 0.0
         self._state = "starting"
         self._stopping = False
         self._news = asyncio.Condition()
@@ -103,12 +108,12 @@ class Router:
         port = await self._http.start(app, "127.0.0.1", 0)
         self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
         shutil.rmtree(self._settings.scratch, ignore_errors=True)
-        self._spark = await asyncio.to_thread(self._start_spark)
+        self._spark = await _in_thread(self._start_spark)
         log.info("spark_started", master=self._settings.master, java=str(self._java.home))
         # Only now: launching the JVM forks, and a fork amid gRPC's threads doesn't survive.
         self._session = self._connect(self._hello)
         self._listener = asyncio.create_task(self._listen(self._session), name="router-listen")
-        await asyncio.to_thread(self._start_query)
+        await _in_thread(self._start_query)
         while not self._last_ended_s and not self._query_failed():
             await self._until(lambda: self._last_ended_s > 0, WATCH_S)
         self._state = "ready"
@@ -127,7 +132,7 @@ class Router:
                 if restarts > QUERY_RESTARTS_MAX:
                     raise JvmDied(f"the query failed {restarts} times; giving up")
                 log.error("query_failed", restarts=restarts, error=self._query_error())
-                await asyncio.to_thread(self._start_query)
+                await _in_thread(self._start_query)
 
     async def stop(self) -> None:
         """End the window, wait for its receipts, then stop Spark; bounded at every step."""
@@ -142,7 +147,7 @@ class Router:
         if self._spark is not None and not self._jvm_is_dead():
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(10):
-                    await asyncio.to_thread(self._stop_spark)
+                    await _in_thread(self._stop_spark)
         if self._session is not None and self._listener is not None:
             await self._session.close()
             self._listener.cancel()
@@ -174,6 +179,7 @@ class Router:
             self._spark.readStream.format(FORMAT)
             .option("plan_url", self._plan_url)
             .option("run_lane", self._settings.run_lane)
+            .option("warm_lane", self._settings.warm_lane)
             .load()
             .writeStream.foreachBatch(self._window_batch)
             .option("checkpointLocation", str(checkpoint))
@@ -258,7 +264,7 @@ class Router:
         if receipts:
             started_s = min(receipt.started_s for receipt in receipts)
             if self._last_ended_s:
-                self._gap_ms = (started_s - self._last_ended_s) * 1000
+                self._change_ms = (started_s - self._last_ended_s) * 1000
             self._last_ended_s = max(receipt.ended_s for receipt in receipts)
         else:
             self._last_ended_s = time.time()
@@ -305,5 +311,21 @@ class Router:
     async def _report(self) -> None:
         if self._session is not None:
             await self._session.send(
-                control.RouterReport(self._state, self._window, round(self._gap_ms, 1))
+                control.RouterReport(self._state, self._window, round(self._change_ms, 1))
             )
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread that nobody waits for: a stop while Spark starts must not take as long
+    as Spark does."""
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()  # from here on it takes its result, wanted or not
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  # handed to whoever awaits it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="spark", daemon=True).start()
+    return await asyncio.wrap_future(future)

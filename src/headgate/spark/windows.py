@@ -47,11 +47,12 @@ class LanePartition(InputPartition):
 
 
 class WindowReader(DataSourceStreamReader):
-    """`run_lane` names the function, as package.module:function, that runs a lane."""
+    """`run_lane` and `warm_lane` name, as package.module:function, what a task calls."""
 
-    def __init__(self, plan_url: str, run_lane: str) -> None:
+    def __init__(self, plan_url: str, run_lane: str, warm_lane: str) -> None:
         self._plan_url = plan_url
         self._run_lane = run_lane
+        self._warm_lane = warm_lane
 
     def initialOffset(self) -> dict[str, Any]:
         return {"window": 0, "plan": ""}
@@ -77,13 +78,14 @@ class WindowReader(DataSourceStreamReader):
         return [*lanes, *(LanePartition(None) for _ in range(plan.warm))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        run_lane = _resolve(self._run_lane)
         if not isinstance(partition, LanePartition) or partition.spec is None:
+            _resolve(self._warm_lane)()
             return
+        run_lane = _resolve(self._run_lane)
         spec = msgspec.json.decode(partition.spec, type=LaneSpec)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        receipt = run_lane(msgspec.structs.replace(spec, attempt=attempt))
+        receipt: LaneReceipt = run_lane(msgspec.structs.replace(spec, attempt=attempt))
         yield (msgspec.json.encode(receipt).decode(),)
 
 
@@ -96,10 +98,11 @@ class WindowSource(DataSource):
         return "receipt string"
 
     def streamReader(self, schema: object) -> WindowReader:
-        return WindowReader(self.options["plan_url"], self.options["run_lane"])
+        options = self.options
+        return WindowReader(options["plan_url"], options["run_lane"], options["warm_lane"])
 
 
-def _resolve(name: str) -> Callable[[LaneSpec], LaneReceipt]:
+def _resolve(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
-    found: Callable[[LaneSpec], LaneReceipt] = getattr(importlib.import_module(module), function)
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found

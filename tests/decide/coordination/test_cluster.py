@@ -350,14 +350,43 @@ class TestWindows:
         world.wait(10_000, alive=(router,))
         assert not world.sent(healthy, control.EndWindow)
 
+    def test_a_lane_of_the_next_window_takes_over_from_the_one_before(self, world: World) -> None:
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        before = world.lane(*owners, window=1)
+        after = world.lane(*owners, window=2)
+        assert world.sent(before, control.Refused)
+        assert before in world.hung
+        assert set(world.cluster.lanes.by_session) == {after}
+
+    @pytest.mark.parametrize(("window", "attempt"), [(1, 0), (2, 0)], ids=["window", "attempt"])
+    def test_a_lane_that_was_overtaken_is_refused_when_it_comes_back(
+        self, world: World, window: int, attempt: int
+    ) -> None:
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        newer = world.lane(*owners, window=2, attempt=1)
+        older = world.lane(*owners, window=window, attempt=attempt, revision=1)
+        assert world.sent(older, control.Refused)
+        assert set(world.cluster.lanes.by_session) == {newer}
+
+    def test_lanes_that_end_one_after_the_other_raise_no_alarm(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        first, second = world.lane(a), world.lane(b)
+        world.wait(20_000, alive=(router,))
+        world.say(first, control.Goodbye())
+        world.wait(2_000, alive=(router,))
+        assert not world.sent(second, control.EndWindow)
+
     def test_a_stopping_router_ends_also_lanes_that_appear_later(self, world: World) -> None:
         router = world.join("router", "router-1")
         a, b = world.create("flights", 2)
         early = world.lane(a, window=3)
         world.say(router, control.EndMyWindow(3, "the router stops"))
         late = world.lane(b, window=3)
-        assert world.sent(early, control.EndWindow)
-        assert world.sent(late, control.EndWindow)
+        for lane in (early, late):
+            assert world.last(lane, control.EndWindow).hand_over is False
 
 
 class TestRestartOfTheCoordinator:

@@ -78,6 +78,8 @@ class Cluster:
     """Router whose assignment changed, with the generation its gateways must adopt first."""
     _ended_window: dict[str, int] = field(default_factory=dict)
     """Per router incarnation the highest window that was told to end."""
+    _stopped_window: dict[str, int] = field(default_factory=dict)
+    """The same for windows that no other follows, because the router stops."""
 
     def __post_init__(self) -> None:
         self.topics = {topic.name: topic for topic in self.stored.topics}
@@ -158,7 +160,8 @@ class Cluster:
                 member.report = message
             case control.EndMyWindow(window, reason) if member is not None:
                 self._ended_window[member.hello.incarnation] = window
-                return self._end_window(member.hello.node_id, reason)
+                self._stopped_window[member.hello.incarnation] = window
+                return self._end_window(member.hello.node_id, reason, hand_over=False)
             case _:
                 pass
         return []
@@ -300,7 +303,7 @@ class Cluster:
         return [*self._place_ownerless(fenced, {hello.node_id}), *self._floor_to_gateways()]
 
     def _goodbye(self, session: int, now_ms: int) -> list[Effect]:
-        if self.lanes.end(session) is not None:
+        if self.lanes.end(session, now_ms=now_ms) is not None:
             self._sessions.pop(session, None)
             return self._settle_floor()
         member_id = self._sessions.pop(session, None)
@@ -406,13 +409,18 @@ class Cluster:
             if current is None or current.epoch > owner.epoch or current.node_id != owner.node_id:
                 reason = f"{owner.ref} is no longer read under epoch {owner.epoch}"
                 return [Send(session, control.Refused(reason)), Hang(session)]
+        if self.lanes.is_overtaken(hello):
+            reason = f"a newer lane reads what window {hello.window} did"
+            return [Send(session, control.Refused(reason)), Hang(session)]
         self._sessions[session] = None
         fresh = hello.revision == 0
         # A lane that starts reads nothing before it has applied the snapshot, so it counts as
         # having adopted it; one that reconnects goes on with what it had.
         adopted = self.registry.revision if fresh else hello.revision
-        replaced = self.lanes.start(session, hello, adopted=adopted, now_ms=now_ms)
-        effects: list[Effect] = [Hang(other) for other in replaced]
+        effects: list[Effect] = []
+        for other in self.lanes.start(session, hello, adopted=adopted, now_ms=now_ms):
+            reason = f"window {hello.window}, attempt {hello.attempt} has taken over"
+            effects += [Send(other, control.Refused(reason)), Hang(other)]
         effects.append(Send(session, control.PushTopology(self.topology())))
         if self.registry.complete:
             effects.append(Send(session, self.registry.snapshot()))
@@ -421,17 +429,19 @@ class Cluster:
         if stale_plan and hello.node_id not in self._unassigned:
             effects += self._end_window(hello.node_id, "the assignment changed")
         elif hello.window <= self._ended_window.get(hello.incarnation, -1):
-            effects += self._end_window(hello.node_id, "the window ended early")
+            stopping = hello.window <= self._stopped_window.get(hello.incarnation, -1)
+            reason = "the window ended early"
+            effects += self._end_window(hello.node_id, reason, hand_over=not stopping)
         return effects
 
-    def _end_window(self, router_id: str, reason: str) -> list[Effect]:
+    def _end_window(self, router_id: str, reason: str, *, hand_over: bool = True) -> list[Effect]:
         effects: list[Effect] = []
         for session, lane in self.lanes.of_router(router_id):
             ended = self._ended_window.get(lane.hello.incarnation, -1)
             self._ended_window[lane.hello.incarnation] = max(ended, lane.hello.window)
-            if not lane.told_to_end:
+            if not (lane.told_to_end and hand_over):
                 lane.told_to_end = True
-                effects.append(Send(session, control.EndWindow(reason)))
+                effects.append(Send(session, control.EndWindow(reason, hand_over)))
         return effects
 
     def _end_crippled_window(self, router_id: str, now_ms: int) -> list[Effect]:
@@ -442,8 +452,12 @@ class Cluster:
         if now_ms - started_ms < patience_ms:
             return []
         for owner in self.sources.of_node(router_id):
-            lost_ms = self.lanes.lost_since_ms.get(owner.ref, started_ms)
-            if not self.lanes.is_running(owner.ref) and now_ms - lost_ms >= patience_ms:
+            alone_ms = max(
+                started_ms,
+                self.lanes.lost_since_ms.get(owner.ref, 0),
+                self.lanes.ended_ms.get(owner.ref, 0),
+            )
+            if not self.lanes.is_running(owner.ref) and now_ms - alone_ms >= patience_ms:
                 return self._end_window(router_id, f"no lane reads {owner.ref}")
         return []
 

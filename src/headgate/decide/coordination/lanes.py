@@ -31,7 +31,19 @@ class Lane:
 class Lanes:
     by_session: dict[int, Lane] = field(default_factory=dict)
     lost_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
+    ended_ms: dict[PartitionRef, int] = field(default_factory=dict)
+    """When the last lane of a partition that has none said goodbye."""
     _running: dict[PartitionRef, int] = field(default_factory=dict)
+
+    def is_overtaken(self, hello: Hello) -> bool:
+        """True for a lane that comes back after a newer one of its router has begun."""
+        mine = (hello.window, hello.attempt)
+        return any(
+            (running.hello.window, running.hello.attempt) > mine
+            for owner in hello.owns
+            if (session := self._running.get(owner.ref)) is not None
+            and (running := self.by_session[session]).hello.incarnation == hello.incarnation
+        )
 
     def start(self, session: int, hello: Hello, *, adopted: int, now_ms: int) -> list[int]:
         """A lane reads its partitions from now on; returns the sessions it replaces."""
@@ -41,25 +53,27 @@ class Lanes:
             if (other := self._running.get(owner.ref)) is not None and other != session
         }
         for other in replaced:
-            self.end(other)
+            self.end(other, now_ms=now_ms)
         self.by_session[session] = Lane(hello, adopted, now_ms)
         for owner in hello.owns:
             self._running[owner.ref] = session
             self.lost_since_ms.pop(owner.ref, None)
+            self.ended_ms.pop(owner.ref, None)
         return sorted(replaced)
 
-    def end(self, session: int) -> Lane | None:
-        """The lane has stopped for sure: it said goodbye, or a newer one was let in."""
+    def end(self, session: int, *, now_ms: int) -> Lane | None:
+        """The lane counts no more: it said goodbye, or a newer one was let in."""
         lane = self.by_session.pop(session, None)
         if lane is not None:
             for ref in lane.refs:
                 if self._running.get(ref) == session:
                     del self._running[ref]
+                    self.ended_ms[ref] = now_ms
         return lane
 
     def lose(self, session: int, *, now_ms: int) -> None:
         """The lane's stream broke: it may still be reading."""
-        lane = self.end(session)
+        lane = self.end(session, now_ms=now_ms)
         if lane is not None:
             for ref in lane.refs:
                 self.lost_since_ms.setdefault(ref, now_ms)
@@ -75,7 +89,7 @@ class Lanes:
             self.lost_since_ms.pop(ref, None)
             session = self._running.get(ref)
             if session is not None:
-                self.end(session)
+                self.end(session, now_ms=0)
 
     def of_router(self, router_id: str) -> list[tuple[int, Lane]]:
         return [(s, lane) for s, lane in self.by_session.items() if lane.hello.node_id == router_id]

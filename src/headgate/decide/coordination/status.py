@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from headgate.decide.coordination.cluster import Cluster, Member
 from headgate.model import api, control
 from headgate.model.control import PartitionReport
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Topic
 
-Positions = dict[PartitionRef, int]
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the stores say, for partitions of which no running lane reports something newer.
+
+    `settled` are the stored positions, `oldest_ms` the times of the records after them.
+    """
+
+    settled: Mapping[PartitionRef, int]
+    oldest_ms: Mapping[PartitionRef, int]
+
+
+def unreported(cluster: Cluster, settled: Mapping[PartitionRef, int]) -> list[PartitionRef]:
+    """Partitions that are behind and have no lane to say since when."""
+    reported = _reports(cluster)
+    return [
+        ref
+        for topic in cluster.topics.values()
+        for ref in topic.refs()
+        if ref not in reported and cluster.heads.get(ref, 0) > settled.get(ref, 0)
+    ]
 
 
 def describe(
-    cluster: Cluster, *, version: str, settled: Positions, now_ms: int, wall_ms: int
+    cluster: Cluster, *, version: str, stored: Stored, now_ms: int, wall_ms: int
 ) -> api.Status:
-    """`settled` are the stored positions, used where no running lane reports a newer one."""
     gateways = [m for m in cluster.members.values() if m.hello.role == "gateway"]
     return api.Status(
         version=version,
@@ -22,7 +44,7 @@ def describe(
         revision=cluster.registry.revision,
         nodes=[_node(m, now_ms) for _, m in sorted(cluster.members.items())],
         topics=[
-            describe_topic(cluster, topic, settled=settled, wall_ms=wall_ms)
+            describe_topic(cluster, topic, stored=stored, wall_ms=wall_ms)
             for _, topic in sorted(cluster.topics.items())
         ],
         lanes=_lanes(cluster),
@@ -32,7 +54,7 @@ def describe(
             if isinstance(r := m.report, control.GatewayReport)
         ],
         windows=[
-            api.WindowStatus(m.hello.node_id, r.state, r.window, r.gap_ms)
+            api.WindowStatus(m.hello.node_id, r.state, r.window, r.change_ms)
             for m in cluster.members.values()
             if isinstance(r := m.report, control.RouterReport)
         ],
@@ -42,27 +64,33 @@ def describe(
 
 
 def describe_topic(
-    cluster: Cluster, topic: Topic, *, settled: Positions, wall_ms: int
+    cluster: Cluster, topic: Topic, *, stored: Stored, wall_ms: int
 ) -> api.TopicInfo:
-    reports = {
+    reports = _reports(cluster)
+    details = [_partition(cluster, ref, reports.get(ref), stored, wall_ms) for ref in topic.refs()]
+    return api.TopicInfo(topic.name, topic.partitions, topic.placement, topic.version, details)
+
+
+def _reports(cluster: Cluster) -> dict[PartitionRef, PartitionReport]:
+    return {
         report.ref: report
         for lane in cluster.lanes.by_session.values()
         if lane.report is not None
         for report in lane.report.partitions
     }
-    details = [
-        _partition(cluster, ref, reports.get(ref), settled.get(ref, 0), wall_ms)
-        for ref in topic.refs()
-    ]
-    return api.TopicInfo(topic.name, topic.partitions, topic.placement, topic.version, details)
 
 
 def _partition(
-    cluster: Cluster, ref: PartitionRef, report: PartitionReport | None, stored: int, wall_ms: int
+    cluster: Cluster,
+    ref: PartitionRef,
+    report: PartitionReport | None,
+    stored: Stored,
+    wall_ms: int,
 ) -> api.TopicPartition:
-    head = max(cluster.heads.get(ref, 0), report.head if report else 0, stored)
-    settled = max(stored, report.settled if report else 0)
-    oldest_ms = report.oldest_unsettled_ms if report else 0
+    saved = stored.settled.get(ref, 0)
+    head = max(cluster.heads.get(ref, 0), report.head if report else 0, saved)
+    settled = max(saved, report.settled if report else 0)
+    oldest_ms = report.oldest_unsettled_ms if report else stored.oldest_ms.get(ref, 0)
     log = cluster.logs.owners.get(ref)
     source = cluster.sources.owners.get(ref)
     return api.TopicPartition(

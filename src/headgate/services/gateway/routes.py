@@ -20,6 +20,7 @@ from headgate.adapters.http.messages import (
     json_response,
 )
 from headgate.adapters.http.openapi import openapi
+from headgate.decide.starting import parse_last_event_id, parse_start
 from headgate.model.api import (
     CreateTopic,
     Health,
@@ -30,7 +31,6 @@ from headgate.model.api import (
     TopicList,
 )
 from headgate.services.gateway.sse import sse_response
-from headgate.services.gateway.start import parse_last_event_id, parse_start
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.telemetry import Metrics

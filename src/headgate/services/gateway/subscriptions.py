@@ -16,6 +16,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
+from headgate.decide.starting import Start, starts_after
 from headgate.decide.subscriber import Feed
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic, Topology
@@ -23,7 +24,6 @@ from headgate.ports.log import Extent, LogReader
 from headgate.services.gateway.catch_up import CatchUp
 from headgate.services.gateway.fences import Fences
 from headgate.services.gateway.registration import Registration
-from headgate.services.gateway.start import Start, starts_after
 from headgate.services.gateway.subscriber import Subscriber, Totals
 from headgate.telemetry import LogEvent, Metrics
 

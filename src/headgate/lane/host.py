@@ -1,0 +1,62 @@
+"""Where lanes live in a worker process: one event loop in a thread of its own.
+
+Spark calls with one task after another, and a lane outlives its task until its successor has taken
+over; so the loop, and what is worth keeping open between windows, belongs to the process. Spark may
+end the process at any time: nothing here is needed to recover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from headgate.lane.run import Lane
+from headgate.lane.spec import LaneReceipt, LaneSpec
+
+Shared = TypeVar("Shared")
+
+
+class LaneHost(Generic[Shared]):
+    """`share` makes what the process keeps open; `open_lane` a lane, with what closes it."""
+
+    def __init__(
+        self,
+        share: Callable[[], Shared],
+        open_lane: Callable[[LaneSpec, Shared], tuple[Lane, Callable[[], Awaitable[None]]]],
+    ) -> None:
+        self._share = share
+        self._open_lane = open_lane
+        self._loop = asyncio.new_event_loop()
+        self._shared: Shared | None = None
+        self._lives: set[asyncio.Task[None]] = set()
+        self.pid = os.getpid()
+        threading.Thread(target=self._loop.run_forever, name="lanes", daemon=True).start()
+
+    def run(self, spec: LaneSpec) -> LaneReceipt:
+        """Run a lane until its window is over; called in the task's own thread."""
+        return self._await(self._window(spec))
+
+    def _await(self, work: Coroutine[Any, Any, LaneReceipt]) -> LaneReceipt:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _window(self, spec: LaneSpec) -> LaneReceipt:
+        if self._shared is None:
+            self._shared = self._share()
+        lane, close = self._open_lane(spec, self._shared)
+        life = asyncio.create_task(self._live(lane, close), name=f"lane-{spec.lane}")
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+        receipt = asyncio.create_task(lane.receipt())
+        await asyncio.wait({life, receipt}, return_when=asyncio.FIRST_COMPLETED)
+        if life.done():
+            life.result()
+        return await receipt
+
+    async def _live(self, lane: Lane, close: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await lane.run()
+        finally:
+            await close()
