@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from headgate import wiring
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.config import LoadedConfig
+from headgate.config import LoadedConfig, inherited_environment
 from headgate.services.supervisor import Say, Supervisor
 from headgate.spark.java import find_java
+from headgate.wiring.machine import build_supervisor, plan_ports
 
 
 @asynccontextmanager
@@ -24,11 +24,11 @@ async def running(
     come back, `progress` the name of each role as it becomes ready. Every check comes before the
     first file is written and the first process is started.
     """
-    config = wiring.plan_ports(loaded.config, loaded.origins)
-    find_java(wiring.environment())
+    config = plan_ports(loaded.config, loaded.origins)
+    find_java(inherited_environment())
     folder = DataFolder.open(Path(config.data))
     with folder.lock():
-        supervisor = wiring.build_supervisor(config, folder, say)
+        supervisor = build_supervisor(config, folder, say)
         try:
             ready = await _started(supervisor, stopped, progress)
             address = f"http://{config.public.host}:{config.public.port}"

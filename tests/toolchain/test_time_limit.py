@@ -35,5 +35,5 @@ def test_a_test_passes_only_within_its_limit(
 ) -> None:
     pytester.makeconftest(CONFTEST.read_text())
     pytester.makepyfile(test)
-    done = pytester.runpytest_subprocess("--timeout", "1", "-o", "asyncio_mode=auto")
+    done = pytester.runpytest_subprocess("--timeout", "1", "-o", "asyncio_mode=auto", timeout=60)
     assert done.parseoutcomes() == outcome

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from headgate import wiring
+from headgate.config import inherited_environment
 from headgate.spark.java import find_java
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -28,7 +28,7 @@ def machine() -> dict[str, str | int | float]:
         "headgate": version("headgate"),
         "python": platform.python_version(),
         "pyspark": version("pyspark"),
-        "java": find_java(wiring.environment()).version,
+        "java": find_java(inherited_environment()).version,
     }
 
 

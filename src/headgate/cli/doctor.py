@@ -12,7 +12,7 @@ import typer
 
 from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, console, print_json
 from headgate.cli.roles import ConfigOption, DataOption
-from headgate.config import Config, load_config
+from headgate.config import Config, inherited_environment, load_config
 from headgate.decide.diagnosis import Finding, judge_status
 from headgate.errors import HeadgateError, PeerUnreachable
 
@@ -57,10 +57,9 @@ def _python() -> Finding:
 
 def _java() -> Finding:
     from headgate.spark.java import find_java
-    from headgate.wiring import environment
 
     try:
-        java = find_java(environment())
+        java = find_java(inherited_environment())
     except HeadgateError as error:
         return Finding("java", "bad", error.message)
     return Finding("java", "ok", f"{java.version} in {java.home} ({java.source})")

@@ -118,14 +118,14 @@ async def _unless_stopped(work: Awaitable[T], stopping: asyncio.Event) -> T | No
 
 
 def _build(role: str, config: Config) -> Service:
-    from headgate import wiring
     from headgate.adapters.embedded.folder import DataFolder
+    from headgate.wiring import roles
 
     folder = DataFolder.open(config.data)
     builders: dict[str, Callable[[Config, DataFolder], Service]] = {
-        "coordinator": wiring.build_coordinator,
-        "ingest": wiring.build_ingest,
-        "router": wiring.build_router,
-        "gateway": wiring.build_gateway,
+        "coordinator": roles.build_coordinator,
+        "ingest": roles.build_ingest,
+        "router": roles.build_router,
+        "gateway": roles.build_gateway,
     }
     return builders[role](config, folder)

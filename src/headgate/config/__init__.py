@@ -4,7 +4,13 @@ Invariant: nothing outside this package reads the environment, `.env` or the con
 what `load_config` returns has passed every check, so no other part checks a setting again.
 """
 
-from headgate.config.load import LoadedConfig, environment_of, load_config, server_url
+from headgate.config.load import (
+    LoadedConfig,
+    environment_of,
+    inherited_environment,
+    load_config,
+    server_url,
+)
 from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
 from headgate.config.schema import Config
 from headgate.config.sources import Origin
@@ -16,6 +22,7 @@ __all__ = [
     "LoadedConfig",
     "Origin",
     "environment_of",
+    "inherited_environment",
     "load_config",
     "server_url",
 ]

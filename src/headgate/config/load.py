@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headgate.config.keys import KEYS, Key, nearest
+from headgate.config.keys import ENV_PREFIX, KEYS, Key, nearest
 from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
 from headgate.config.rules import first_broken
 from headgate.config.schema import Config
@@ -85,6 +85,12 @@ def server_url(
     variables = os.environ if environ is None else environ
     dotenv = read_dotenv(_dotenv_path(working_dir))
     return given or variables.get("HEADGATE_URL") or dotenv.get("HEADGATE_URL") or DEFAULT_URL
+
+
+def inherited_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What other programs get from this process: its environment without Headgate's settings."""
+    variables = os.environ if environ is None else environ
+    return {k: v for k, v in variables.items() if not k.startswith(ENV_PREFIX)}
 
 
 def environment_of(config: Config) -> dict[str, str]:

@@ -1,0 +1,97 @@
+"""All roles on one machine: their ports, and the processes the supervisor starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.processes import free_port, is_port_free
+from headgate.config import Config, Origin, environment_of, inherited_environment
+from headgate.errors import PortInUse
+from headgate.services.supervisor import RoleCommand, Supervisor
+
+
+def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
+    """`config` with every port decided, for all roles on one machine.
+
+    Ports that users call are as configured. Those between the roles are any free ones unless
+    somebody set them, so that a laptop's other servers are in nobody's way.
+    """
+    public = config.public
+    for host, port, key in (
+        (public.host, public.port, "public.port"),
+        (public.host, public.ws_port, "public.ws_port"),
+    ):
+        if port and not is_port_free(host, port):
+            raise PortInUse(
+                f"port {port} on {host} is in use; stop what listens there or set {key}",
+                port=port,
+                key=key,
+            )
+    taken: set[int] = set()
+
+    def decide(host: str, port: int, key: str, *, internal: bool) -> int:
+        if port and not (internal and origins[key].kind == "default"):
+            return port
+        while (found := free_port(host)) in taken:
+            pass
+        taken.add(found)
+        return found
+
+    coordinator, local = config.coordinator, config.coordinator.host
+    router_port = decide(local, coordinator.router_port, "coordinator.router_port", internal=True)
+    consumer_port = decide(
+        local, coordinator.consumer_port, "coordinator.consumer_port", internal=True
+    )
+    changes: dict[str, dict[str, object]] = {
+        "public": {
+            "port": decide(public.host, public.port, "public.port", internal=False),
+            "ws_port": decide(public.host, public.ws_port, "public.ws_port", internal=False),
+        },
+        "coordinator": {
+            "router_port": router_port,
+            "consumer_port": consumer_port,
+            "http_port": decide(
+                local, coordinator.http_port, "coordinator.http_port", internal=True
+            ),
+        },
+        "ingest": {
+            "port": decide(config.ingest.host, config.ingest.port, "ingest.port", internal=True),
+            "server_address": local,
+            "server_port": router_port,
+        },
+        "router": {"server_address": local, "server_port": router_port},
+        "gateway": {
+            "client_port": decide(
+                config.gateway.client_address,
+                config.gateway.client_port,
+                "gateway.client_port",
+                internal=True,
+            ),
+            "server_address": local,
+            "server_port": consumer_port,
+        },
+    }
+    sections = {
+        name: getattr(config, name).model_copy(update=update) for name, update in changes.items()
+    }
+    return config.model_copy(update=sections)
+
+
+def build_supervisor(config: Config, folder: DataFolder, say: Callable[[str], None]) -> Supervisor:
+    """All roles on this machine, as processes; `config` has its ports decided."""
+    inherited = inherited_environment()
+    folder.logs_dir.mkdir(exist_ok=True)
+    commands = []
+    for role in ("coordinator", "ingest", "gateway", "router"):
+        own = config.model_copy(update={"client_id": f"{role}-1", "data": folder.root})
+        commands.append(
+            RoleCommand(
+                role,
+                [sys.executable, "-m", "headgate", role, "--supervised"],
+                {**inherited, **environment_of(own)},
+                folder.logs_dir / f"{role}.log",
+            )
+        )
+    return Supervisor(commands, say)

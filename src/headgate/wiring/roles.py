@@ -1,0 +1,192 @@
+"""Where ports meet adapters: builds each role from the configuration.
+
+Nothing is decided here. Whoever wants another store, transport or control plane changes this
+package and no other. What only one role needs is imported when that role is built.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.config import Config, inherited_environment
+from headgate.lane.spec import LaneSettings
+from headgate.wiring.control import connector
+
+if TYPE_CHECKING:
+    from headgate.services.coordinator import Coordinator, CoordinatorSettings
+    from headgate.services.gateway.service import Gateway, GatewayOptions
+    from headgate.services.ingest.node import Ingest, IngestOptions
+    from headgate.spark.router import Router, RouterSettings
+
+RUN_LANE = "headgate.wiring.lanes:run_lane"
+WARM_LANE = "headgate.wiring.lanes:warm_lane"
+
+
+def node_id(config: Config, role: str) -> str:
+    """The stable id of this node, or one made up for this start."""
+    return config.client_id or f"{role}-{uuid.uuid4().hex[:8]}"
+
+
+def incarnation() -> str:
+    return uuid.uuid4().hex
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def coordinator_settings(config: Config) -> CoordinatorSettings:
+    from headgate.decide.coordination.cluster import Timing
+    from headgate.services.coordinator import CoordinatorSettings
+
+    settings = config.coordinator
+    return CoordinatorSettings(
+        node_id=node_id(config, "coordinator"),
+        host=settings.host,
+        ports=(settings.router_port, settings.consumer_port),
+        http_port=settings.http_port,
+        timing=Timing(
+            lease_ms=round(settings.timeout * 1000),
+            check_in_ms=round(settings.check_in * 1000),
+            lane_report_timeout_ms=round(config.router.lane_report_timeout * 1000),
+        ),
+        default_partitions=config.routing.num_partitions,
+    )
+
+
+def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
+    from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
+    from headgate.services.coordinator import Coordinator
+
+    return Coordinator(
+        coordinator_settings(config),
+        EmbeddedCoordinationStore(folder),
+        EmbeddedCheckpointStore(folder),
+        EmbeddedLogReader(folder),
+    )
+
+
+def ingest_options(config: Config) -> IngestOptions:
+    from headgate.decide.admission import ProduceLimits
+    from headgate.services.ingest.node import IngestOptions
+    from headgate.services.ingest.partitions import WriteBounds
+
+    settings = config.ingest
+    return IngestOptions(
+        node_id=node_id(config, "ingest"),
+        incarnation=incarnation(),
+        host=settings.host,
+        port=settings.port,
+        port_setting="ingest.port",
+        limits=ProduceLimits(
+            body_bytes=settings.max_body,
+            document_bytes=settings.max_document,
+            document_depth=settings.max_depth,
+        ),
+        bounds=WriteBounds(
+            requests=settings.waiting_requests, write_timeout_s=settings.write_timeout
+        ),
+        stop_timeout_s=config.reliability.shutdown.flush_timeout,
+    )
+
+
+def build_ingest(config: Config, folder: DataFolder) -> Ingest:
+    from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+    from headgate.services.ingest.node import Ingest
+
+    return Ingest(
+        ingest_options(config),
+        writer=EmbeddedLogWriter(folder),
+        open_session=connector(config.ingest.server_address, config.ingest.server_port),
+        settled=EmbeddedCheckpointStore(folder).list,
+        now_ms=wall_ms,
+        stored=folder.stored_partitions,
+    )
+
+
+def gateway_options(config: Config) -> GatewayOptions:
+    from headgate.services.gateway.service import GatewayOptions
+    from headgate.services.gateway.subscriptions import Bounds
+
+    settings, public = config.gateway, config.public
+    return GatewayOptions(
+        node_id=node_id(config, "gateway"),
+        incarnation=incarnation(),
+        coordinator_url=f"http://{settings.server_address}:{config.coordinator.http_port}",
+        host=public.host,
+        port=public.port,
+        ws_port=public.ws_port,
+        client_address=settings.client_address,
+        client_port=settings.client_port,
+        bounds=Bounds(
+            queue=settings.subscriber_queue,
+            subscribers=settings.max_subscribers,
+            subscribe_timeout_s=config.coordinator.subscribe_timeout,
+        ),
+    )
+
+
+def build_gateway(config: Config, folder: DataFolder) -> Gateway:
+    from headgate.services.gateway.service import Gateway
+
+    return Gateway(
+        gateway_options(config),
+        reader=EmbeddedLogReader(folder),
+        open_session=connector(config.gateway.server_address, config.gateway.server_port),
+    )
+
+
+def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
+    from headgate.spark.router import RouterSettings
+
+    settings = config.router
+    return RouterSettings(
+        node_id=node_id(config, "router"),
+        incarnation=incarnation(),
+        coordinator=f"{settings.server_address}:{settings.server_port}",
+        master=settings.master,
+        slots=settings.slots,
+        driver_memory=settings.driver_memory,
+        data=folder.root,
+        scratch=folder.spark_dir,
+        run_lane=RUN_LANE,
+        warm_lane=WARM_LANE,
+        lane=lane_settings(config),
+    )
+
+
+def build_router(config: Config, folder: DataFolder) -> Router:
+    from headgate.spark.java import find_java
+    from headgate.spark.router import Router
+
+    return Router(
+        router_settings(config, folder),
+        find_java(inherited_environment()),
+        connector(config.router.server_address, config.router.server_port),
+    )
+
+
+def lane_settings(config: Config) -> LaneSettings:
+    routing, reliability = config.routing, config.reliability
+    return LaneSettings(
+        log_level=config.log_level,
+        window_s=config.router.window,
+        read_limit=config.router.read_limit,
+        batch_max_size=routing.batch.max_size,
+        batch_max_wait_s=routing.batch.max_wait,
+        batch_flush_interval_s=routing.batch.flush_interval,
+        queue_size=routing.backpressure.queue_size,
+        delivery_timeout_s=routing.delivery.timeout,
+        retry_initial_s=routing.delivery.retry.initial_delay,
+        retry_max_s=routing.delivery.retry.max_delay,
+        retry_multiplier=routing.delivery.retry.multiplier,
+        checkpoint_interval_s=reliability.checkpoint.interval,
+        checkpoint_event_count=reliability.checkpoint.event_count,
+        flush_timeout_s=reliability.shutdown.flush_timeout,
+        checkpoint_timeout_s=reliability.shutdown.checkpoint_timeout,
+    )
