@@ -43,23 +43,14 @@ class LogEvent(StrEnum):
     """What a log line may be about."""
 
     # processes
-    STARTING = "starting"
     READY = "ready"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    CHILD_STARTED = "child_started"
-    CHILD_DIED = "child_died"
-    CHILD_RESTARTING = "child_restarting"
-    CONFIG_WARNING = "config_warning"
     UNEXPECTED = "unexpected_error"
     # control sessions
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
-    NODE_JOINED = "node_joined"
-    NODE_LEFT = "node_left"
-    NODE_LOST = "node_lost"
-    TOPOLOGY_PUBLISHED = "topology_published"
     TOPOLOGY_APPLIED = "topology_applied"
+    ASSIGNED = "assigned"
+    REFUSED = "refused"
     # topics and produce
     TOPIC_CREATED = "topic_created"
     TOPIC_DELETED = "topic_deleted"
@@ -67,18 +58,17 @@ class LogEvent(StrEnum):
     APPEND_FAILED = "append_failed"
     FENCED = "fenced"
     # windows and lanes
-    WINDOW_OPENED = "window_opened"
-    WINDOW_ENDED = "window_ended"
-    LANE_STARTED = "lane_started"
+    SPARK_STARTED = "spark_started"
+    QUERY_FAILED = "query_failed"
+    RECORDS_MISSING = "records_missing"
+    DELIVERY_REJECTED = "delivery_rejected"
     LANE_ENDED = "lane_ended"
-    LANE_SILENT = "lane_silent"
     DELIVERY_FAILED = "delivery_failed"
     CHECKPOINT_FAILED = "checkpoint_failed"
     # subscribers
     SUBSCRIBED = "subscribed"
     UNSUBSCRIBED = "unsubscribed"
     CATCHING_UP = "subscriber_catching_up"
-    CAUGHT_UP = "subscriber_caught_up"
 
 
 class Sink:
@@ -245,32 +235,6 @@ class Metrics:
         self.produce_latency = Histogram(
             "headgate_produce_seconds",
             "Time from a produce request to its answer.",
-            buckets=_LATENCY_S,
-            registry=own,
-        )
-        # lanes, as they report to the coordinator
-        self.lane_read = Counter(
-            "headgate_lane_read_total", "Records read by lanes.", ["router"], registry=own
-        )
-        self.lane_matched = Counter(
-            "headgate_lane_matched_total",
-            "Records that matched a subscription.",
-            ["router"],
-            registry=own,
-        )
-        self.lane_delivered = Counter(
-            "headgate_lane_delivered_total",
-            "Deliveries that a gateway acknowledged.",
-            ["router"],
-            registry=own,
-        )
-        # windows
-        self.windows = Counter(
-            "headgate_windows_total", "Windows that were opened.", ["router"], registry=own
-        )
-        self.window_gap = Histogram(
-            "headgate_window_gap_seconds",
-            "Time in which nothing ran between two windows.",
             buckets=_LATENCY_S,
             registry=own,
         )

@@ -20,6 +20,7 @@ from headgate.decide.retrying import Backoff
 from headgate.errors import CallerError, Fenced, HeadgateError
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryBatch
 from headgate.ports.transport import DeliveryTransport
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
@@ -125,9 +126,9 @@ class GatewayPipeline:
                 self._surroundings.fenced(error.message)
                 await asyncio.Event().wait()  # the lane ends and cancels this task
             except CallerError as error:
-                log.error("delivery_rejected", gateway=self._gateway_id, error=error.message)
+                log.error(LogEvent.DELIVERY_REJECTED, gateway=self._gateway_id, error=error.message)
             except HeadgateError as error:
-                log.warning("delivery_failed", gateway=self._gateway_id, error=error.message)
+                log.warning(LogEvent.DELIVERY_FAILED, gateway=self._gateway_id, error=error.message)
             await asyncio.sleep(self._backoff.delay_s(attempt, jitter=self._jitter()))
             attempt += 1
 

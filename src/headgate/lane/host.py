@@ -13,8 +13,13 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+import structlog
+
 from headgate.lane.run import Lane
 from headgate.lane.spec import LaneReceipt, LaneSpec
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
 
 Shared = TypeVar("Shared")
 
@@ -58,5 +63,9 @@ class LaneHost(Generic[Shared]):
     async def _live(self, lane: Lane, close: Callable[[], Awaitable[None]]) -> None:
         try:
             await lane.run()
+        except Exception:
+            # Spark hears of it only while the window is open; afterwards this is the only trace.
+            log.exception(LogEvent.UNEXPECTED)
+            raise
         finally:
             await close()

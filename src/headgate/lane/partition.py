@@ -9,6 +9,7 @@ from headgate.errors import HeadgateError
 from headgate.model.control import PartitionReport
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
@@ -28,7 +29,7 @@ class SourcePartition:
         if record.seq != self.read_seq + 1:
             # The records in between were dropped with their topic: nobody can get them any more.
             log.warning(
-                "records_missing",
+                LogEvent.RECORDS_MISSING,
                 partition=str(self.ref),
                 from_seq=self.read_seq + 1,
                 to_seq=record.seq - 1,
@@ -43,7 +44,7 @@ class SourcePartition:
         try:
             await store.save(self.ref, self.fence, position)
         except HeadgateError as error:
-            log.warning("checkpoint_failed", partition=str(self.ref), error=error.message)
+            log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(self.ref), error=error.message)
             if error.code == "fenced":
                 raise
             return False

@@ -42,6 +42,7 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
 from headgate.ports.log import LogReader
 from headgate.ports.transport import DeliveryTransport
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
@@ -251,7 +252,7 @@ class Lane:
                 for partition in self._partitions.values():
                     await partition.save(self._ports.checkpoints)
         except TimeoutError:
-            log.warning("final_checkpoint_timed_out", window=self._spec.window)
+            log.warning(LogEvent.CHECKPOINT_FAILED, window=self._spec.window)
         except Fenced as error:
             self.fenced(error.message)
 

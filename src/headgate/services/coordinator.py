@@ -33,6 +33,7 @@ from headgate.model.stored import StoredState
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.log import LogReader
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
@@ -136,7 +137,7 @@ class Coordinator:
         session, self._next_session = self._next_session, self._next_session + 1
         self._streams[session] = stream
         bound = log.bind(node=hello.node_id, node_role=hello.role, session=session)
-        bound.info("session_opened", window=hello.window, attempt=hello.attempt)
+        bound.info(LogEvent.CONNECTED, window=hello.window, attempt=hello.attempt)
         await self._apply(partial(self._cluster.opened, session, hello))
         writer = asyncio.create_task(stream.write_until_hung())
         reader = asyncio.create_task(self._read(session, stream))
@@ -147,7 +148,7 @@ class Coordinator:
             for task in (writer, reader):
                 task.cancel()
             await asyncio.gather(writer, reader, return_exceptions=True)
-            bound.info("session_closed")
+            bound.info(LogEvent.DISCONNECTED)
             await self._apply(partial(self._cluster.closed, session))
 
     async def _read(self, session: int, stream: ServerStream) -> None:
@@ -164,7 +165,7 @@ class Coordinator:
             try:
                 await self._apply(self._cluster.tick)
             except Exception:
-                log.exception("tick_failed")
+                log.exception(LogEvent.UNEXPECTED)
 
     async def _apply(self, decide: Callable[[int], list[Effect]]) -> None:
         async with self._lock:
@@ -212,7 +213,7 @@ class Coordinator:
         await self._apply(
             lambda _: self._cluster.create_topic(body.name, partitions, body.placement)
         )
-        log.info("topic_created", topic=body.name, partitions=partitions)
+        log.info(LogEvent.TOPIC_CREATED, topic=body.name, partitions=partitions)
         await self._served(body.name)
         return json_response(await self._topic_info(body.name), 201)
 
@@ -234,7 +235,7 @@ class Coordinator:
     async def _delete_topic(self, request: Request) -> Response:
         name = request.params["name"]
         await self._apply(lambda _: self._cluster.delete_topic(name))
-        log.info("topic_deleted", topic=name)
+        log.info(LogEvent.TOPIC_DELETED, topic=name)
         return Response(204)
 
     async def _list_topics(self, _request: Request) -> Response:

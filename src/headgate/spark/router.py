@@ -35,6 +35,7 @@ from headgate.ports.control import ControlSession
 from headgate.spark.java import Java
 from headgate.spark.session import build_session, check_master
 from headgate.spark.windows import FORMAT, PLAN_PATH, WindowPlan, WindowSource
+from headgate.telemetry import LogEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +110,7 @@ class Router:
         self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
         shutil.rmtree(self._settings.scratch, ignore_errors=True)
         self._spark = await _in_thread(self._start_spark)
-        log.info("spark_started", master=self._settings.master, java=str(self._java.home))
+        log.info(LogEvent.SPARK_STARTED, master=self._settings.master, java=str(self._java.home))
         # Only now: launching the JVM forks, and a fork amid gRPC's threads doesn't survive.
         self._session = self._connect(self._hello)
         self._listener = asyncio.create_task(self._listen(self._session), name="router-listen")
@@ -131,7 +132,7 @@ class Router:
                 restarts += 1
                 if restarts > QUERY_RESTARTS_MAX:
                     raise JvmDied(f"the query failed {restarts} times; giving up")
-                log.error("query_failed", restarts=restarts, error=self._query_error())
+                log.error(LogEvent.QUERY_FAILED, restarts=restarts, error=self._query_error())
                 await _in_thread(self._start_query)
 
     async def stop(self) -> None:
@@ -269,7 +270,7 @@ class Router:
         else:
             self._last_ended_s = time.time()
         for receipt in receipts:
-            log.info("lane_ended", **msgspec.structs.asdict(receipt))
+            log.info(LogEvent.LANE_ENDED, **msgspec.structs.asdict(receipt))
         async with self._news:
             self._running = None
             self._news.notify_all()
@@ -298,13 +299,13 @@ class Router:
                     async with self._news:
                         self._assignment = message
                         self._news.notify_all()
-                    log.info("assigned", number=message.number, sources=len(message.sources))
+                    log.info(LogEvent.ASSIGNED, number=message.number, sources=len(message.sources))
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
                     await session.send(control.AckTopology(topology.generation))
                 case control.Refused(reason):
-                    log.warning("refused", reason=reason)
+                    log.warning(LogEvent.REFUSED, reason=reason)
                 case _:
                     pass
 

@@ -267,6 +267,9 @@ class Cluster:
         if known is not None and known.session is not None:
             self._sessions.pop(known.session, None)
             effects.append(Hang(known.session))
+        if known is not None and restarted:
+            self._ended_window.pop(known.hello.incarnation, None)
+            self._stopped_window.pop(known.hello.incarnation, None)
         member = Member(hello, session, now_ms, generation=hello.generation)
         if not restarted:
             member.assignment = known.assignment if known is not None else hello.assignment
@@ -325,6 +328,8 @@ class Cluster:
             for ref in refs:
                 self.sources.release(ref)
             self._unassigned.pop(member_id, None)
+            self._ended_window.pop(member.hello.incarnation, None)
+            self._stopped_window.pop(member.hello.incarnation, None)
             others = self.sources.spread(refs, self._routers())
             self.lanes.cleared(owner.ref for owner in others)
             return [*effects, *self._place_ownerless(tuple(others))]
