@@ -56,10 +56,12 @@ class LogEvent(StrEnum):
     TOPIC_DELETED = "topic_deleted"
     PARTITION_OPENED = "partition_opened"
     APPEND_FAILED = "append_failed"
+    RETENTION_FAILED = "retention_failed"
     FENCED = "fenced"
     # windows and lanes
     SPARK_STARTED = "spark_started"
     QUERY_FAILED = "query_failed"
+    WINDOW_ENDS = "window_ends"
     RECORDS_MISSING = "records_missing"
     DELIVERY_REJECTED = "delivery_rejected"
     LANE_ENDED = "lane_ended"

@@ -129,9 +129,15 @@ class EndMyWindow(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
+    """`resumed` says that the coordinator still had this very process, and all it had told.
+
+    Without it, whatever the node registered before may have been dropped in the meantime.
+    """
+
     coordinator_id: str
     lease_ms: int
     check_in_ms: int
+    resumed: bool = False
 
 
 class PushTopology(Message, frozen=True):

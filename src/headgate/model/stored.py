@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.model.topology import Owner, Topic
+from headgate.model.topology import Node, Owner, Topic
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +13,8 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     `logs` and `sources` keep the last epoch of every partition there ever was, also of deleted
     topics (with an empty owner), so that no epoch is ever given out twice. `gateways` are those
     that held subscriptions: until they are back, or their lease has ended, the registry is not
-    complete.
+    complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
+    until their lease has ended, so that nobody loses sight of a node that never went away.
     """
 
     boot: int = 0
@@ -22,3 +23,4 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     logs: tuple[Owner, ...] = ()
     sources: tuple[Owner, ...] = ()
     gateways: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()

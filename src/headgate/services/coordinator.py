@@ -40,6 +40,7 @@ log = structlog.get_logger()
 TICK_S = 0.5
 TOPIC_READY_TIMEOUT_S = 10.0
 MAX_BODY_BYTES = 64 * 1024
+ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
 class Clock(Protocol):
@@ -85,8 +86,11 @@ class Coordinator:
         self._control = GrpcControlServer(self._serve)
         self._http = HttpServer()
         self._ticker: asyncio.Task[None] | None = None
+        self._applying: set[asyncio.Task[None]] = set()
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._started_s = time.monotonic()
         self._url = ""
+        self._client_address = ""
         self._cluster: Cluster
 
     async def start(self) -> str:
@@ -100,7 +104,7 @@ class Coordinator:
             self._app(), settings.host, settings.http_port, setting="coordinator.http_port"
         )
         try:
-            await self._control.start(settings.host, list(settings.ports))
+            _, client_port = await self._control.start(settings.host, list(settings.ports))
         except OSError as error:
             raise PortInUse(
                 f"one of the ports {settings.ports} on {settings.host} is in use; stop what "
@@ -108,11 +112,14 @@ class Coordinator:
             ) from error
         self._ticker = asyncio.create_task(self._tick(), name="coordinator-tick")
         self._url = f"http://{settings.host}:{port}"
+        # Nobody can connect to the address that stands for all of a machine's.
+        if settings.host not in ANY_HOST:
+            self._client_address = f"{settings.host}:{client_port}"
         return self._url
 
     async def failed(self) -> None:
-        """Waits for as long as the coordinator works."""
-        await asyncio.Event().wait()
+        """Waits for as long as the coordinator works; raises what keeps it from doing so."""
+        await asyncio.shield(self._broken)
 
     async def stop(self, grace_s: float = 2.0) -> None:
         if self._ticker is not None:
@@ -138,16 +145,17 @@ class Coordinator:
         self._streams[session] = stream
         bound = log.bind(node=hello.node_id, node_role=hello.role, session=session)
         bound.info(LogEvent.CONNECTED, window=hello.window, attempt=hello.attempt)
-        await self._apply(partial(self._cluster.opened, session, hello))
-        writer = asyncio.create_task(stream.write_until_hung())
-        reader = asyncio.create_task(self._read(session, stream))
+        tasks: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
+            await self._apply(partial(self._cluster.opened, session, hello))
+            tasks.append(asyncio.create_task(stream.write_until_hung()))
+            tasks.append(asyncio.create_task(self._read(session, stream)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._streams[session]
-            for task in (writer, reader):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(writer, reader, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             bound.info(LogEvent.DISCONNECTED)
             await self._apply(partial(self._cluster.closed, session))
 
@@ -168,9 +176,24 @@ class Coordinator:
                 log.exception(LogEvent.UNEXPECTED)
 
     async def _apply(self, decide: Callable[[int], list[Effect]]) -> None:
+        """Decide, then carry out every effect, also when whoever asked goes away meanwhile."""
+        applying = asyncio.create_task(self._apply_whole(decide))
+        self._applying.add(applying)
+        applying.add_done_callback(self._applying.discard)
+        await asyncio.shield(applying)
+
+    async def _apply_whole(self, decide: Callable[[int], list[Effect]]) -> None:
         async with self._lock:
-            for effect in decide(self._now_ms()):
-                await self._carry_out(effect)
+            effects = decide(self._now_ms())
+            try:
+                for effect in effects:
+                    await self._carry_out(effect)
+            except Exception as error:
+                # What was decided can't be taken back, and half of it is told: only a new start
+                # from the store brings everybody together again.
+                if not self._broken.done():
+                    self._broken.set_exception(error)
+                raise
             self._changed.notify_all()
 
     async def _carry_out(self, effect: Effect) -> None:
@@ -199,6 +222,7 @@ class Coordinator:
                 Route("GET", "/v1/topics/{name}", self._describe_topic),
                 Route("DELETE", "/v1/topics/{name}", self._delete_topic),
                 Route("GET", "/v1/status", self._status),
+                Route("GET", "/v1/topology", self._topology),
                 Route("GET", "/health", self._health),
             ]
         )
@@ -271,6 +295,9 @@ class Coordinator:
         )
         status.nodes.insert(0, me)
         return json_response(status)
+
+    async def _topology(self, _request: Request) -> Response:
+        return json_response(api.TopologyAnswer(self._cluster.topology(), self._client_address))
 
     async def _stored(self) -> Stored:
         """What the stores know, so that lag is right also while nothing follows the log."""

@@ -389,6 +389,53 @@ class TestWindows:
             assert world.last(lane, control.EndWindow).hand_over is False
 
 
+class TestSilence:
+    def test_a_lane_that_falls_silent_is_lost_though_its_stream_looks_well(
+        self, world: World
+    ) -> None:
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        healthy, frozen = world.lane(a), world.lane(b)
+        world.wait(4_000, alive=(router,), frozen=(frozen,))
+        assert not world.cluster.lanes.lost_since_ms
+        world.wait(2_000, alive=(router,), frozen=(frozen,))
+        assert set(world.cluster.lanes.lost_since_ms) == {b.ref}
+        assert frozen in world.hung
+        world.wait(6_000, alive=(router,), frozen=(frozen,))
+        assert world.sent(healthy, control.EndWindow)
+        assert world.sent(router, control.EndWindow), "so that it expects the receipts"
+
+    def test_a_paused_coordinator_blames_nobody(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        lane = world.lane(*owners)
+        world.subscribe(gateway, "s1")
+        world.now_ms += 40_000
+        world.apply(world.cluster.tick(world.now_ms))
+        assert set(world.cluster.members) == {"gateway-1", "router-1"}
+        assert "s1" in world.cluster.registry.subscriptions
+        assert lane in world.cluster.lanes.by_session
+
+    @pytest.mark.parametrize(
+        ("incarnation", "silent_ms", "resumed"),
+        [
+            pytest.param("a", 1_000, True, id="back soon"),
+            pytest.param("a", 31_000, False, id="back after its lease"),
+            pytest.param("b", 1_000, False, id="another process"),
+        ],
+    )
+    def test_a_node_learns_whether_it_was_forgotten(
+        self, world: World, incarnation: str, silent_ms: int, resumed: bool
+    ) -> None:
+        first = world.join("gateway", "gateway-1", "a")
+        assert world.last(first, control.Welcome).resumed is False
+        world.drop(first)
+        world.wait(silent_ms)
+        second = world.join("gateway", "gateway-1", incarnation)
+        assert world.last(second, control.Welcome).resumed is resumed
+
+
 class TestRestartOfTheCoordinator:
     def restarted(self, world: World) -> World:
         state = world.persisted()
@@ -400,8 +447,33 @@ class TestRestartOfTheCoordinator:
                 logs=state.logs,
                 sources=state.sources,
                 gateways=state.gateways,
+                nodes=state.nodes,
             )
         )
+
+    def test_nobody_loses_sight_of_nodes_that_never_went_away(self, world: World) -> None:
+        world.join("ingest", "ingest-1")
+        world.join("gateway", "gateway-1")
+        world.create("flights")
+        after = self.restarted(world)
+        client = after.join("client", "client-1")
+        nodes = after.last(client, control.PushTopology).topology.nodes
+        assert [node.id for node in nodes] == ["gateway-1", "ingest-1"]
+        gateway = after.join("gateway", "gateway-1")
+        after.wait(31_000, alive=(gateway,))
+        nodes = after.last(client, control.PushTopology).topology.nodes
+        assert [node.id for node in nodes] == ["gateway-1"], "its lease has ended"
+
+    def test_everybody_hears_of_a_node_that_is_back_as_it_was(self, world: World) -> None:
+        world.join("ingest", "ingest-1")
+        world.create("flights")
+        logs = world.cluster.logs.owned()
+        after = self.restarted(world)
+        after.wait(31_000)
+        client = after.join("client", "client-1")
+        after.open(Hello(role="ingest", node_id="ingest-1", incarnation="a", owns=logs))
+        assert after.cluster.logs.owned() == logs, "no new epoch"
+        assert after.last(client, control.PushTopology).topology.node("ingest-1")
 
     def test_lanes_keep_their_subscriptions_until_the_gateways_are_back(self, world: World) -> None:
         world.join("gateway", "gateway-1")

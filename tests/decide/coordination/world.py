@@ -75,12 +75,14 @@ class World:
     def drop(self, session: int) -> None:
         self.apply(self.cluster.closed(session, self.now_ms))
 
-    def wait(self, ms: int, *, alive: tuple[int, ...] = ()) -> None:
-        """Time passes in steps of a second, in which the sessions in `alive` check in."""
+    def wait(self, ms: int, *, alive: tuple[int, ...] = (), frozen: tuple[int, ...] = ()) -> None:
+        """Time passes in steps of a second, in which the nodes in `alive` check in, and every lane
+        that isn't `frozen`."""
         for _ in range(0, ms, 1_000):
             self.now_ms += 1_000
-            for session in alive:
-                self.say(session, control.CheckIn())
+            for session in (*alive, *self.cluster.lanes.by_session):
+                if session not in frozen:
+                    self.say(session, control.CheckIn())
             self.apply(self.cluster.tick(self.now_ms))
 
     def subscribe(self, gateway: int, subscription_id: str, topic: str = "flights") -> int:

@@ -101,16 +101,22 @@ class GrpcControlSession:
             try:
                 if await self._converse():
                     backoff_s = BACKOFF_FIRST_S
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, OSError):
-                pass
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, OSError, msgspec.MsgspecError):
+                pass  # whatever it was, the next connection starts afresh
             if self._closing:
                 return
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _converse(self) -> bool:
-        """One connection's life; True when the coordinator welcomed us."""
+        """One connection's life; True when the coordinator welcomed us.
+
+        What is left of the former one is dropped first: our hello describes us as if it had never
+        come, and the coordinator sends everything again.
+        """
         welcomed = False
+        while not self._incoming.empty():
+            self._incoming.get_nowait()
         async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
             stream: Any = channel.stream_stream(METHOD)()
             await stream.write(encode(self._hello()))

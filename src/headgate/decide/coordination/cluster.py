@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
 from headgate.decide.coordination.lanes import Lanes
-from headgate.decide.coordination.ownership import Ownership
+from headgate.decide.coordination.ownership import NOBODY, Ownership
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
 from headgate.errors import InvalidRequest, NotNow, TopicExists, UnknownTopic
 from headgate.model import control
@@ -28,6 +28,9 @@ from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.topology import Node, Owner, Placement, Role, Topic, Topology
+
+ABSENCE_MS = 3_000
+"""A longer time between two ticks means that the coordinator itself stood still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Cluster:
     topics: dict[str, Topic] = field(init=False)
     deleted: set[str] = field(init=False)
     members: dict[str, Member] = field(default_factory=dict)
+    expected: dict[str, Node] = field(init=False)
+    """Members from before a restart of the coordinator that haven't said hello again."""
     lanes: Lanes = field(default_factory=Lanes)
     heads: dict[PartitionRef, int] = field(default_factory=dict)
     logs: Ownership = field(init=False)
@@ -78,10 +83,13 @@ class Cluster:
     """Router whose assignment changed, with the generation its gateways must adopt first."""
     _ended_window: dict[str, int] = field(default_factory=dict)
     """Per router incarnation the highest window that was told to end."""
+    _ticked_ms: int = field(init=False)
     _stopped_window: dict[str, int] = field(default_factory=dict)
     """The same for windows that no other follows, because the router stops."""
 
     def __post_init__(self) -> None:
+        self._ticked_ms = self.started_ms
+        self.expected = {node.id: node for node in self.stored.nodes}
         self.topics = {topic.name: topic for topic in self.stored.topics}
         self.deleted = set(self.stored.deleted)
         self.logs = Ownership.of(self.stored.logs)
@@ -97,12 +105,14 @@ class Cluster:
         if hello.generation > self.generation:
             self.generation = hello.generation + 1
         raised = self.registry.raise_above(hello.revision)
-        effects: list[Effect] = [
-            Send(
-                session,
-                control.Welcome(self.coordinator_id, self.timing.lease_ms, self.timing.check_in_ms),
-            )
-        ]
+        known = self.members.get(hello.node_id)
+        welcome = control.Welcome(
+            self.coordinator_id,
+            self.timing.lease_ms,
+            self.timing.check_in_ms,
+            resumed=known is not None and known.hello.incarnation == hello.incarnation,
+        )
+        effects: list[Effect] = [Send(session, welcome)]
         if hello.role == "lane":
             effects += self._lane_opened(session, hello, now_ms)
         elif hello.role == "client":
@@ -129,6 +139,8 @@ class Cluster:
         member = self._member_of(session)
         if member is not None:
             member.seen_ms = now_ms
+        elif (lane := self.lanes.by_session.get(session)) is not None:
+            lane.seen_ms = now_ms
         match message:
             case control.Goodbye():
                 return self._goodbye(session, now_ms)
@@ -168,13 +180,22 @@ class Cluster:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Ends leases, and windows that wait for a lane that doesn't report."""
+        self._forgive_own_absence(now_ms)
         effects: list[Effect] = []
+        for session in self.lanes.silent(now_ms - self.timing.lane_report_timeout_ms):
+            # It may be frozen, or cut off while its connection looks well.
+            self.lanes.lose(session, now_ms=now_ms)
+            self._sessions.pop(session, None)
+            effects.append(Hang(session))
         for member_id, member in list(self.members.items()):
             if now_ms - member.seen_ms >= self.timing.lease_ms:
                 effects += self._member_gone(member_id)
         for gateway_id in list(self.registry.awaited):
             if now_ms - self.started_ms >= self.timing.lease_ms:
                 effects += self._registry_lost(gateway_id)
+        if self.expected and now_ms - self.started_ms >= self.timing.lease_ms:
+            self.expected.clear()
+            effects += self._changed(())
         expired = [
             ref
             for ref, since_ms in self.lanes.lost_since_ms.items()
@@ -185,6 +206,17 @@ class Cluster:
         for router_id in self._routers():
             effects += self._end_crippled_window(router_id, now_ms)
         return effects + self._settle_floor()
+
+    def _forgive_own_absence(self, now_ms: int) -> None:
+        """A coordinator that was paused has heard nobody; that is nobody else's fault."""
+        absent_ms = now_ms - self._ticked_ms
+        self._ticked_ms = now_ms
+        if absent_ms < ABSENCE_MS:
+            return
+        self.started_ms += absent_ms
+        for member in self.members.values():
+            member.seen_ms += absent_ms
+        self.lanes.forgive(absent_ms)
 
     # --- topics --------------------------------------------------------------------------------
 
@@ -210,13 +242,15 @@ class Cluster:
         if topic is None:
             raise UnknownTopic(f"there is no topic {name}", name=name)
         self.deleted.add(name)
+        # A new epoch, though nobody gets it: a lane that still reads must not count for a topic
+        # of the same name that comes later.
+        fenced = tuple(self.sources.take(ref, NOBODY) for ref in topic.refs())
         for ref in topic.refs():
             self.logs.release(ref)
-            self.sources.release(ref)
             self.heads.pop(ref, None)
         self.lanes.cleared(ref for ref in self.lanes.lost_since_ms.copy() if ref.topic == name)
         change = self.registry.topic_gone(name)
-        effects = self._changed(self._routers())
+        effects = self._changed(self._routers(), fenced=fenced)
         self._deleted_at[name] = self.generation
         return [*effects, *self._spread_change(change)]
 
@@ -235,7 +269,7 @@ class Cluster:
         return Topology(
             self.generation,
             tuple(self.topics[name] for name in sorted(self.topics)),
-            tuple(m.node() for _, m in sorted(self.members.items())),
+            self._nodes(),
             self.logs.owned(),
             self.sources.owned(),
             tuple(sorted(self.deleted)),
@@ -274,10 +308,14 @@ class Cluster:
         if not restarted:
             member.assignment = known.assignment if known is not None else hello.assignment
         self.members[hello.node_id] = member
+        self.expected.pop(hello.node_id, None)
         self._sessions[session] = hello.node_id
         if restarted:
             return effects + self._member_started(hello)
-        effects.append(Send(session, control.PushTopology(self.topology())))
+        if known is None:
+            effects += self._changed(())
+        else:
+            effects.append(Send(session, control.PushTopology(self.topology())))
         if hello.role == "gateway":
             self.registry.gateway_returns(hello.node_id)
             effects.append(Send(session, control.AdoptionFloor(self.registry.floor)))
@@ -317,12 +355,16 @@ class Cluster:
 
     def _member_gone(self, member_id: str) -> list[Effect]:
         member = self.members.pop(member_id)
-        effects: list[Effect] = []
+        hang: list[Effect] = []
         if member.session is not None:
             self._sessions.pop(member.session, None)
-            effects.append(Hang(member.session))
+            hang.append(Hang(member.session))
+        return [*self._without(member_id, member), *hang]
+
+    def _without(self, member_id: str, member: Member) -> list[Effect]:
+        """What it takes to go on without a member."""
         if member.hello.role == "gateway":
-            return [*effects, *self._registry_lost(member_id), *self._changed(())]
+            return [*self._registry_lost(member_id), *self._changed(())]
         if member.hello.role == "router":
             refs = [owner.ref for owner in self.sources.of_node(member_id)]
             for ref in refs:
@@ -332,8 +374,8 @@ class Cluster:
             self._stopped_window.pop(member.hello.incarnation, None)
             others = self.sources.spread(refs, self._routers())
             self.lanes.cleared(owner.ref for owner in others)
-            return [*effects, *self._place_ownerless(tuple(others))]
-        return [*effects, *self._changed(())]
+            return self._place_ownerless(tuple(others))
+        return self._changed(())
 
     def _registry_lost(self, gateway_id: str) -> list[Effect]:
         """The gateway is gone for good: its subscriptions end, and nobody waits for it."""
@@ -447,6 +489,10 @@ class Cluster:
             if not (lane.told_to_end and hand_over):
                 lane.told_to_end = True
                 effects.append(Send(session, control.EndWindow(reason, hand_over)))
+        router = self.members.get(router_id)
+        if effects and router is not None and router.session is not None:
+            # So that it can expect the receipts.
+            effects.append(Send(router.session, control.EndWindow(reason, hand_over)))
         return effects
 
     def _end_crippled_window(self, router_id: str, now_ms: int) -> list[Effect]:
@@ -503,7 +549,12 @@ class Cluster:
             logs=self.logs.all(),
             sources=self.sources.all(),
             gateways=tuple(sorted(gateways)),
+            nodes=self._nodes(),
         )
+
+    def _nodes(self) -> tuple[Node, ...]:
+        known = {**self.expected, **{i: m.node() for i, m in self.members.items()}}
+        return tuple(known[node_id] for node_id in sorted(known))
 
     def _member_of(self, session: int) -> Member | None:
         member_id = self._sessions.get(session)

@@ -19,6 +19,7 @@ class Lane:
     hello: Hello
     adopted: int
     started_ms: int
+    seen_ms: int
     told_to_end: bool = False
     report: LaneReport | None = None
 
@@ -54,7 +55,7 @@ class Lanes:
         }
         for other in replaced:
             self.end(other, now_ms=now_ms)
-        self.by_session[session] = Lane(hello, adopted, now_ms)
+        self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
         for owner in hello.owns:
             self._running[owner.ref] = session
             self.lost_since_ms.pop(owner.ref, None)
@@ -90,6 +91,18 @@ class Lanes:
             session = self._running.get(ref)
             if session is not None:
                 self.end(session, now_ms=0)
+
+    def silent(self, before_ms: int) -> list[int]:
+        """Sessions of lanes that were not heard of since `before_ms`."""
+        return [s for s, lane in self.by_session.items() if lane.seen_ms <= before_ms]
+
+    def forgive(self, absent_ms: int) -> None:
+        for lane in self.by_session.values():
+            lane.seen_ms += absent_ms
+            lane.started_ms += absent_ms
+        for times in (self.lost_since_ms, self.ended_ms):
+            for ref in times:
+                times[ref] += absent_ms
 
     def of_router(self, router_id: str) -> list[tuple[int, Lane]]:
         return [(s, lane) for s, lane in self.by_session.items() if lane.hello.node_id == router_id]

@@ -1,0 +1,188 @@
+"""The coordinator's shell over real gRPC streams: what was decided reaches everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
+from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.grpc.control import GrpcControlSession
+from headgate.adapters.processes import free_port
+from headgate.decide.coordination.cluster import Timing
+from headgate.errors import StorageFailed
+from headgate.model import control
+from headgate.model.control import Hello, SessionRole
+from headgate.model.stored import StoredState
+from headgate.model.subscription import Subscription
+from headgate.services.coordinator import Coordinator, CoordinatorSettings
+from tests.waiting import until
+
+M = TypeVar("M", bound=control.Message)
+WAIT_S = 20.0
+
+
+class TestStore(EmbeddedCoordinationStore):
+    """The real store; `gate` holds a save, `failing` makes it fail."""
+
+    __test__ = False
+
+    def __init__(self, folder: DataFolder) -> None:
+        super().__init__(folder)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failing = False
+
+    async def save(self, state: StoredState) -> None:
+        await self.gate.wait()
+        if self.failing:
+            raise StorageFailed("the disk is full")
+        await super().save(state)
+
+
+@dataclass
+class Node:
+    session: GrpcControlSession
+    got: list[control.FromCoordinator] = field(default_factory=list)
+    listening: asyncio.Task[None] | None = None
+
+    def last(self, kind: type[M]) -> M | None:
+        found = [message for message in self.got if isinstance(message, kind)]
+        return found[-1] if found else None
+
+    async def close(self) -> None:
+        await self.session.close()
+        if self.listening is not None:
+            await self.listening
+
+    async def crash(self) -> None:
+        """Gone without a goodbye."""
+        self.session._task.cancel()
+        await asyncio.gather(self.session._task, return_exceptions=True)
+        if self.listening is not None:
+            self.listening.cancel()
+            await asyncio.gather(self.listening, return_exceptions=True)
+            self.listening = None
+
+
+@dataclass
+class Served:
+    coordinator: Coordinator
+    store: TestStore
+    port: int
+    nodes: list[Node] = field(default_factory=list)
+
+    def join(
+        self, role: SessionRole, node_id: str, incarnation: str = "a", window: int = 0
+    ) -> Node:
+        hello = Hello(
+            role=role, node_id=node_id, incarnation=incarnation, url="http://x", window=window
+        )
+        node = Node(GrpcControlSession(f"127.0.0.1:{self.port}", lambda: hello))
+        node.listening = asyncio.create_task(self._listen(node))
+        self.nodes.append(node)
+        return node
+
+    async def _listen(self, node: Node) -> None:
+        async for message in node.session.messages():
+            node.got.append(message)
+
+
+@asynccontextmanager
+async def running(tmp_path: Path) -> AsyncIterator[Served]:
+    folder = DataFolder.open(tmp_path / "data")
+    store = TestStore(folder)
+    ports = (free_port("127.0.0.1"), free_port("127.0.0.1"))
+    settings = CoordinatorSettings("coordinator-1", "127.0.0.1", ports, 0, Timing(), 1)
+    coordinator = Coordinator(
+        settings, store, EmbeddedCheckpointStore(folder), EmbeddedLogReader(folder)
+    )
+    await coordinator.start()
+    served = Served(coordinator, store, ports[0])
+    try:
+        yield served
+    finally:
+        store.gate.set()
+        for node in served.nodes:
+            await node.close()
+        await coordinator.stop(0.5)
+
+
+async def test_a_gateways_goodbye_reaches_the_lanes_and_everybody_else(tmp_path: Path) -> None:
+    async with running(tmp_path) as served:
+        watcher = served.join("client", "watcher")
+        gateway = served.join("gateway", "gateway-1")
+        lane = served.join("lane", "router-1", window=1)
+        await until(lambda: gateway.session.connected and lane.last(control.SubscriptionSnapshot))
+        await gateway.session.send(control.Register(1, (Subscription("s1", "gateway-1", "t"),)))
+        await until(lambda: lane.last(control.SubscriptionChanges))
+        await gateway.close()
+        await until(
+            lambda: (
+                (change := lane.last(control.SubscriptionChanges)) and change.removals == ("s1",)
+            )
+        )
+        await until(
+            lambda: (
+                (push := watcher.last(control.PushTopology))
+                and push.topology.node("gateway-1") is None
+            )
+        )
+
+
+async def test_a_node_that_dies_while_its_hello_is_stored_leaves_no_ghost(tmp_path: Path) -> None:
+    async with running(tmp_path) as served:
+        served.store.gate.clear()
+        first = served.join("gateway", "gateway-1", "a")
+        await until(lambda: "gateway-1" in served.coordinator._cluster.members)
+        await first.crash()
+        served.store.gate.set()
+        second = served.join("gateway", "gateway-1", "b")
+        await until(lambda: second.last(control.PushTopology))
+        assert second.last(control.Refused) is None
+
+
+async def test_a_state_that_cannot_be_stored_ends_the_coordinator(tmp_path: Path) -> None:
+    async with running(tmp_path) as served:
+        served.store.failing = True
+        served.join("ingest", "ingest-1")
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(StorageFailed):
+                await served.coordinator.failed()
+        served.store.failing = False
+
+
+async def test_what_a_former_connection_brought_is_forgotten_before_the_next_hello(
+    tmp_path: Path,
+) -> None:
+    """A snapshot of the past must not be taken for the answer to a fresh hello."""
+    async with running(tmp_path) as served:
+        session = GrpcControlSession(
+            f"127.0.0.1:{served.port}",
+            lambda: Hello(role="lane", node_id="router-1", incarnation="a", window=1),
+        )
+        await until(lambda: session._incoming.qsize() >= 2)
+        gateway = served.join("gateway", "gateway-1")
+        await until(lambda: gateway.session.connected)
+        for stream in list(served.coordinator._streams.values())[:1]:
+            stream.hang()
+        await gateway.session.send(control.Register(1, (Subscription("s1", "gateway-1", "t"),)))
+        await until(lambda: gateway.last(control.Registered))
+        await until(lambda: not session.connected)
+        await until(lambda: session.connected and session._incoming.qsize() >= 2)
+
+        registered = gateway.last(control.Registered)
+        assert registered is not None
+        async for message in session.messages():
+            if isinstance(message, control.SubscriptionSnapshot):
+                assert message.revision == registered.revision
+                break
+        await session.close()
