@@ -315,6 +315,62 @@ async def test_a_filter_that_fails_on_an_event_is_no_match_and_counted() -> None
     assert world.gateways.batches == []
 
 
+@on_virtual_time
+async def test_a_document_that_nobody_can_represent_stops_nothing() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(
+        everything("all"), Subscription("some", "gateway-2", TOPIC, "number >= 0")
+    )
+    world.append(1)
+    world.log.append(b'{"number": 1e999}')
+    world.append(1)
+    await settle_down(1)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+    assert world.gateways.seqs("gateway-2") == [1, 3]
+    await world.ended()
+    assert world.position() == 3
+
+
+@on_virtual_time
+async def test_a_subscription_that_comes_late_says_how_far_was_read_without_it() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(everything("early"))
+    world.append(3)
+    await settle_down()
+    world.push(control.SubscriptionChanges(2, (everything("late"),)))
+    await settle_down()
+    world.append(1)
+    await settle_down()
+    first, *_, last = world.gateways.accepted["gateway-1"]
+    assert first.since == ()
+    assert dict(zip(last.subscriptions, last.since, strict=True)) == {"early": 0, "late": 3}
+
+
+@on_virtual_time
+async def test_an_unforeseen_error_of_a_transport_loses_nothing() -> None:
+    world = LaneWorld()
+    world.gateways.scripts["gateway-1"] = [RuntimeError("a bug")]  # type: ignore[list-item]
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(3)
+    await settle_down(5)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+
+
+@on_virtual_time
+async def test_a_lane_that_fails_gives_no_receipt() -> None:
+    world = LaneWorld()
+    world.log.failing = RuntimeError("a bug")  # type: ignore[assignment]
+    world.append(1)
+    world.start()
+    await world.subscribed(everything("s1"))
+    with pytest.raises(RuntimeError):
+        await world.lane.receipt()
+    await asyncio.gather(world.life, return_exceptions=True)
+
+
 class TestSettings:
     def test_batch_max_size_bounds_every_batch(self) -> None:
         async def scenario() -> None:

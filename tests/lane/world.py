@@ -99,7 +99,7 @@ class FakeGateways:
             raise HeadgateError("no answer")
         script = self.scripts.get(batch.gateway_id, [])
         step = script.pop(0) if script else ["accepted"] * len(batch.deliveries)
-        if isinstance(step, HeadgateError):
+        if isinstance(step, Exception):
             raise step
         verdicts: list[Verdict] = list(step)  # type: ignore[arg-type]
         for delivery, verdict in zip(batch.deliveries, verdicts, strict=True):

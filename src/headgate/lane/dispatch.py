@@ -129,6 +129,9 @@ class GatewayPipeline:
                 log.error(LogEvent.DELIVERY_REJECTED, gateway=self._gateway_id, error=error.message)
             except HeadgateError as error:
                 log.warning(LogEvent.DELIVERY_FAILED, gateway=self._gateway_id, error=error.message)
+            except Exception:
+                # Whatever it is, these deliveries are still owed.
+                log.exception(LogEvent.UNEXPECTED, gateway=self._gateway_id)
             await asyncio.sleep(self._backoff.delay_s(attempt, jitter=self._jitter()))
             attempt += 1
 

@@ -54,11 +54,7 @@ class LaneHost(Generic[Shared]):
         life = asyncio.create_task(self._live(lane, close), name=f"lane-{spec.lane}")
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)
-        receipt = asyncio.create_task(lane.receipt())
-        await asyncio.wait({life, receipt}, return_when=asyncio.FIRST_COMPLETED)
-        if life.done():
-            life.result()
-        return await receipt
+        return await lane.receipt()
 
     async def _live(self, lane: Lane, close: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -66,6 +62,5 @@ class LaneHost(Generic[Shared]):
         except Exception:
             # Spark hears of it only while the window is open; afterwards this is the only trace.
             log.exception(LogEvent.UNEXPECTED)
-            raise
         finally:
             await close()

@@ -68,6 +68,8 @@ class Lane:
         self._partitions: dict[PartitionRef, SourcePartition] = {}
         self._pipelines: dict[str, GatewayPipeline] = {}
         self._index = MatchIndex.empty()
+        self._late: dict[str, dict[PartitionRef, int]] = {}
+        """Per subscription that came while this lane was reading, how far it had read then."""
         self._revision = 0
         self._topology = Topology(0)
         self._subscribed = asyncio.Event()
@@ -89,8 +91,15 @@ class Lane:
     async def run(self) -> None:
         try:
             await self._run()
-        finally:
-            self._give_receipt()
+        except asyncio.CancelledError:
+            self._receipt.cancel()
+            raise
+        except Exception as error:
+            # Spark must see the failure of a window that is still open, to count and to retry it.
+            if not self._receipt.done():
+                self._receipt.set_exception(error)
+            raise
+        self._give_receipt()
 
     async def _run(self) -> None:
         spec, settings = self._spec, self._spec.settings
@@ -181,16 +190,32 @@ class Lane:
         needs_document = index.needs_document(partition.ref.topic)
         for record in records:
             partition.accept(record)
-            document = decode_document(record.document) if needs_document else None
+            document = self._decoded(record) if needs_document else None
             matched = index.match(record, document)
             self._filter_errors += matched.failures
             by_gateway = matched.by_gateway
             tracker.take(record.seq, pending=len(by_gateway), time_ms=record.time_ms)
             for gateway_id, subscriptions in by_gateway.items():
                 self._matched += 1
-                self._pipeline(gateway_id).put(_delivery(record, subscriptions, epoch))
+                since = self._since(partition.ref, subscriptions)
+                self._pipeline(gateway_id).put(_delivery(record, subscriptions, epoch, since))
         self._read += len(records)
         self._count_unsaved(len(records))
+
+    def _decoded(self, record: Record) -> object:
+        """The document, or None for one that is JSON but holds a number nobody can represent."""
+        try:
+            return decode_document(record.document)
+        except msgspec.DecodeError:
+            self._filter_errors += 1
+            return None
+
+    def _since(self, ref: PartitionRef, subscriptions: tuple[str, ...]) -> tuple[int, ...]:
+        """How far this lane had read when it adopted each of `subscriptions`."""
+        late = self._late
+        if not late or not any(s in late for s in subscriptions):
+            return ()
+        return tuple(late[s][ref] if s in late else 0 for s in subscriptions)
 
     def _pipeline(self, gateway_id: str) -> GatewayPipeline:
         pipeline = self._pipelines.get(gateway_id)
@@ -283,8 +308,11 @@ class Lane:
                     if topology.generation > self._topology.generation:
                         self._topology = topology
                 case control.SubscriptionSnapshot(revision, subscriptions):
+                    ids = {subscription.id for subscription in subscriptions}
+                    self._note_late(revision, ids)
                     await self._adopt(session, revision, lambda: MatchIndex.of(subscriptions))
                 case control.SubscriptionChanges(revision, upserts, removals):
+                    self._note_late(revision, {subscription.id for subscription in upserts})
                     await self._adopt(
                         session, revision, lambda: self._index.patched(upserts, removals)
                     )
@@ -298,6 +326,17 @@ class Lane:
                 case _:
                     pass
 
+    def _note_late(self, revision: int, ids: set[str]) -> None:
+        """Remember up to where the log was read without `ids`.
+
+        A gateway that gets a record of such a subscription knows then that earlier ones may have
+        passed this lane unmatched, and looks into the log for them.
+        """
+        if revision <= self._revision or not self._subscribed.is_set():
+            return
+        read = {ref: partition.read_seq for ref, partition in self._partitions.items()}
+        self._late.update((i, read) for i in ids if i not in self._index)
+
     async def _adopt(
         self, session: ControlSession, revision: int, build: Callable[[], MatchIndex]
     ) -> None:
@@ -305,6 +344,7 @@ class Lane:
         if revision > self._revision:
             self._index = build()
             self._revision = revision
+            self._late = {i: read for i, read in self._late.items() if i in self._index}
         self._subscribed.set()
         await session.send(control.AckSubscriptions(self._revision))
 
@@ -377,7 +417,9 @@ class Lane:
         )
 
 
-def _delivery(record: Record, subscriptions: tuple[str, ...], epoch: int) -> Delivery:
+def _delivery(
+    record: Record, subscriptions: tuple[str, ...], epoch: int, since: tuple[int, ...]
+) -> Delivery:
     return Delivery(
         record.topic,
         record.partition,
@@ -390,4 +432,5 @@ def _delivery(record: Record, subscriptions: tuple[str, ...], epoch: int) -> Del
         subscriptions,
         epoch,
         record.time_ms,
+        since,
     )

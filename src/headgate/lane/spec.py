@@ -10,10 +10,18 @@ import msgspec
 from headgate.model.topology import Owner
 
 
+class LogStore(msgspec.Struct, frozen=True):
+    """Where the log is: in the data folder (`embedded`) or in the database at `dsn`."""
+
+    backend: str = "embedded"
+    dsn: str = ""
+
+
 class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the config that lanes act on, in seconds and counts."""
 
     log_level: str = "info"
+    log: LogStore = LogStore()
     window_s: float = 120.0
     read_limit: int = 500
     batch_max_size: int = 100
@@ -29,8 +37,9 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_timeout_s: float = 10.0
     checkpoint_timeout_s: float = 5.0
     report_interval_s: float = 0.5
-    linger_s: float = 10.0
-    """How long a lane whose window is over goes on when nobody takes over."""
+    linger_s: float = 45.0
+    """How long a lane whose window is over goes on when nobody takes over. Spark ends the process
+    of a worker that was idle for a minute, so it must be well below that."""
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     subscriptions: tuple[str, ...]
     epoch: int
     time_ms: int = 0
+    since: tuple[int, ...] = ()
+    """Per subscription the seq up to which this lane read without it; empty when it had all of
+    them from its start."""
 
 
 class DeliveryBatch(msgspec.Struct, frozen=True):

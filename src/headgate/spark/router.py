@@ -50,6 +50,13 @@ HOLD_S = 2.0
 WARM_EVERY_S = 40.0
 """Spark ends Python workers after 60 s without a task; starting them anew takes seconds."""
 WATCH_S = 0.25
+JVM_TIMEOUT_S = 30.0
+RECEIPT_TIMEOUT_S = 10.0
+"""How long after the end of a window its receipts may take."""
+START_GRACE_S = 60.0
+"""How long the lanes of a planned window may take to start, in a cold JVM on a busy machine."""
+ASSIGNMENT_WAIT_S = 2.0
+"""With something to read, the first window has lanes at once; without, it only warms up."""
 QUERY_RESTARTS_MAX = 20
 
 
@@ -93,6 +100,7 @@ class Router:
         self._topology = Topology(0)
         self._window = 0
         self._running: WindowPlan | None = None
+        self._overdue_s = 0.0
         self._last_ended_s = 0.0
         self._change_ms = 0.0
         self._state = "starting"
@@ -114,9 +122,10 @@ class Router:
         # Only now: launching the JVM forks, and a fork amid gRPC's threads doesn't survive.
         self._session = self._connect(self._hello)
         self._listener = asyncio.create_task(self._listen(self._session), name="router-listen")
+        await self._until(lambda: self._assignment is not None, ASSIGNMENT_WAIT_S)
         await _in_thread(self._start_query)
-        while not self._last_ended_s and not self._query_failed():
-            await self._until(lambda: self._last_ended_s > 0, WATCH_S)
+        while not self._has_begun() and not self._query_failed():
+            await self._until(self._has_begun, WATCH_S)
         self._state = "ready"
         await self._report()
         return self._settings.master
@@ -128,12 +137,28 @@ class Router:
             await asyncio.sleep(WATCH_S)
             if self._jvm_is_dead():
                 raise JvmDied("the Spark driver's JVM ended; the router must be started again")
-            if self._query_failed():
-                restarts += 1
-                if restarts > QUERY_RESTARTS_MAX:
-                    raise JvmDied(f"the query failed {restarts} times; giving up")
-                log.error(LogEvent.QUERY_FAILED, restarts=restarts, error=self._query_error())
-                await _in_thread(self._start_query)
+            failed = await self._answered(self._query_failed)
+            if not failed and not self._is_overdue():
+                continue
+            restarts += 1
+            if restarts > QUERY_RESTARTS_MAX:
+                raise JvmDied(f"the query failed {restarts} times; giving up")
+            reason = self._query_error() if failed else "a lane did not return"
+            log.error(LogEvent.QUERY_FAILED, restarts=restarts, error=reason)
+            await self._answered(self._restart_query)
+
+    async def _answered(self, ask: Callable[[], T]) -> T:
+        """The JVM's answer; one that gives none for so long is as good as dead."""
+        try:
+            async with asyncio.timeout(JVM_TIMEOUT_S):
+                return await _in_thread(ask)
+        except TimeoutError:
+            raise JvmDied("the Spark driver's JVM doesn't answer any more") from None
+
+    def _is_overdue(self) -> bool:
+        """True when a window should have returned its receipts long ago: a lane is frozen, or
+        waits for a slot that it doesn't get. Spark would wait for it for ever."""
+        return self._running is not None and self._loop.time() > self._overdue_s
 
     async def stop(self) -> None:
         """End the window, wait for its receipts, then stop Spark; bounded at every step."""
@@ -187,6 +212,13 @@ class Router:
             .start()
         )
 
+    def _restart_query(self) -> None:
+        """Stopping the former one ends its tasks and their workers; its lanes are overtaken."""
+        if self._query is not None:
+            with contextlib.suppress(Py4JError, OSError):
+                self._query.stop()
+        self._start_query()
+
     def _stop_spark(self) -> None:
         if self._query is not None:
             self._query.stop()
@@ -232,13 +264,19 @@ class Router:
         if self._stopping or not (self._runnable() or cold):
             return Response(200, b"")
         self._window += 1
-        self._running = plan = self._plan()
+        async with self._news:
+            self._running = plan = self._plan()
+            self._overdue_s = self._loop.time() + self._settings.lane.window_s + START_GRACE_S
+            self._news.notify_all()
         await self._report()
         return Response(200, msgspec.json.encode(plan))
 
     def _runnable(self) -> bool:
-        ready = self._state != "starting" or self._last_ended_s > 0
-        return ready and self._assignment is not None and bool(self._assignment.sources)
+        return self._assignment is not None and bool(self._assignment.sources)
+
+    def _has_begun(self) -> bool:
+        """Lanes are on their way, or an empty window has warmed everything up for them."""
+        return self._last_ended_s > 0 or bool(self._running and self._running.lanes)
 
     def _plan(self) -> WindowPlan:
         settings, assignment = self._settings, self._assignment
@@ -304,6 +342,9 @@ class Router:
                     if topology.generation > self._topology.generation:
                         self._topology = topology
                     await session.send(control.AckTopology(topology.generation))
+                case control.EndWindow(reason):
+                    self._overdue_s = min(self._overdue_s, self._loop.time() + RECEIPT_TIMEOUT_S)
+                    log.info(LogEvent.WINDOW_ENDS, window=self._window, reason=reason)
                 case control.Refused(reason):
                     log.warning(LogEvent.REFUSED, reason=reason)
                 case _:

@@ -6,16 +6,20 @@ interpreter, and a task that fails is tried again (a plain `local[n]` would end 
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headgate.config import inherited_environment
 from headgate.errors import InvalidConfig
-from headgate.spark.java import Java
+from headgate.spark.java import Java, find_java
 
 CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -58,6 +62,25 @@ def check_master(master: str, slots: int) -> None:
             f"write local[{slots + 2},4]",
             key="router.master",
         )
+
+
+def local_session(app_name: str = "headgate", master: str = "local[*,4]") -> SparkSession:
+    """A session for a program or a notebook on this machine, with a Java that is found or brought.
+
+    `headgate_log` is known to it. Its temporary files go where the system keeps such files.
+    """
+    from headgate.spark.log_source import register
+
+    scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    spark = build_session(
+        app_name=app_name,
+        master=master,
+        java=find_java(inherited_environment()),
+        scratch=scratch,
+    )
+    register(spark)
+    return spark
 
 
 def build_session(
