@@ -69,7 +69,7 @@ def test_overflow_falls_back_to_the_log_after_the_last_queued_position() -> None
     assert subject.behind() == [0]
     assert subject.next_read() is None, "there is no room for what would be read"
     assert taken(subject) == [(0, 1), (0, 4)]
-    assert subject.next_read() == Read(0, 4, 2)
+    assert subject.next_read() == Read(0, 4, 1)
     assert subject.deliver(1, 1, "x") is Delivered.QUEUED, "the other partition is still live"
 
 

@@ -10,7 +10,8 @@ possibly more than once; the log has every record, matching or not. A partition 
 and changes from one to the other inside a single call, so that nothing falls between the two:
 
     held      -> catching up / live   `release`, with heads taken after the lanes adopted the filter
-    live      -> catching up          `deliver` into a full queue
+    live      -> catching up          `deliver` into a full queue, or by a lane that has read past
+                                      the position without knowing of the subscription
     live      -> catching up          `aim`, when deliveries may have been missed
     catching up -> live               `replayed`, once the position reached the target
 
@@ -77,14 +78,18 @@ class Feed(Generic[T]):
         self._queued_bytes = 0
         self._held = True
         self._last_read = -1
+        self._reserved = 0
+        """Room for the result of the read that is under way; live deliveries must not take it."""
 
     # --- from the lanes --------------------------------------------------------------------------
 
-    def deliver(self, partition: int, seq: int, value: T) -> Delivered:
+    def deliver(self, partition: int, seq: int, value: T, *, since: int = 0) -> Delivered:
+        """`since`: the lane had read up to there before it knew of this subscription."""
         position = self._positions.setdefault(partition, 0)
         if seq <= position:
             return Delivered.DUPLICATE
-        if self._held or self._targets.get(partition, 0) > position or not self._has_room():
+        behind = self._targets.get(partition, 0) > position or since > position
+        if self._held or behind or not self._has_room():
             self._targets[partition] = max(seq, self._targets.get(partition, 0))
             return Delivered.DEFERRED
         self._append(partition, seq, value)
@@ -109,6 +114,7 @@ class Feed(Generic[T]):
 
         Partitions take turns, so that a busy one can't starve the others.
         """
+        self._reserved = 0
         if self._held or not self.roomy:
             return None
         behind = self.behind()
@@ -116,8 +122,10 @@ class Feed(Generic[T]):
             return None
         partition = next((number for number in behind if number > self._last_read), behind[0])
         self._last_read = partition
+        # Half of the room, so that partitions that are live can stay so meanwhile.
         room = self._capacity - len(self._queue)
-        return Read(partition, self._positions[partition], min(self._read_limit, room))
+        self._reserved = min(self._read_limit, (room + 1) // 2)
+        return Read(partition, self._positions[partition], self._reserved)
 
     def replayed(self, read: Read, through_seq: int, matches: Sequence[tuple[int, T]]) -> None:
         """The result of `read`: its matches, and how far it went (matching or not)."""
@@ -125,6 +133,7 @@ class Feed(Generic[T]):
             raise ValueError(f"{read} is not the read that this subscriber waits for")
         if through_seq < read.after_seq or len(matches) > read.limit:
             raise ValueError(f"{read} can't have gone to {through_seq} with {len(matches)} matches")
+        self._reserved = 0
         for seq, value in matches:
             self._append(read.partition, seq, value)
         self._positions[read.partition] = through_seq
@@ -176,9 +185,10 @@ class Feed(Generic[T]):
 
     def _has_room(self) -> bool:
         # An empty queue takes an item of any size, or a large document could never pass.
-        if not self._queue:
+        if not self._queue and not self._reserved:
             return True
-        return len(self._queue) < self._capacity and self._queued_bytes < self._capacity_bytes
+        taken = len(self._queue) + self._reserved
+        return taken < self._capacity and self._queued_bytes < self._capacity_bytes
 
     def _append(self, partition: int, seq: int, value: T) -> None:
         self._queue.append(Item(partition, seq, value))

@@ -148,6 +148,8 @@ class FakeCoordinator:
     hellos: list[Hello] = field(default_factory=list)
     topology: Topology = field(default_factory=lambda: Topology(generation=0))
     connect_at_once: bool = True
+    remembers: bool = True
+    """Whether it still has what a gateway that comes back had told it."""
 
     def open_session(self, hello: HelloSource) -> FakeSession:
         self.session = FakeSession(hello, self._on_message)
@@ -158,8 +160,9 @@ class FakeCoordinator:
     def connect(self) -> None:
         assert self.session is not None
         self.session.up = True
+        resumed = bool(self.hellos) and self.remembers
         self.hellos.append(self.session.hello())
-        self.session.push(Welcome(self.coordinator_id, self.lease_ms, 1_000))
+        self.session.push(Welcome(self.coordinator_id, self.lease_ms, 1_000, resumed))
         if self.topology.generation:
             self.session.push(PushTopology(self.topology))
 
@@ -240,7 +243,7 @@ class FakeLanes:
         )
         return self.delivery(record, ids) if ids else None
 
-    def delivery(self, record: Record, ids: tuple[str, ...]) -> Delivery:
+    def delivery(self, record: Record, ids: tuple[str, ...], *, since: int = 0) -> Delivery:
         return Delivery(
             record.topic,
             record.partition,
@@ -253,6 +256,7 @@ class FakeLanes:
             ids,
             self.epoch,
             record.time_ms,
+            (since,) * len(ids) if since else (),
         )
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> DeliveryAnswer:

@@ -82,6 +82,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/topics/{name}",
         "/v1/topics/{name}/produce",
         "/v1/status",
+        "/v1/topology",
         "/v1/subscribe",
         "/health",
         "/metrics",
@@ -91,7 +92,11 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
     reference = produce["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     assert reference == "#/components/schemas/ProduceRequest"
     schemas = document["components"]["schemas"]
-    assert set(schemas["ProduceRequest"]["properties"]) == {"events", "request_timeout"}
+    assert set(schemas["ProduceRequest"]["properties"]) == {
+        "events",
+        "request_timeout",
+        "version",
+    }
     assert {parameter["name"] for parameter in produce["parameters"]} == {"name"}
     subscribe = document["paths"]["/v1/subscribe"]["get"]
     assert [parameter["name"] for parameter in subscribe["parameters"]] == [

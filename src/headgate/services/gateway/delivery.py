@@ -55,13 +55,14 @@ class Deliveries:
             return "stale_fence"
         verdict: Verdict = "no_subscriber"
         shared: bytes | None = None
-        for subscription_id in delivery.subscriptions:
+        for index, subscription_id in enumerate(delivery.subscriptions):
             subscriber = self._subscriptions.get(subscription_id)
             if subscriber is None or subscriber.closing is not None:
                 continue
             if shared is None:
                 shared = shared_part(delivery)
-            outcome = subscriber.deliver(delivery.partition, delivery.seq, shared)
+            since = delivery.since[index] if index < len(delivery.since) else 0
+            outcome = subscriber.deliver(delivery.partition, delivery.seq, shared, since=since)
             if outcome is Delivered.DUPLICATE:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
             else:

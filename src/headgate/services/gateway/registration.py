@@ -57,22 +57,17 @@ class Registration:
         on_topology: Callable[[Topology], None],
         on_return: Callable[[], None],
         on_refused: Callable[[str, str], None],
-        now_s: Callable[[], float],
     ) -> None:
         self._on_topology = on_topology
         self._on_return = on_return
         self._on_refused = on_refused
-        self._now_s = now_s
         self._session: ControlSession | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._waiters: dict[str, _Waiter] = {}
         self._requests: dict[int, tuple[str, ...]] = {}
         self._request_ids = itertools.count(1)
         self._floor = 0
-        self._coordinator_id = ""
-        self._lease_s = 0.0
-        self._last_contact_s = now_s()
-        self._in_touch = False
+        self._welcomed_before = False
         self._return_requests: set[int] | None = None
         self._return_revision = 0
         self.topology = Topology(generation=0)
@@ -111,15 +106,6 @@ class Registration:
     async def send(self, message: ToCoordinator) -> bool:
         return self._session is not None and await self._session.send(message)
 
-    def note_contact(self) -> None:
-        """Called regularly, so that we know how long the coordinator may not have heard us.
-
-        A connection counts from its Welcome on: before, how long we were away is still needed.
-        """
-        self._in_touch = self._in_touch and self.connected
-        if self._in_touch:
-            self._last_contact_s = self._now_s()
-
     # --- from the coordinator --------------------------------------------------------------------
 
     async def listen(self, session: ControlSession) -> None:
@@ -139,20 +125,15 @@ class Registration:
             case PushTopology(topology=topology):
                 await self._pushed(topology)
             case Refused(reason=reason):
-                raise errors.OperatorError(f"the coordinator refuses this gateway: {reason}")
+                # The session tries again: whoever has our name may be a ghost of ourselves.
+                log.warning(LogEvent.REFUSED, reason=reason)
             case _:
                 log.debug("message_ignored", kind=type(message).__name__)
 
     async def _welcomed(self, welcome: Welcome) -> None:
         """Register everything anew; what an earlier coordinator said no longer counts."""
-        away_s = self._now_s() - self._last_contact_s
-        forgotten = self._coordinator_id not in ("", welcome.coordinator_id) or (
-            self._coordinator_id != "" and away_s >= self._lease_s / 2
-        )
-        self._coordinator_id = welcome.coordinator_id
-        self._lease_s = welcome.lease_ms / 1_000
-        self._last_contact_s = self._now_s()
-        self._in_touch = True
+        forgotten = self._welcomed_before and not welcome.resumed
+        self._welcomed_before = True
         self._floor = 0
         self._requests.clear()
         for waiter in self._waiters.values():
@@ -162,7 +143,7 @@ class Registration:
             self._return_requests = set(requests)
             self._return_revision = 0
         await self.send(RegistrationComplete())
-        log.info(LogEvent.CONNECTED, subscriptions=len(self._subscriptions), away_s=away_s)
+        log.info(LogEvent.CONNECTED, subscriptions=len(self._subscriptions), forgotten=forgotten)
 
     def _chunks(self) -> Iterator[tuple[Subscription, ...]]:
         """Everything there is, without what ended while an earlier chunk was sent."""

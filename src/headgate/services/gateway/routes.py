@@ -29,6 +29,7 @@ from headgate.model.api import (
     Status,
     TopicInfo,
     TopicList,
+    TopologyAnswer,
 )
 from headgate.services.gateway.sse import sse_response
 from headgate.services.gateway.subscriber import Subscriber
@@ -90,6 +91,9 @@ class PublicRoutes:
                 ProduceAnswer,
             ),
             Route("GET", "/v1/status", ask, "The state of the whole system.", response=Status),
+            Route(
+                "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
+            ),
             Route(
                 "GET",
                 "/v1/subscribe",

@@ -184,7 +184,6 @@ class Gateway:
 
     async def _report(self) -> None:
         while True:
-            self._registration.note_contact()
             totals = self._subscriptions.totals
             await self._registration.send(
                 GatewayReport(len(self._subscriptions), totals.depth, totals.sent)

@@ -54,9 +54,9 @@ class Subscriber:
 
     # --- in --------------------------------------------------------------------------------------
 
-    def deliver(self, partition: int, seq: int, shared: bytes) -> Delivered:
+    def deliver(self, partition: int, seq: int, shared: bytes, *, since: int) -> Delivered:
         """Take one live delivery. Who calls also calls `ready`, once per batch."""
-        outcome = self.feed.deliver(partition, seq, shared)
+        outcome = self.feed.deliver(partition, seq, shared, since=since)
         if outcome is Delivered.QUEUED:
             self._totals.depth += 1
         return outcome

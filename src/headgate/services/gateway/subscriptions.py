@@ -16,7 +16,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
-from headgate.decide.starting import Start, starts_after
+from headgate.decide.starting import Start, refuse_gaps, starts_after
 from headgate.decide.subscriber import Feed
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic, Topology
@@ -29,6 +29,7 @@ from headgate.telemetry import LogEvent, Metrics
 
 log = structlog.get_logger()
 
+AIM_RETRY_S = 0.5
 READ_LIMIT = 200
 """Records per read of a subscriber that catches up."""
 QUEUE_BYTES = 8 * 1024 * 1024
@@ -69,7 +70,6 @@ class Subscriptions:
             on_topology=self._on_topology,
             on_return=self._on_return,
             on_refused=self._on_refused,
-            now_s=now_s,
         )
 
     def get(self, subscription_id: str) -> Subscriber | None:
@@ -88,7 +88,10 @@ class Subscriptions:
         self._check_room()
         matches = compile_filter(where)
         topic = await self._topic(topic_name)
-        starts = starts_after(start, await self._extents(topic), topic.name)
+        extents = await self._extents(topic)
+        if isinstance(start, dict):
+            refuse_gaps(start, extents, topic.name)
+        starts = starts_after(start, extents, topic.name)
         self._check_room()
         subscriber = Subscriber(
             Subscription(secrets.token_hex(12), self._node_id, topic.name, where),
@@ -174,16 +177,31 @@ class Subscriptions:
         self._returning = asyncio.create_task(self._aim_all(), name="catch up after a return")
 
     async def _aim_all(self) -> None:
-        extents: dict[str, dict[int, Extent]] = {}
-        for subscriber in self:
+        waiting = list(self)
+        while waiting:
+            waiting = await self._aim(waiting)
+            if waiting:
+                await asyncio.sleep(AIM_RETRY_S)
+
+    async def _aim(self, subscribers: list[Subscriber]) -> list[Subscriber]:
+        """Let each read the log up to its head; those whose topic can't be read now are left."""
+        left: list[Subscriber] = []
+        heads: dict[str, dict[int, int]] = {}
+        for subscriber in subscribers:
             topic = self.registration.topology.topic(subscriber.topic)
-            if topic is None:
+            if topic is None or subscriber.closing is not None:
                 continue
-            if topic.name not in extents:
-                extents[topic.name] = await self._extents(topic)
-            heads = {number: extent.head for number, extent in extents[topic.name].items()}
-            subscriber.feed.aim(heads)
+            try:
+                if topic.name not in heads:
+                    extents = await self._extents(topic)
+                    heads[topic.name] = {number: e.head for number, e in extents.items()}
+            except errors.HeadgateError as error:
+                log.warning(LogEvent.CATCHING_UP, topic=topic.name, error=error.message)
+                left.append(subscriber)
+                continue
+            subscriber.feed.aim(heads[topic.name])
             self.catch_up.wake(subscriber)
+        return left
 
     # --- parts -----------------------------------------------------------------------------------
 

@@ -124,6 +124,7 @@ class _Connection(WSListener):
             self._fail(errors.InvalidRequest("a subscriber sends nothing but control frames"))
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._closing = True
         self._server.connections.discard(self)
         if self._opening is not None:
             self._opening.cancel()
@@ -175,6 +176,9 @@ class _Connection(WSListener):
             self._fail(subscriber.closing)
             return
         tail = subscriber.tail
+        transport = self._transport
+        if transport is None or transport.underlying_transport.is_closing():
+            return
         while not self._paused and (item := subscriber.take()) is not None:
             self._send(item.value + tail)
 
