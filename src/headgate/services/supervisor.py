@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ READY_TIMEOUT_S = 180.0
 STOP_ORDER = ("ingest", "router", "gateway", "coordinator")
 STOP_TIMEOUT_S = {"router": 30.0}
 STOP_TIMEOUT_DEFAULT_S = 12.0
+KILL_TIMEOUT_S = 5.0
 SWEEP_GRACE_S = 3.0
 
 
@@ -97,7 +99,7 @@ class RoleProcess:
             self._say(f"{self.name} didn't end in time and was killed")
             if self.pid is not None and self._process is not None:
                 self._process.kill()
-            await self.task
+            await asyncio.wait([self.task], timeout=KILL_TIMEOUT_S)
 
     async def _keep_running(self) -> None:
         failures = 0
@@ -122,30 +124,41 @@ class RoleProcess:
                     await self._stopping.wait()
 
     async def _run_once(self) -> int:
-        process = self._process = await self._spawn()
+        heard, said = os.pipe()
+        try:
+            process = self._process = await self._spawn(stdout=said)
+        finally:
+            os.close(said)
         if self._stopping.is_set():
             process.terminate()
-        assert process.stdout is not None
-        async for line in process.stdout:
+        # Beside the wait, not instead of it: what the role started holds its output open too.
+        output, transport = await _reader(heard)
+        listening = asyncio.create_task(self._listen(output))
+        try:
+            return await process.wait()
+        finally:
+            listening.cancel()
+            transport.close()
+            self._household.role_pids.discard(process.pid)
+            if process.stdin is not None:
+                process.stdin.close()
+
+    async def _listen(self, output: asyncio.StreamReader) -> None:
+        async for line in output:
             if line.startswith(b"ready"):
                 if self._gone_up:
                     self._say(f"{self.name} is back")
                 self._gone_up = True
                 self.ready.set()
-        code = await process.wait()
-        self._household.role_pids.discard(process.pid)
-        if process.stdin is not None:
-            process.stdin.close()
-        return code
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
+    async def _spawn(self, *, stdout: int) -> asyncio.subprocess.Process:
         command = self._command
         async with self._household.lock:
             with command.log_file.open("ab") as log_file:
                 process = await asyncio.create_subprocess_exec(
                     *command.argv,
                     stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
+                    stdout=stdout,
                     stderr=log_file,
                     env=dict(command.environ),
                     # A Ctrl-C in the terminal is for the supervisor, which stops roles in order.
@@ -188,14 +201,17 @@ class Supervisor:
 
     async def _until_ready(self, name: str, progress: Say) -> None:
         role = self._roles[name]
+        ready = asyncio.create_task(role.ready.wait())
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await role.ready.wait()
+                await asyncio.wait({ready, role.task}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log_file = self._commands[name].log_file
             raise RoleFailed(
                 f"{name} was not ready after {READY_TIMEOUT_S:.0f} s; see {log_file}"
             ) from None
+        finally:
+            ready.cancel()
         self._check(role)
         progress(name)
 
@@ -206,8 +222,6 @@ class Supervisor:
         )
         for role in self._roles.values():
             self._check(role)
-            if role.task.done() and (error := role.task.exception()) is not None:
-                raise error
 
     async def stop(self) -> None:
         for name in STOP_ORDER:
@@ -218,6 +232,17 @@ class Supervisor:
     def _check(self, role: RoleProcess) -> None:
         if role.given_up is not None:
             raise RoleFailed(role.given_up)
+        if role.task.done() and not role.task.cancelled():
+            role.task.result()
+
+
+async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    """Reads a pipe; closing the transport closes it, whoever else holds its other end."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb")
+    )
+    return reader, transport
 
 
 def _ended(code: int) -> str:

@@ -1,0 +1,96 @@
+"""The supervisor with small programs as roles: restarts, orphans, and stops that end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headgate.services import supervisor as module
+from headgate.services.supervisor import RoleCommand, RoleFailed, Supervisor
+from tests.waiting import until
+
+WAIT_S = 20.0
+
+STEADY = "import sys; print('ready here', flush=True); sys.stdin.read()"
+DIES_LEAVING_A_CHILD = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("ready", child.pid, flush=True)
+sys.exit(1)
+"""
+DEAF = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", deaf])
+print("ready", flush=True)
+time.sleep(600)
+"""
+NEEDS_THE_OPERATOR = """
+import sys
+print("headgate: the moon is in the wrong house; move it", file=sys.stderr)
+sys.exit(2)
+"""
+
+
+def supervised(tmp_path: Path, program: str) -> tuple[Supervisor, list[str]]:
+    said: list[str] = []
+    command = RoleCommand("router", [sys.executable, "-c", program], {}, tmp_path / "router.log")
+    return Supervisor([command], said.append), said
+
+
+def sleepers() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if "sleep(600)" in str(child.cmdline())]
+
+
+async def test_a_role_that_was_killed_comes_back_and_that_is_said(tmp_path: Path) -> None:
+    supervisor, said = supervised(tmp_path, STEADY)
+    await supervisor.start()
+    pid = supervisor.pids["router"]
+    assert pid is not None
+    psutil.Process(pid).kill()
+    await until(lambda: "router is back" in said)
+    assert said[0].startswith("router was killed by SIGKILL; starting it again in")
+    await supervisor.stop()
+    assert supervisor.pids["router"] is None
+
+
+async def test_a_role_is_restarted_though_its_child_holds_its_output(tmp_path: Path) -> None:
+    supervisor, said = supervised(tmp_path, DIES_LEAVING_A_CHILD)
+    await supervisor.start()
+    await until(lambda: any("ended with code 1" in sentence for sentence in said))
+    await until(lambda: "router is back" in said)
+    await supervisor.stop()
+    left = [
+        p for p in psutil.Process().children(recursive=True) if "sleep(600)" in str(p.cmdline())
+    ]
+    assert left == []
+
+
+async def test_a_stop_is_bounded_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STOP_TIMEOUT_S", {"router": 0.5})
+    monkeypatch.setattr(module, "SWEEP_GRACE_S", 0.5)
+    supervisor, _ = supervised(tmp_path, DEAF)
+    await supervisor.start()
+    started_s = time.monotonic()
+    await supervisor.stop()
+    assert time.monotonic() - started_s < WAIT_S
+    left = [
+        p for p in psutil.Process().children(recursive=True) if "sleep(600)" in str(p.cmdline())
+    ]
+    assert left == []
+
+
+async def test_a_role_that_needs_the_operator_is_not_tried_again(tmp_path: Path) -> None:
+    supervisor, said = supervised(tmp_path, NEEDS_THE_OPERATOR)
+    with pytest.raises(RoleFailed, match="the moon is in the wrong house; move it"):
+        await supervisor.start()
+    assert said == []
+    await supervisor.stop()
