@@ -72,6 +72,18 @@ class TopicExists(CallerError):
     status = 409
 
 
+class StaleVersion(CallerError):
+    """A keyed produce was routed under another partitioning version than the present one.
+
+    The details say how to route it now: `version`, `partitions` and `owners` (the address per
+    partition number, as text). The caller places the events anew; it doesn't send them again to
+    the same place.
+    """
+
+    code = "stale_version"
+    status = 409
+
+
 class TooLarge(CallerError):
     code = "too_large"
     status = 413
@@ -95,6 +107,12 @@ class Overloaded(NotNow):
 
 class Timeout(NotNow):
     code = "timeout"
+
+
+class Sealed(NotNow):
+    """The partition takes nothing for the moment: its topic is being repartitioned."""
+
+    code = "sealed"
 
 
 class PeerUnreachable(NotNow):

@@ -13,7 +13,8 @@ from headgate.model.event import Event, PartitionRef
 from tests.contracts.stores import WRITERS
 
 REF = PartitionRef("killed", 0)
-CALLERS = 4
+CALLERS = 8
+REQUEST_EVENTS = 5
 
 
 async def main(adapter: str, location: str, round_number: int) -> None:
@@ -24,7 +25,7 @@ async def main(adapter: str, location: str, round_number: int) -> None:
     async def caller() -> None:
         while True:
             name = f"{round_number}-{next(numbers)}"
-            events = [Event(f"{name}-{part}", b"{}") for part in range(5)]
+            events = [Event(f"{name}-{part}", b"{}") for part in range(REQUEST_EVENTS)]
             answers = await writer.append(REF, events, version=1, now_ms=1)
             lines = [f"{e.event_id} {a.seq}\n" for e, a in zip(events, answers, strict=True)]
             sys.stdout.write("".join(lines))

@@ -14,6 +14,8 @@ from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.postgres.log_reader import PostgresLogReader
+from headgate.adapters.postgres.log_writer import PostgresLogWriter
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.log import LogReader, LogWriter
@@ -25,11 +27,34 @@ class Closable(Protocol):
 
 T = TypeVar("T", bound=Closable)
 
+SAFETY_S = 60.0
+"""Followers' own look, far beyond the patience of tests that wait for a signal."""
+
+
+def on_postgres(schema: str, dsn: str) -> str:
+    """The location of a store in PostgreSQL."""
+    return f"{schema} {dsn}"
+
+
+def _postgres_writer(location: str) -> LogWriter:
+    schema, _, dsn = location.partition(" ")
+    return PostgresLogWriter(dsn, schema=schema)
+
+
+def _postgres_reader(location: str, safety_s: float) -> LogReader:
+    schema, _, dsn = location.partition(" ")
+    return PostgresLogReader(dsn, schema=schema, safety_s=safety_s)
+
+
 WRITERS: dict[str, Callable[[str], LogWriter]] = {
     "embedded": lambda location: EmbeddedLogWriter(DataFolder.open(location)),
+    "postgres": _postgres_writer,
 }
-READERS: dict[str, Callable[[str], LogReader]] = {
-    "embedded": lambda location: EmbeddedLogReader(DataFolder.open(location)),
+READERS: dict[str, Callable[[str, float], LogReader]] = {
+    "embedded": lambda location, safety_s: EmbeddedLogReader(
+        DataFolder.open(location), safety_s=safety_s
+    ),
+    "postgres": _postgres_reader,
 }
 CHECKPOINTS: dict[str, Callable[[str], CheckpointStore]] = {
     "embedded": lambda location: EmbeddedCheckpointStore(DataFolder.open(location)),
@@ -50,8 +75,8 @@ class Opened:
     def writer(self) -> LogWriter:
         return self._keep(WRITERS[self.adapter](self.location))
 
-    def reader(self) -> LogReader:
-        return self._keep(READERS[self.adapter](self.location))
+    def reader(self, *, safety_s: float = 1.0) -> LogReader:
+        return self._keep(READERS[self.adapter](self.location, safety_s))
 
     def checkpoints(self) -> CheckpointStore:
         return self._keep(CHECKPOINTS[self.adapter](self.location))

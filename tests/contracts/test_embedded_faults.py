@@ -28,7 +28,8 @@ from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.errors import DataFolderError, OutcomeUnknown, Overloaded, StorageFailed
 from headgate.model.event import Event, Fence, PartitionRef
 from headgate.model.stored import StoredState
-from headgate.ports.log import Appended, Extent
+from headgate.ports.log import Appended, Extent, Retention
+from tests.contracts.faulty_disk import faulty_disk, fill_up, mount_tiny_disk
 
 REF = PartitionRef("flights", 0)
 BIG = b'"' + b"x" * 100_000 + b'"'
@@ -120,11 +121,9 @@ async def test_a_call_behind_waiting_appends_is_served(folder: DataFolder) -> No
     ],
     ids=["full", "busy", "sync"],
 )
-def test_a_commit_that_fails_after_its_last_byte_is_unknown(
+def test_only_a_commit_that_fails_after_its_last_byte_is_unknown(
     error: type[apsw.Error], expected: type[Exception]
 ) -> None:
-    """An fsync that fails can't be brought about here, so a stand-in for the connection fails."""
-
     class Failing:
         in_transaction = False
 
@@ -134,6 +133,94 @@ def test_a_commit_that_fails_after_its_last_byte_is_unknown(
 
     with pytest.raises(expected), sqlite.transaction(Failing(), "it"):  # type: ignore[arg-type]
         pass
+
+
+async def test_what_find_says_of_an_unconfirmed_write_holds_after_a_crash(
+    folder: DataFolder, tmp_path: Path
+) -> None:
+    """The write isn't seen here, but its pages lie in the log, where a recovery would find them."""
+    with faulty_disk() as disk:
+        writer = EmbeddedLogWriter(folder)
+        await writer.open(REF, epoch=1)
+        await append(writer, "a")
+        disk.sync_fails = True
+        with pytest.raises(OutcomeUnknown):
+            await append(writer, "b", "c")
+        disk.sync_fails = False
+        assert await _after_a_crash(folder, tmp_path / "before") == ["a", "b", "c"]
+        disk.sync_fails = True
+        with pytest.raises(StorageFailed):
+            await writer.find(REF, ["a", "b", "c"])
+        disk.sync_fails = False
+        assert await writer.find(REF, ["a", "b", "c"]) == {"a": 1}
+        assert await _after_a_crash(folder, tmp_path / "after") == ["a"]
+        assert await append(writer, "b", "c") == [Appended(2), Appended(3)]
+        await writer.close()
+
+
+async def _after_a_crash(folder: DataFolder, copy: Path) -> list[str]:
+    """The events that are there when everything in memory is gone."""
+    shutil.copytree(folder.root, copy, ignore=shutil.ignore_patterns("*-shm"))
+    revived = DataFolder.open(copy)
+    writer, reader = EmbeddedLogWriter(revived), EmbeddedLogReader(revived)
+    await writer.open(REF, epoch=9)
+    found = [record.event_id for record in await reader.read(REF, after_seq=0, limit=9)]
+    await reader.close()
+    await writer.close()
+    return found
+
+
+async def test_appends_share_a_slow_sync_and_the_loop_goes_on_meanwhile(folder: DataFolder) -> None:
+    with faulty_disk() as disk:
+        writer = EmbeddedLogWriter(folder)
+        await writer.open(REF, epoch=1)
+        disk.sync_s, disk.syncs = 0.3, 0
+        appends = asyncio.gather(*(append(writer, f"e{number}") for number in range(200)))
+        turns = 0
+        while not appends.done():
+            turns += 1
+            await asyncio.sleep(0.01)
+        assert sorted([one.seq for [one] in await appends]) == list(range(1, 201))
+        assert disk.syncs <= 3, "the first alone, the rest together"
+        assert turns >= 5
+        disk.sync_s = 0
+        await writer.close()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from mount_tiny_disk(tmp_path / "tiny", "1m")
+
+
+async def test_a_full_disk_refuses_whole_requests_until_there_is_room(tiny_disk: Path) -> None:
+    folder = DataFolder.open(tiny_disk / "data")
+    writer, reader = EmbeddedLogWriter(folder), EmbeddedLogReader(folder)
+    await writer.open(REF, epoch=1)
+    await append(writer, "a")
+    ballast = fill_up(tiny_disk)
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="the disk is full; free some space"):
+            await append(writer, "b", "c", "d", document=BIG)
+    assert await reader.extent(REF) == Extent(1, 1)
+    assert await writer.find(REF, ["b", "c", "d"]) == {}
+    ballast.unlink()
+    assert await append(writer, "b", "c", document=BIG) == [Appended(2), Appended(3)]
+    assert await reader.extent(REF) == Extent(1, 3)
+    await writer.close()
+    await reader.close()
+
+
+async def test_what_retention_drops_gives_its_space_back(folder: DataFolder) -> None:
+    writer = EmbeddedLogWriter(folder)
+    await writer.open(REF, epoch=1)
+    for number in range(100):
+        await append(writer, f"e{number}", document=BIG)
+    kept = Retention(max_bytes=1_000_000)
+    assert await writer.retain(REF, kept, settled=100, ids_ms=1_000, now_ms=1) == Extent(92, 100)
+    assert folder.log_file(REF).stat().st_size < 3_000_000
+    await writer.drop_records(REF)
+    assert folder.log_file(REF).stat().st_size < 1_500_000
+    await writer.close()
 
 
 async def test_what_waits_is_bounded(folder: DataFolder) -> None:

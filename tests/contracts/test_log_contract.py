@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from headgate.errors import Fenced, InvalidRequest, NotNow
 from headgate.model.event import Event, PartitionRef, Record
 from headgate.ports.log import Appended, Extent, LogReader, LogWriter
-from tests.contracts.stores import Opened
+from tests.contracts.stores import SAFETY_S, Opened
 
 REF = PartitionRef("flights", 0)
 OTHER = PartitionRef("flights", 1)
-ROOT = Path(__file__).parents[2]
 
 
 def events(*ids: str) -> list[Event]:
@@ -38,7 +34,7 @@ def names(records: Sequence[Record]) -> list[tuple[int, str]]:
 
 async def test_a_record_comes_back_with_every_field(logs: Opened) -> None:
     writer, reader = logs.writer(), logs.reader()
-    await writer.open(REF, epoch=3)
+    await writer.open(REF, epoch=3, version=4)
     full = Event("e1", b'{"a": "\xc3\xa4"}', "k\u00e4y", "update", "planes", b"{}", "lsn:7")
     bare = Event("e2", b"null")
     await writer.append(REF, [full, bare], version=4, now_ms=99)
@@ -298,25 +294,22 @@ async def test_a_reader_never_sees_part_of_a_request(logs: Opened) -> None:
 
 
 async def test_follow_misses_nothing_however_append_and_follow_meet(logs: Opened) -> None:
-    writer, reader = logs.writer(), logs.reader()
+    """Followers don't look by themselves here: a wake-up that was missed makes the test hang."""
+    writer, reader = logs.writer(), logs.reader(safety_s=SAFETY_S)
     await writer.open(REF, epoch=1)
-    loop = asyncio.get_running_loop()
-    slow = 0
     for turn in range(500):
-        started = loop.time()
-        appending = asyncio.ensure_future(append(writer, f"e{turn}"))
-        if turn % 2:
-            await asyncio.sleep(0)
-        async with reader.follow([REF, OTHER]) as wakes:
-            while not await reader.read(REF, after_seq=turn, limit=1):
-                assert REF in await anext(wakes)
-        slow += loop.time() - started > 0.5
-        await appending
-    assert slow == 0, "only the safety wake-up brought the record"
+        async with asyncio.timeout(SAFETY_S / 2):
+            appending = asyncio.ensure_future(append(writer, f"e{turn}"))
+            if turn % 2:
+                await asyncio.sleep(0)
+            async with reader.follow([REF, OTHER]) as wakes:
+                while not await reader.read(REF, after_seq=turn, limit=1):
+                    assert REF in await anext(wakes)
+            await appending
 
 
 async def test_a_follower_is_woken_for_the_partition_that_grew(logs: Opened) -> None:
-    writer, reader = logs.writer(), logs.reader()
+    writer, reader = logs.writer(), logs.reader(safety_s=SAFETY_S)
     await asyncio.gather(writer.open(REF, epoch=1), writer.open(OTHER, epoch=1))
     async with reader.follow([REF, OTHER]) as wakes:
         await append(writer, "a", ref=OTHER)
@@ -326,14 +319,14 @@ async def test_a_follower_is_woken_for_the_partition_that_grew(logs: Opened) -> 
 
 
 async def test_a_follower_that_lags_hears_of_every_partition_that_grew(logs: Opened) -> None:
-    writer, reader = logs.writer(), logs.reader()
+    writer, reader = logs.writer(), logs.reader(safety_s=SAFETY_S)
     await asyncio.gather(writer.open(REF, epoch=1), writer.open(OTHER, epoch=1))
     async with reader.follow([REF, OTHER]) as wakes:
         for number in range(50):
             await append(writer, f"e{number}")
         await append(writer, "a", ref=OTHER)
         heard: set[PartitionRef] = set()
-        async with asyncio.timeout(0.8):
+        async with asyncio.timeout(SAFETY_S / 2):
             while heard != {REF, OTHER}:
                 heard |= await anext(wakes)
 
@@ -350,40 +343,3 @@ async def test_iteration_ends_with_the_follow(logs: Opened) -> None:
         waiting = asyncio.ensure_future(anext(wakes, None))
         await asyncio.sleep(0)
     assert await waiting is None
-
-
-# --- crashes -------------------------------------------------------------------------------------
-
-
-async def test_kill_9_loses_nothing_acknowledged_and_repeats_nothing(logs: Opened) -> None:
-    ref = PartitionRef("killed", 0)
-    acknowledged: dict[str, int] = {}
-    for number in range(1, 6):
-        acknowledged |= await asyncio.to_thread(_append_until_killed, logs, number)
-    records = await everything(logs.reader(), ref)
-    assert [record.seq for record in records] == list(range(1, len(records) + 1))
-    found = {record.event_id: record.seq for record in records}
-    assert len(found) == len(records)
-    assert acknowledged.items() <= found.items()
-    requests: dict[str, int] = {}
-    for event_id in found:
-        request = event_id.rpartition("-")[0]
-        requests[request] = requests.get(request, 0) + 1
-    assert set(requests.values()) == {5}, "a request is there whole or not at all"
-
-
-def _append_until_killed(logs: Opened, number: int) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.contracts.appending_process"]
-    with subprocess.Popen(
-        [*command, logs.adapter, logs.location, str(number)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(200 * number)]
-        process.kill()
-        lines += process.stdout.readlines()
-    whole = [line.split() for line in lines if line.endswith("\n")]
-    assert whole, "the process never got to append"
-    return {event_id: int(seq) for event_id, seq in whole}

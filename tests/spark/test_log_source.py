@@ -38,7 +38,7 @@ class Log:
         async def work() -> None:
             writer = EmbeddedLogWriter(DataFolder.open(self.root))
             ref = PartitionRef(TOPIC, partition)
-            await writer.open(ref, epoch=1)
+            await writer.open(ref, epoch=1, version=3)
             await writer.append(ref, events, version=3, now_ms=NOW_MS)
             await writer.close()
 

@@ -35,13 +35,26 @@ class Extent(msgspec.Struct, frozen=True, array_like=True):
     head: int
 
 
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long records are kept: until they are older than `max_age_ms`, or until the partition's
+    records take more than `max_bytes` (whichever comes first; None: no limit).
+
+    Unsettled records are kept all the same, unless `past_settled` allows to drop them too.
+    """
+
+    max_age_ms: int | None = None
+    max_bytes: int | None = None
+    past_settled: bool = False
+
+
 class LogWriter(Protocol):
     """Appends for the partitions that this node owns."""
 
-    async def open(self, ref: PartitionRef, *, epoch: int) -> Extent:
-        """Make `ref` ready to be appended to; creates it when it's new.
+    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
+        """Make `ref` ready to be appended to under `epoch`; creates it when it's new.
 
-        Raises Fenced when a higher epoch has opened it before.
+        Stores `version`, the partitioning version that appends must carry, unless a higher one is
+        stored. Raises Fenced when a higher epoch has opened it before. A seal outlives it.
         """
 
     async def append(
@@ -53,8 +66,34 @@ class LogWriter(Protocol):
         its first seq and isn't written again. Concurrent calls for one partition share an fsync.
         A call that is cancelled may still be written. Raises StorageFailed when nothing was written
         for sure, OutcomeUnknown when the disk failed so late that nobody can tell, Overloaded when
-        too much waits already, InvalidRequest for a value that can't be stored, and Fenced when the
-        epoch was overtaken or `ref` was never opened here. Each of them concerns this call alone.
+        too much waits already, InvalidRequest for a value that can't be stored, StaleVersion (with
+        the stored `version`) when `version` is not the stored one, Sealed while the partition is
+        sealed, and Fenced when the epoch was overtaken or `ref` was never opened here; all of these
+        are checked in the transaction that writes. Each of them concerns this call alone.
+        """
+
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
+
+        How the owner learns what became of a write whose outcome it doesn't know. Waits for the
+        writes that were handed in before. Raises StorageFailed when the store can't tell now.
+        """
+
+    async def seal(self, ref: PartitionRef) -> int:
+        """Durably refuse appends from now on, and return the head: nothing comes after it.
+
+        Sealing again is allowed. Raises Fenced like `append`.
+        """
+
+    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
+        """Take appends again, under `version`. Raises Fenced like `append`."""
+
+    async def retain(
+        self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int
+    ) -> Extent:
+        """Drop what `retention` doesn't keep, and idempotency keys older than `ids_ms`.
+
+        From the front only, so that what is left is dense. Raises Fenced like `append`.
         """
 
     async def drop_records(self, ref: PartitionRef) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.http.delivery import HttpDeliveryTransport
 from headgate.lane.host import LaneHost
 from headgate.lane.run import Lane, LanePorts
@@ -17,6 +16,7 @@ from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import configure_logging
 from headgate.wiring.control import connector
+from headgate.wiring.stores import open_log_reader
 
 _hosts: list[LaneHost[DeliveryTransport]] = []
 """The lane host of this worker process, once it has one."""
@@ -53,7 +53,8 @@ def _open_lane(
     configure_logging(spec.settings.log_level, role="lane", node_id=spec.router_id)
     folder = DataFolder(Path(spec.data))
     address, _, port = spec.coordinator.rpartition(":")
-    reader, checkpoints = EmbeddedLogReader(folder), EmbeddedCheckpointStore(folder)
+    reader = open_log_reader(spec.settings.log, folder)
+    checkpoints = EmbeddedCheckpointStore(folder)
 
     async def close() -> None:
         await reader.close()

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.config import Config, inherited_environment
 from headgate.lane.spec import LaneSettings
 from headgate.wiring.control import connector
+from headgate.wiring.stores import (
+    log_store,
+    open_log_reader,
+    open_log_writer,
+    retention,
+    stored_partitions,
+)
 
 if TYPE_CHECKING:
+    from headgate.decide.placing import PlacingRules
     from headgate.services.coordinator import Coordinator, CoordinatorSettings
     from headgate.services.gateway.service import Gateway, GatewayOptions
     from headgate.services.ingest.node import Ingest, IngestOptions
@@ -67,14 +74,15 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
         coordinator_settings(config),
         EmbeddedCoordinationStore(folder),
         EmbeddedCheckpointStore(folder),
-        EmbeddedLogReader(folder),
+        open_log_reader(log_store(config), folder),
     )
 
 
 def ingest_options(config: Config) -> IngestOptions:
     from headgate.decide.admission import ProduceLimits
+    from headgate.services.ingest.appends import WriteBounds
     from headgate.services.ingest.node import IngestOptions
-    from headgate.services.ingest.partitions import WriteBounds
+    from headgate.services.ingest.writing import WritingOptions
 
     settings = config.ingest
     return IngestOptions(
@@ -83,29 +91,49 @@ def ingest_options(config: Config) -> IngestOptions:
         host=settings.host,
         port=settings.port,
         port_setting="ingest.port",
-        limits=ProduceLimits(
-            body_bytes=settings.max_body,
-            document_bytes=settings.max_document,
-            document_depth=settings.max_depth,
-        ),
-        bounds=WriteBounds(
-            requests=settings.waiting_requests, write_timeout_s=settings.write_timeout
+        writing=WritingOptions(
+            limits=ProduceLimits(
+                body_bytes=settings.max_body,
+                document_bytes=settings.max_document,
+                document_depth=settings.max_depth,
+            ),
+            bounds=WriteBounds(requests=settings.waiting_requests),
+            placing=placing_rules(config),
+            idempotency_ttl_s=settings.idempotency_ttl,
         ),
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
+        retention=retention(config),
+        retain_every_s=config.log.retention.every,
+    )
+
+
+def placing_rules(config: Config) -> PlacingRules:
+    from headgate.decide.placing import PlacingRules
+    from headgate.decide.placing_health import HealthRules
+
+    settings = config.ingest
+    return PlacingRules(
+        write_timeout_s=settings.write_timeout,
+        health=HealthRules(
+            set_aside_initial_s=settings.set_aside_initial,
+            set_aside_max_s=settings.set_aside_max,
+            set_aside_multiplier=settings.set_aside_multiplier,
+            degraded_factor=settings.degraded_factor,
+            degraded_window_s=settings.degraded_window,
+        ),
     )
 
 
 def build_ingest(config: Config, folder: DataFolder) -> Ingest:
-    from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
     from headgate.services.ingest.node import Ingest
 
     return Ingest(
         ingest_options(config),
-        writer=EmbeddedLogWriter(folder),
+        writer=open_log_writer(log_store(config), folder),
         open_session=connector(config.ingest.server_address, config.ingest.server_port),
         settled=EmbeddedCheckpointStore(folder).list,
         now_ms=wall_ms,
-        stored=folder.stored_partitions,
+        stored=stored_partitions(log_store(config), folder),
     )
 
 
@@ -136,7 +164,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
 
     return Gateway(
         gateway_options(config),
-        reader=EmbeddedLogReader(folder),
+        reader=open_log_reader(log_store(config), folder),
         open_session=connector(config.gateway.server_address, config.gateway.server_port),
     )
 
@@ -153,7 +181,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         slots=settings.slots,
         driver_memory=settings.driver_memory,
         data=folder.root,
-        scratch=folder.spark_dir,
+        scratch=folder.spark_scratch(),
         run_lane=RUN_LANE,
         warm_lane=WARM_LANE,
         lane=lane_settings(config),
@@ -175,6 +203,7 @@ def lane_settings(config: Config) -> LaneSettings:
     routing, reliability = config.routing, config.reliability
     return LaneSettings(
         log_level=config.log_level,
+        log=log_store(config),
         window_s=config.router.window,
         read_limit=config.router.read_limit,
         batch_max_size=routing.batch.max_size,

@@ -27,6 +27,7 @@ from headgate.errors import DataFolderError
 from headgate.model.event import PartitionRef
 
 SAFETY_S = 1.0
+"""How often followers look by themselves: a lost hint costs no more than this."""
 MAX_PATH_BYTES = 100
 """The kernel's limit is 104 or 108, with its closing zero."""
 FRESH_NS = 50_000_000
@@ -121,8 +122,11 @@ class Bell:
 class Follower:
     """The reader's end: an async context manager that gives an async iterator of wake-ups."""
 
-    def __init__(self, root: Path, refs: Sequence[PartitionRef]) -> None:
+    def __init__(
+        self, root: Path, refs: Sequence[PartitionRef], *, safety_s: float = SAFETY_S
+    ) -> None:
         self._base = bell_directory(root)
+        self._safety_s = safety_s
         self._name = f"{os.getpid():x}-{secrets.token_hex(4)}"
         self._all = frozenset(refs)
         self._by_hint = {_hint(ref): ref for ref in refs}
@@ -134,7 +138,7 @@ class Follower:
         self._loop = asyncio.get_running_loop()
         self._socket = self._bind()
         self._loop.add_reader(self._socket.fileno(), self._hear)
-        self._safety = self._loop.call_later(SAFETY_S, self._wake_all)
+        self._safety = self._loop.call_later(self._safety_s, self._wake_all)
         return self
 
     async def __aexit__(
@@ -178,7 +182,7 @@ class Follower:
             self._awake.set()
 
     def _wake_all(self) -> None:
-        self._safety = self._loop.call_later(SAFETY_S, self._wake_all)
+        self._safety = self._loop.call_later(self._safety_s, self._wake_all)
         self._rung |= self._all
         self._awake.set()
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +53,14 @@ class DataFolder:
         _check_format(folder.root)
         os.close(_open_lock(folder.root))
         return folder
+
+    @classmethod
+    def check_unused(cls, path: Path) -> None:
+        """Raises DataFolderError when another process holds the folder; makes nothing."""
+        folder = cls(path.expanduser().resolve())
+        if (folder.root / LOCK_NAME).is_file():
+            with folder.lock():
+                pass
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -111,9 +120,26 @@ class DataFolder:
     def spark_dir(self) -> Path:
         return self.root / "spark"
 
+    def spark_scratch(self) -> Path:
+        """A folder below `spark_dir` for this process alone; what dead ones left is removed."""
+        for left in self.spark_dir.glob("*"):
+            if not (left.name.isdecimal() and _is_alive(int(left.name))):
+                shutil.rmtree(left, ignore_errors=True)
+        return self.spark_dir / str(os.getpid())
+
     @property
     def logs_dir(self) -> Path:
         return self.root / "logs"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return pid != os.getpid()
 
 
 def make_directory(path: Path) -> None:

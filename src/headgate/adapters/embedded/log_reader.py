@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 import apsw
 import pyarrow as pa
 
-from headgate.adapters.embedded.arrow import RECORD_SCHEMA
-from headgate.adapters.embedded.doorbell import Follower
+from headgate.adapters.embedded.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.schema import EXTENT, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
+from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.ports.log import Extent
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
-ARROW_BATCH_ROWS = 10_000
 MAX_SEQ = 2**63 - 1
 BUSY_TIMEOUT_MS = 500
 """A reader waits for a lock only while a writer's crash is being repaired."""
@@ -43,8 +42,9 @@ class _Opened(NamedTuple):
 class EmbeddedLogReader:
     """Implements ports.log.LogReader."""
 
-    def __init__(self, folder: DataFolder) -> None:
+    def __init__(self, folder: DataFolder, *, safety_s: float = SAFETY_S) -> None:
         self._folder = folder
+        self._safety_s = safety_s
         self._opened: dict[PartitionRef, _Opened] = {}
         self._pid = os.getpid()
 
@@ -73,7 +73,7 @@ class EmbeddedLogReader:
     def follow(
         self, refs: Sequence[PartitionRef]
     ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
-        return Follower(self._folder.root, refs)
+        return Follower(self._folder.root, refs, safety_s=self._safety_s)
 
     async def close(self) -> None:
         self._let_go_after_fork()
@@ -96,17 +96,8 @@ class EmbeddedLogReader:
         while rows := self._rows(
             ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
         ):
-            columns: list[Sequence[Any]] = [
-                [ref.topic] * len(rows),
-                [ref.partition] * len(rows),
-                *zip(*rows, strict=True),
-            ]
-            arrays = [
-                pa.array(column, type=field.type)
-                for column, field in zip(columns, RECORD_SCHEMA, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
-            after_seq = columns[2][-1]
+            yield record_batch(ref, rows)
+            after_seq = rows[-1][0]
 
     def _connection(self, ref: PartitionRef) -> apsw.Connection | None:
         """The connection to the file that is there now; None while there is none."""

@@ -13,14 +13,25 @@ import copy
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from headgate.adapters.embedded.doorbell import Bell
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.partition_file import AppendRequest, PartitionFile
-from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, Overloaded
+from headgate.adapters.embedded.partition_file import PartitionFile
+from headgate.adapters.log.appending import (
+    AppendRequest,
+    Outcome,
+    not_open,
+    overloaded,
+    stopping,
+    unwritable,
+)
+from headgate.adapters.log.retention import droppable_seq
+from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent
+from headgate.ports.log import Appended, Extent, Retention
+
+T = TypeVar("T")
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 GROUP_BYTES = 4 * 1024 * 1024
@@ -36,22 +47,46 @@ class EmbeddedLogWriter:
         self._threads: dict[PartitionRef, _PartitionThread] = {}
         self._closed = False
 
-    async def open(self, ref: PartitionRef, *, epoch: int) -> Extent:
-        thread = self._thread(ref)
-        extent: Extent = await thread.call(lambda file: file.open(epoch))
-        return extent
+    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
+        return await self._thread(ref).call(lambda file: file.open(epoch, version))
 
     async def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
     ) -> list[Appended]:
-        thread = self._threads.get(ref)
-        if thread is None or self._closed:
-            raise self._not_open(ref)
+        thread = self._opened(ref)
         return await thread.append(AppendRequest(events, version=version, now_ms=now_ms))
 
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        if not self._exists(ref):
+            return {}
+        return await self._thread(ref).call(lambda file: file.find(event_ids))
+
+    async def seal(self, ref: PartitionRef) -> int:
+        return await self._opened(ref).call(PartitionFile.seal)
+
+    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
+        await self._opened(ref).call(lambda file: file.unseal(version))
+
+    async def retain(
+        self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int
+    ) -> Extent:
+        thread = self._opened(ref)
+        extent = await thread.call(PartitionFile.extent)
+        up_to_seq = droppable_seq(retention, settled=settled, head=extent.head)
+
+        def drop(file: PartitionFile) -> bool:
+            return file.drop_expired(retention, up_to_seq=up_to_seq, ids_ms=ids_ms, now_ms=now_ms)
+
+        while await thread.call(drop):
+            pass  # Each turn drops something; appends get theirs in between.
+        await self._give_back(thread)
+        return await thread.call(PartitionFile.extent)
+
     async def drop_records(self, ref: PartitionRef) -> None:
-        if ref in self._threads or self._folder.log_file(ref).exists():
-            await self._thread(ref).call(PartitionFile.drop_records)
+        if self._exists(ref):
+            thread = self._thread(ref)
+            await thread.call(PartitionFile.drop_records)
+            await self._give_back(thread)
 
     async def close(self) -> None:
         self._closed = True
@@ -60,18 +95,31 @@ class EmbeddedLogWriter:
 
     def _thread(self, ref: PartitionRef) -> _PartitionThread:
         if self._closed:
-            raise self._not_open(ref)
+            raise stopping()
         if ref not in self._threads:
             self._threads[ref] = _PartitionThread(self._folder, ref, self._max_waiting_bytes)
         return self._threads[ref]
 
-    def _not_open(self, ref: PartitionRef) -> HeadgateError:
+    def _opened(self, ref: PartitionRef) -> _PartitionThread:
         if self._closed:
-            return NotNow("the node is stopping; nothing was written, try again")
-        return Fenced(f"partition {ref.partition} of {ref.topic} isn't open here; open it first")
+            raise stopping()
+        thread = self._threads.get(ref)
+        if thread is None:
+            raise not_open(ref)
+        return thread
+
+    def _exists(self, ref: PartitionRef) -> bool:
+        return ref in self._threads or self._folder.log_file(ref).exists()
+
+    async def _give_back(self, thread: _PartitionThread) -> None:
+        shrunk = False
+        while await thread.call(PartitionFile.give_back):
+            shrunk = True
+        if shrunk:
+            # The file itself shrinks when its write-ahead log is moved into it.
+            await thread.call(PartitionFile.move_wal)
 
 
-Outcome = list[Appended] | HeadgateError
 Answer = tuple["asyncio.Future[Any]", object]
 
 
@@ -118,19 +166,14 @@ class _PartitionThread:
 
     async def append(self, request: AppendRequest) -> list[Appended]:
         if self._waiting_bytes and self._waiting_bytes + request.weight > self._max_waiting_bytes:
-            raise Overloaded(
-                f"too much waits to be written to partition {self._ref.partition} of "
-                f"{self._ref.topic}; nothing was written, try again later",
-                topic=self._ref.topic,
-                partition=self._ref.partition,
-            )
+            raise overloaded(self._ref)
         self._waiting_bytes += request.weight
         future: asyncio.Future[list[Appended]] = self._loop.create_future()
         self._queue.put(_Append(request, future))
         return await future
 
-    async def call(self, work: Callable[[PartitionFile], Any]) -> Any:
-        future: asyncio.Future[Any] = self._loop.create_future()
+    async def call(self, work: Callable[[PartitionFile], T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(_Call(work, future))
         return await future
 
@@ -197,7 +240,7 @@ class _PartitionThread:
             return [copy.copy(error) for _ in requests]
         except Exception as error:  # noqa: BLE001 - a value may fail in any way; only its request does
             if len(requests) == 1:
-                return [_unwritable(error)]
+                return [unwritable(error)]
         # One request spoils the group; alone, only that one fails.
         return [self._append([request])[0] for request in requests]
 
@@ -207,6 +250,8 @@ class _PartitionThread:
         except Exception as error:  # noqa: BLE001 - handed on to the caller
             outcome = error
         self._answer([(job.future, outcome)])
+        if self._file is not None:
+            self._file.tidy()
 
     def _opened(self) -> PartitionFile:
         if self._file is None:
@@ -217,7 +262,3 @@ class _PartitionThread:
         # A closed loop has nobody left who waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._settle, answers, weight)
-
-
-def _unwritable(error: Exception) -> InvalidRequest:
-    return InvalidRequest(f"the events can't be stored: {error}; nothing was written")

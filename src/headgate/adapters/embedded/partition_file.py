@@ -8,17 +8,36 @@ transaction that writes, so that it holds between processes too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import apsw
 
 from headgate.adapters.embedded.folder import make_directory
-from headgate.adapters.embedded.schema import EXTENT, ID_COLUMNS, LOG_SCHEMA, RECORD_COLUMNS, rows
+from headgate.adapters.embedded.schema import (
+    EXTENT,
+    FORGET_IDS,
+    FRONT,
+    ID_COLUMNS,
+    LOG_SCHEMA,
+    RECORD_COLUMNS,
+    STATE,
+    rows,
+)
 from headgate.adapters.embedded.sqlite import connect, detailed_code, storage_errors, transaction
-from headgate.errors import Fenced, StorageFailed
-from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent
+from headgate.adapters.log.appending import (
+    AppendRequest,
+    Outcome,
+    PartitionState,
+    check_owner,
+    fenced,
+    place,
+)
+from headgate.adapters.log.retention import expired_prefix
+from headgate.errors import OutcomeUnknown, StorageFailed
+from headgate.model.event import PartitionRef
+from headgate.ports.log import Extent, Retention
 
 CHECKPOINT_PAGES = 1_000
 """4 MB of write-ahead log are moved into the file at a time. More at once was not faster, and the
@@ -29,20 +48,10 @@ ROWS_PER_STATEMENT = (64, 8, 1)
 statement per row a busy event loop made the rate swing between 2,000 and 80,000 rows/s; this way it
 stayed between 14,000 and 70,000."""
 
-
-class AppendRequest:
-    """What one `append` call asked for. `weight` is roughly its memory, in bytes."""
-
-    __slots__ = ("events", "now_ms", "version", "weight")
-
-    EVENT_WEIGHT = 512
-
-    def __init__(self, events: Sequence[Event], *, version: int, now_ms: int) -> None:
-        self.events = events
-        self.version = version
-        self.now_ms = now_ms
-        documents = sum([len(event.document) for event in events])
-        self.weight = documents + self.EVENT_WEIGHT * (len(events) + 1)
+DROP_ROWS = 2_000
+VACUUM_PAGES = 500
+"""What is dropped and given back in one turn: appends that come meanwhile wait for one turn."""
+FREE_PAGES_KEPT = 256
 
 
 class PartitionFile:
@@ -56,6 +65,10 @@ class PartitionFile:
         self._wal_pages = 0
         self._moved_pages = 0
         self._epoch: int | None = None
+        self._in_doubt = False
+        """A commit failed so late that its pages may be in the write-ahead log. This connection
+        doesn't see them, but a recovery after a crash would, until the next commit that succeeds
+        has overwritten them."""
 
     def _connect(self) -> apsw.Connection:
         try:
@@ -67,74 +80,79 @@ class PartitionFile:
                 f"{self._path.parent} can't be made ({error.strerror}); check its permissions"
             ) from error
 
-    def open(self, epoch: int) -> Extent:
+    def open(self, epoch: int, version: int) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
-        with transaction(self._connection, self._what):
-            stored, _ = self._state()
-            if stored > epoch:
-                raise self._fenced(stored, epoch)
-            if stored < epoch:
-                self._connection.execute("UPDATE partition SET epoch = ?", (epoch,))
+        with self._transaction():
+            state = self._state()
+            if state.epoch > epoch:
+                raise fenced(self._ref, stored=state.epoch, mine=epoch)
+            if state.epoch < epoch or state.version < version:
+                self._execute(
+                    "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
+                )
         self._epoch = epoch
+        return self.extent()
+
+    def extent(self) -> Extent:
         with storage_errors(self._what):
             [(earliest, head)] = self._connection.execute(EXTENT)
         return Extent(earliest, head)
 
-    def append(self, requests: Sequence[AppendRequest]) -> list[list[Appended]]:
-        """Write all of `requests` in one transaction; an answer for each, in order.
+    def append(self, requests: Sequence[AppendRequest]) -> list[Outcome]:
+        """Write all of `requests` in one transaction; an outcome for each, in order.
 
         Raises anything but a HeadgateError when values of one request can't be stored.
         Nearly every key is new, so they are written without asking; only when one turns out to be
         there already, the transaction starts over with what is known of them.
         """
         try:
-            with transaction(self._connection, self._what):
+            with self._transaction():
                 return self._append(requests, {})
         except apsw.ConstraintError as error:
             if detailed_code(error) != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:
                 raise
-        with transaction(self._connection, self._what):
+        with self._transaction():
             ids = [event.event_id for request in requests for event in request.events]
             return self._append(requests, self._known(ids))
 
-    def _append(
-        self, requests: Sequence[AppendRequest], known: dict[str, int]
-    ) -> list[list[Appended]]:
-        head = first = self._writable_head()
-        answers: list[list[Appended]] = []
-        records: list[object] = []
-        ids: list[object] = []
-        for request in requests:
-            version, now_ms = request.version, request.now_ms
-            answer: list[Appended] = []
-            for event in request.events:
-                event_id = event.event_id
-                seq = known.get(event_id)
-                if seq is not None:
-                    answer.append(Appended(seq, True))
-                    continue
-                head += 1
-                known[event_id] = head
-                ids += (event_id, head, now_ms)
-                records += (
-                    head,
-                    version,
-                    event_id,
-                    event.key,
-                    event.collection,
-                    event.op,
-                    event.document,
-                    event.earlier,
-                    event.source,
-                    now_ms,
-                )
-                answer.append(Appended(head))
-            answers.append(answer)
-        if head > first:
+    def _append(self, requests: Sequence[AppendRequest], known: dict[str, int]) -> list[Outcome]:
+        placed = place(self._ref, self._owned(), requests, known)
+        if placed.rows:
+            ids: list[object] = []
+            for row in placed.rows:
+                ids += (row[2], row[0], row[9])
             self._run("INSERT INTO ids VALUES ", ID_COLUMNS, ids)
-            self._run("INSERT INTO records VALUES ", RECORD_COLUMNS, records)
-            self._connection.execute("UPDATE partition SET head = ?", (head,))
-        return answers
+            values = list(chain.from_iterable(placed.rows))
+            self._run("INSERT INTO records VALUES ", RECORD_COLUMNS, values)
+            self._execute(
+                "UPDATE partition SET head = ?, size_bytes = ?", placed.head, placed.size_bytes
+            )
+        return placed.outcomes
+
+    def find(self, event_ids: Sequence[str]) -> dict[str, int]:
+        """The seqs of those that are stored, for good: see `_in_doubt`."""
+        if self._in_doubt:
+            try:
+                with self._transaction():
+                    # Something has to change: SQLite writes no page that stays the same.
+                    self._execute("UPDATE partition SET doubts = doubts + 1")
+            except OutcomeUnknown as error:
+                raise StorageFailed(
+                    f"{self._what} can't be looked up: {error}", **error.details
+                ) from error
+        with storage_errors(self._what):
+            return self._known(list(event_ids))
+
+    def seal(self) -> int:
+        with self._transaction():
+            head = self._owned().head
+            self._execute("UPDATE partition SET sealed = 1")
+        return head
+
+    def unseal(self, version: int) -> None:
+        with self._transaction():
+            self._owned()
+            self._execute("UPDATE partition SET sealed = 0, version = ?", version)
 
     def _known(self, ids: list[str]) -> dict[str, int]:
         lookup = "SELECT event_id, seq FROM ids WHERE event_id IN (VALUES "
@@ -155,13 +173,43 @@ class PartitionFile:
         return found
 
     def drop_records(self) -> None:
-        """Forget records and idempotency keys; head and epoch stay."""
-        with transaction(self._connection, self._what):
+        """Forget records, keys, seal and version of a deleted topic; head and epoch stay."""
+        with self._transaction():
             if self._epoch is not None:
-                self._writable_head()
-            self._connection.execute("DELETE FROM records; DELETE FROM ids")
+                self._owned()
+            self._execute("DELETE FROM records")
+            self._execute("DELETE FROM ids")
+            self._execute("UPDATE partition SET sealed = 0, version = 1, size_bytes = 0")
+
+    def drop_expired(
+        self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int
+    ) -> bool:
+        """Drop a bounded number of records and keys; True when there may be more to drop."""
+        with self._transaction():
+            state = self._owned()
+            front = list(self._connection.execute(FRONT, (up_to_seq, DROP_ROWS)))
+            count, freed_bytes = expired_prefix(
+                front, retention, size_bytes=state.size_bytes, now_ms=now_ms
+            )
+            if count:
+                self._execute("DELETE FROM records WHERE seq <= ?", front[count - 1][0])
+                self._execute("UPDATE partition SET size_bytes = size_bytes - ?", freed_bytes)
+            self._execute(FORGET_IDS, now_ms - ids_ms, DROP_ROWS)
+            forgotten = self._connection.changes()
+        return count == DROP_ROWS or forgotten == DROP_ROWS
+
+    def give_back(self) -> bool:
+        """Return a bounded number of free pages to the disk; True when there are more.
+
+        Some are kept: the next appends need them.
+        """
         with storage_errors(self._what):
-            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+            free = int(self._connection.pragma("freelist_count"))
+            if free <= FREE_PAGES_KEPT:
+                return False
+            pages = min(free - FREE_PAGES_KEPT, VACUUM_PAGES)
+            self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        return True
 
     def tidy(self) -> None:
         """Move the write-ahead log into the file when it has grown; no answer waits for it.
@@ -170,8 +218,10 @@ class PartitionFile:
         """
         # The log starts over once all of it was moved and no reader needs it.
         self._moved_pages = min(self._moved_pages, self._wal_pages)
-        if self._wal_pages - self._moved_pages < CHECKPOINT_PAGES:
-            return
+        if self._wal_pages - self._moved_pages >= CHECKPOINT_PAGES:
+            self.move_wal()
+
+    def move_wal(self) -> None:
         with contextlib.suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._moved_pages = self._wal_pages
@@ -180,25 +230,27 @@ class PartitionFile:
         with contextlib.suppress(apsw.Error):
             self._connection.close(True)
 
-    def _state(self) -> tuple[int, int]:
-        [(epoch, head)] = self._connection.execute("SELECT epoch, head FROM partition")
-        return epoch, head
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            with transaction(self._connection, self._what):
+                yield
+        except OutcomeUnknown:
+            self._in_doubt = True
+            raise
+        self._in_doubt = False
 
-    def _writable_head(self) -> int:
-        stored, head = self._state()
-        if self._epoch is None or stored != self._epoch:
-            raise self._fenced(stored, self._epoch)
-        return head
+    def _execute(self, statement: str, *values: object) -> None:
+        self._connection.execute(statement, values)
 
-    def _fenced(self, stored: int, epoch: int | None) -> Fenced:
-        mine = "it isn't open here" if epoch is None else f"epoch {epoch} came here"
-        return Fenced(
-            f"partition {self._ref.partition} of {self._ref.topic} belongs to epoch {stored}, "
-            f"and {mine}; stop writing to it",
-            partition=self._ref.partition,
-            topic=self._ref.topic,
-            epoch=stored,
-        )
+    def _state(self) -> PartitionState:
+        [(epoch, version, head, sealed, size_bytes)] = self._connection.execute(STATE)
+        return PartitionState(epoch, version, head, bool(sealed), size_bytes)
+
+    def _owned(self) -> PartitionState:
+        state = self._state()
+        check_owner(self._ref, stored=state.epoch, mine=self._epoch)
+        return state
 
     def _on_commit(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages

@@ -1,7 +1,9 @@
 """The tables of a partition's log file, and the statements that more than one module uses.
 
-`partition` is one row: the epoch that may append and the head that never goes back, which is why it
-is stored and not derived from the records (they can be dropped). `ids` are the idempotency keys,
+`partition` is one row: the epoch and the partitioning version that may append, whether it is
+sealed, what its records count in bytes, and the head that never goes back, which is why it is
+stored and not derived from the records (they can be dropped). `doubts` counts the writes whose
+outcome had to be looked up: the count is what such a look commits. `ids` are the idempotency keys,
 apart from the records because they expire at another time.
 """
 
@@ -11,9 +13,13 @@ LOG_SCHEMA = """
 CREATE TABLE partition (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     epoch INTEGER NOT NULL,
-    head INTEGER NOT NULL
+    version INTEGER NOT NULL,
+    head INTEGER NOT NULL,
+    sealed INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    doubts INTEGER NOT NULL
 );
-INSERT INTO partition VALUES (1, 0, 0);
+INSERT INTO partition VALUES (1, 0, 1, 0, 0, 0, 0);
 CREATE TABLE records (
     seq INTEGER PRIMARY KEY,
     version INTEGER NOT NULL,
@@ -31,6 +37,7 @@ CREATE TABLE ids (
     seq INTEGER NOT NULL,
     time_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX ids_by_time ON ids (time_ms);
 """
 
 CHECKPOINTS_SCHEMA = """
@@ -49,9 +56,17 @@ RECORD_COLUMNS = 10
 ID_COLUMNS = 3
 
 EXTENT = "SELECT coalesce((SELECT min(seq) FROM records), head + 1), head FROM partition"
+STATE = "SELECT epoch, version, head, sealed, size_bytes FROM partition"
 READ = """
 SELECT seq, version, event_id, key, collection, op, document, earlier, source, time_ms
 FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
+"""
+FRONT = """
+SELECT seq, time_ms, length(document), coalesce(length(earlier), 0)
+FROM records WHERE seq <= ? ORDER BY seq LIMIT ?
+"""
+FORGET_IDS = """
+DELETE FROM ids WHERE event_id IN (SELECT event_id FROM ids WHERE time_ms < ? LIMIT ?)
 """
 
 

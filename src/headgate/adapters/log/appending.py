@@ -1,0 +1,175 @@
+"""What an append does to a partition: who is refused, and which seq each event gets.
+
+Every store runs this inside the transaction that writes, so that all of them answer alike.
+Invariant: `seq` stays dense, and an idempotency key is given one seq only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headgate.errors import (
+    Fenced,
+    HeadgateError,
+    InvalidRequest,
+    NotNow,
+    Overloaded,
+    Sealed,
+    StaleVersion,
+)
+from headgate.model.event import Event, PartitionRef
+from headgate.ports.log import Appended
+
+RECORD_OVERHEAD_BYTES = 100
+"""What a record takes besides its document: names, times, its row and its idempotency key."""
+
+Outcome = list[Appended] | HeadgateError
+Row = tuple[int, int, str, str | None, str, str, bytes, bytes | None, str | None, int]
+"""A record in the order of the columns: seq, version, event_id, … time_ms."""
+
+
+class AppendRequest:
+    """What one `append` call asked for. `weight` is roughly its memory, in bytes."""
+
+    __slots__ = ("events", "now_ms", "version", "weight")
+
+    EVENT_WEIGHT = 512
+
+    def __init__(self, events: Sequence[Event], *, version: int, now_ms: int) -> None:
+        self.events = events
+        self.version = version
+        self.now_ms = now_ms
+        documents = sum([len(event.document) for event in events])
+        self.weight = documents + self.EVENT_WEIGHT * (len(events) + 1)
+
+
+class PartitionState(msgspec.Struct, frozen=True):
+    """The stored row of a partition. `size_bytes` counts its records as `record_bytes` does."""
+
+    epoch: int
+    version: int
+    head: int
+    sealed: bool
+    size_bytes: int
+
+
+class Placed(msgspec.Struct):
+    """An outcome per request, in order, and what has to be written for them."""
+
+    outcomes: list[Outcome]
+    rows: list[Row]
+    head: int
+    size_bytes: int
+
+
+def place(
+    ref: PartitionRef,
+    state: PartitionState,
+    requests: Sequence[AppendRequest],
+    known: dict[str, int],
+) -> Placed:
+    """Give every new event of `requests` its seq. `known` has the seqs of ids that are stored,
+    and learns those of the new ones.
+    """
+    if state.sealed:
+        return Placed([_sealed(ref) for _ in requests], [], state.head, state.size_bytes)
+    head, size_bytes = state.head, state.size_bytes
+    outcomes: list[Outcome] = []
+    rows: list[Row] = []
+    for request in requests:
+        version, now_ms = request.version, request.now_ms
+        if version != state.version:
+            outcomes.append(_stale(ref, stored=state.version, came=version))
+            continue
+        answer: list[Appended] = []
+        for event in request.events:
+            event_id = event.event_id
+            seq = known.get(event_id)
+            if seq is not None:
+                answer.append(Appended(seq, True))
+                continue
+            head += 1
+            known[event_id] = head
+            document, earlier = event.document, event.earlier
+            size_bytes += record_bytes(len(document), 0 if earlier is None else len(earlier))
+            rows.append(
+                (
+                    head,
+                    version,
+                    event_id,
+                    event.key,
+                    event.collection,
+                    event.op,
+                    document,
+                    earlier,
+                    event.source,
+                    now_ms,
+                )
+            )
+            answer.append(Appended(head))
+        outcomes.append(answer)
+    return Placed(outcomes, rows, head, size_bytes)
+
+
+def record_bytes(document_bytes: int, earlier_bytes: int) -> int:
+    """How much a record counts against a partition's size."""
+    return RECORD_OVERHEAD_BYTES + document_bytes + earlier_bytes
+
+
+def check_owner(ref: PartitionRef, *, stored: int, mine: int | None) -> None:
+    """Only the epoch that is stored may write; `mine` is None where nobody opened it."""
+    if mine is None or stored != mine:
+        raise fenced(ref, stored=stored, mine=mine)
+
+
+def fenced(ref: PartitionRef, *, stored: int, mine: int | None) -> Fenced:
+    here = "it isn't open here" if mine is None else f"epoch {mine} came here"
+    return Fenced(
+        f"partition {ref.partition} of {ref.topic} belongs to epoch {stored}, "
+        f"and {here}; stop writing to it",
+        partition=ref.partition,
+        topic=ref.topic,
+        epoch=stored,
+    )
+
+
+def not_open(ref: PartitionRef) -> Fenced:
+    return Fenced(f"partition {ref.partition} of {ref.topic} isn't open here; open it first")
+
+
+def stopping() -> NotNow:
+    return NotNow("the node is stopping; nothing was written, try again")
+
+
+def overloaded(ref: PartitionRef) -> Overloaded:
+    return Overloaded(
+        f"too much waits to be written to partition {ref.partition} of {ref.topic}; "
+        "nothing was written, try again later",
+        topic=ref.topic,
+        partition=ref.partition,
+    )
+
+
+def unwritable(error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"the events can't be stored: {error}; nothing was written")
+
+
+def _sealed(ref: PartitionRef) -> Sealed:
+    return Sealed(
+        f"partition {ref.partition} of {ref.topic} is sealed while its topic is repartitioned; "
+        "nothing was written, try again",
+        topic=ref.topic,
+        partition=ref.partition,
+    )
+
+
+def _stale(ref: PartitionRef, *, stored: int, came: int) -> StaleVersion:
+    return StaleVersion(
+        f"partition {ref.partition} of {ref.topic} takes appends of partitioning version {stored}, "
+        f"and version {came} came; place the events anew",
+        topic=ref.topic,
+        partition=ref.partition,
+        version=stored,
+    )

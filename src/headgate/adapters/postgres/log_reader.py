@@ -1,0 +1,214 @@
+"""The log's reader on PostgreSQL, for any process that reaches the database.
+
+Invariants: only committed records are seen; no transaction stays open between calls; every call
+ends within its bound, also when the server is paused, and a caller that goes away doesn't wait for
+that. A connection never crosses a fork. Never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Self, TypeVar
+
+import psycopg
+import pyarrow as pa
+
+from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
+from headgate.adapters.postgres.connections import (
+    TIMEOUT_S,
+    Connections,
+    Session,
+    address,
+    check_dsn,
+    cut,
+    session_settings,
+)
+from headgate.adapters.postgres.errors import storage_failed
+from headgate.adapters.postgres.notices import SAFETY_S, Follower, Listener
+from headgate.adapters.postgres.schema import (
+    DEFAULT_SCHEMA,
+    PartitionStatements,
+    SchemaStatements,
+)
+from headgate.model.event import FIRST_SEQ, PartitionRef, Record
+from headgate.ports.log import Extent
+
+T = TypeVar("T")
+
+NOTHING_YET = Extent(FIRST_SEQ, 0)
+MAX_SEQ = 2**63 - 1
+MAX_CONNECTIONS = 4
+READ_TIMEOUT_S = 10.0
+"""A follower may ask for hundreds of documents of a mebibyte each."""
+SCAN_TIMEOUT_S = 30.0
+"""For one batch of a scan, which is larger than what a follower reads at a time."""
+
+
+class PostgresLogReader:
+    """Implements ports.log.LogReader."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        max_connections: int = MAX_CONNECTIONS,
+        timeout_s: float = READ_TIMEOUT_S,
+        safety_s: float = SAFETY_S,
+    ) -> None:
+        check_dsn(dsn)
+        self._dsn = dsn
+        self._schema = SchemaStatements(schema)
+        self._connections = Connections(dsn, limit=max_connections, timeout_s=timeout_s)
+        self._safety_s = safety_s
+        self._statements: dict[PartitionRef, PartitionStatements] = {}
+        self._listener: Listener | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        async def work(session: Session) -> Extent:
+            if await self._find(session, ref) is None:
+                return NOTHING_YET
+            [row] = await session.query(self._schema.extent, (ref.topic, ref.partition))
+            return Extent(*row)
+
+        return await self._run(work, ref)
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        async def work(session: Session) -> list[tuple[Any, ...]]:
+            statements = await self._find(session, ref)
+            if statements is None or limit <= 0:
+                return []
+            return await session.query(statements.read, (after_seq, MAX_SEQ, limit))
+
+        topic, partition = ref.topic, ref.partition
+        return [Record(topic, partition, *_texts(row)) for row in await self._run(work, ref)]
+
+    def read_arrow(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> pa.RecordBatchReader:
+        """Blocks, over a connection of its own: it is for tasks that have no event loop."""
+        return pa.RecordBatchReader.from_batches(
+            RECORD_SCHEMA, self._batches(ref, after_seq=after_seq, up_to_seq=up_to_seq)
+        )
+
+    def follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
+        return self._follow(refs)
+
+    async def close(self) -> None:
+        if self._listener is not None and self._listener.belongs_here:
+            await self._listener.close()
+        self._listener = None
+        if self._running:
+            await asyncio.wait(self._running)
+        await self._connections.close()
+
+    @asynccontextmanager
+    async def _follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AsyncIterator[AsyncIterator[frozenset[PartitionRef]]]:
+        if self._listener is None or not self._listener.belongs_here:
+            self._listener = Listener(self._dsn, self._schema)
+        async with Follower(self._listener, refs, safety_s=self._safety_s) as follower:
+            yield follower
+
+    async def _run(self, work: Callable[[Session], Awaitable[T]], ref: PartitionRef) -> T:
+        # A statement that is cancelled would have to wait for the server's word on it.
+        task = asyncio.ensure_future(self._connections.run(work, what=f"reading {ref}"))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # Whoever waited has it; nobody else needs to hear of it.
+
+    async def _find(self, session: Session, ref: PartitionRef) -> PartitionStatements | None:
+        if ref not in self._statements:
+            [(exists,)] = await session.query(self._schema.exists)
+            if not exists:
+                return None
+            rows = await session.query(self._schema.number, (ref.topic, ref.partition))
+            if not rows:
+                return None
+            self._statements[ref] = PartitionStatements(self._schema.schema, rows[0][0])
+        return self._statements[ref]
+
+    # --- without an event loop -------------------------------------------------------------------
+
+    def _batches(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Every batch is a read of its own; records never change, so nothing can slip between."""
+        with _Scan(self._dsn, ref) as scan:
+            if not scan.query(self._schema.exists)[0][0]:
+                return
+            found = scan.query(self._schema.number, (ref.topic, ref.partition))
+            if not found:
+                return
+            statements = PartitionStatements(self._schema.schema, found[0][0])
+            while rows := scan.query(statements.read, (after_seq, up_to_seq, ARROW_BATCH_ROWS)):
+                yield record_batch(ref, [_texts(row) for row in rows])
+                after_seq = rows[-1][0]
+
+
+def stored_partitions(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> list[PartitionRef]:
+    """Every partition that has tables in the database, also those of deleted topics."""
+    statements = SchemaStatements(schema)
+    with _Scan(dsn, "the stored partitions") as scan:
+        if not scan.query(statements.exists)[0][0]:
+            return []
+        return [PartitionRef(*row) for row in scan.query(statements.stored)]
+
+
+class _Scan:
+    """A blocking connection for one scan; each of its statements is bounded in time."""
+
+    def __init__(self, dsn: str, what: object) -> None:
+        self._what = f"reading {what}"
+        try:
+            self._connection = psycopg.connect(**address(dsn, TIMEOUT_S), autocommit=True)
+            self.query(session_settings(SCAN_TIMEOUT_S))
+        except psycopg.Error as error:
+            raise storage_failed(error, self._what) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def query(self, query: Any, values: Any = None) -> list[tuple[Any, ...]]:
+        timer = threading.Timer(SCAN_TIMEOUT_S, cut, [self._connection])
+        timer.daemon = True
+        timer.start()
+        try:
+            cursor = self._connection.cursor(binary=values is not None).execute(query, values)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise storage_failed(error, self._what) from error
+        finally:
+            timer.cancel()
+
+
+def _texts(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row as Record has it: free text is stored as bytes."""
+    seq, version, event_id, key, collection, op, document, earlier, source, time_ms = row
+    return (
+        seq,
+        version,
+        event_id.decode(),
+        None if key is None else key.decode(),
+        collection.decode(),
+        op,
+        document,
+        earlier,
+        None if source is None else source.decode(),
+        time_ms,
+    )

@@ -1,0 +1,141 @@
+"""The tables in PostgreSQL, and every statement on them.
+
+`partitions` has a row per partition: who may append, under which version, its extent, whether it is
+sealed, what its records count in bytes, and a number by which its two tables are named (a topic's
+name may be too long for one). `earliest` is stored because looking for it would walk over all the
+rows that retention has just deleted. Free text is stored as UTF-8 bytes: PostgreSQL's text can't
+hold a zero, and an id must come back as it was.
+"""
+
+from __future__ import annotations
+
+from psycopg import sql
+from psycopg.sql import SQL, Composed, Identifier
+
+DEFAULT_SCHEMA = "headgate"
+FORMAT = 1
+
+RECORD_COLUMNS = SQL(
+    "seq, version, event_id, key, collection, op, document, earlier, source, time_ms"
+)
+
+
+class SchemaStatements:
+    """Statements on what all partitions share."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        name = Identifier(schema)
+        partitions = Identifier(schema, "partitions")
+        self.channel = name
+        self.lock_creation = SQL("SELECT pg_advisory_xact_lock(hashtextextended({}, 0))").format(
+            sql.Literal(f"headgate {schema}")
+        )
+        self.exists = SQL("SELECT to_regclass({}) IS NOT NULL").format(
+            sql.Literal(partitions.as_string())
+        )
+        self.create = SQL(
+            "CREATE SCHEMA IF NOT EXISTS {schema};"
+            "CREATE TABLE IF NOT EXISTS {format} (version int NOT NULL);"
+            "INSERT INTO {format} SELECT {number} WHERE NOT EXISTS (SELECT FROM {format});"
+            "CREATE TABLE IF NOT EXISTS {partitions} ("
+            " topic text NOT NULL, partition int NOT NULL,"
+            " number bigint GENERATED ALWAYS AS IDENTITY UNIQUE,"
+            " epoch bigint NOT NULL DEFAULT 0, version int NOT NULL DEFAULT 1,"
+            " earliest bigint NOT NULL DEFAULT 1, head bigint NOT NULL DEFAULT 0,"
+            " sealed boolean NOT NULL DEFAULT false, size_bytes bigint NOT NULL DEFAULT 0,"
+            " PRIMARY KEY (topic, partition)) WITH (fillfactor = 50)"
+        ).format(
+            schema=name,
+            format=Identifier(schema, "format"),
+            number=sql.Literal(FORMAT),
+            partitions=partitions,
+        )
+        self.format = SQL("SELECT version FROM {}").format(Identifier(schema, "format"))
+        self.number = SQL("SELECT number FROM {} WHERE topic = %s AND partition = %s").format(
+            partitions
+        )
+        self.add = SQL(
+            "INSERT INTO {} (topic, partition) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+        ).format(partitions)
+        self.extent = SQL(
+            "SELECT earliest, head FROM {} WHERE topic = %s AND partition = %s"
+        ).format(partitions)
+        self.stored = SQL("SELECT topic, partition FROM {} ORDER BY topic, partition").format(
+            partitions
+        )
+        self.notify = SQL("SELECT pg_notify({}, unnest(%s::text[]))").format(sql.Literal(schema))
+        self.listen = SQL("LISTEN {}").format(name)
+
+
+class PartitionStatements:
+    """Statements on one partition's row and its tables."""
+
+    def __init__(self, schema: str, number: int) -> None:
+        self.number = number
+        names = {
+            "partitions": Identifier(schema, "partitions"),
+            "records": Identifier(schema, f"records_{number}"),
+            "ids": Identifier(schema, f"ids_{number}"),
+            "ids_by_time": Identifier(f"ids_{number}_by_time"),
+            "number": sql.Literal(number),
+            "columns": RECORD_COLUMNS,
+        }
+
+        def statement(text: str) -> Composed:
+            return SQL(text).format(**names)
+
+        self.create = statement(
+            "CREATE TABLE IF NOT EXISTS {records} ("
+            " seq bigint PRIMARY KEY, version int NOT NULL, event_id bytea NOT NULL, key bytea,"
+            " collection bytea NOT NULL, op text NOT NULL, document bytea NOT NULL, earlier bytea,"
+            " source bytea, time_ms bigint NOT NULL);"
+            "CREATE TABLE IF NOT EXISTS {ids} ("
+            " event_id bytea PRIMARY KEY, seq bigint NOT NULL, time_ms bigint NOT NULL);"
+            "CREATE INDEX IF NOT EXISTS {ids_by_time} ON {ids} (time_ms)"
+        )
+        self.lock = statement(
+            "SELECT epoch, version, head, sealed, size_bytes, earliest"
+            " FROM {partitions} WHERE number = {number} FOR UPDATE"
+        )
+        self.open = statement(
+            "UPDATE {partitions} SET epoch = %s, version = greatest(version, %s)"
+            " WHERE number = {number}"
+        )
+        self.known = statement("SELECT event_id, seq FROM {ids} WHERE event_id = ANY(%s)")
+        self.write = statement(
+            "WITH written AS (INSERT INTO {records} ({columns}) SELECT * FROM unnest("
+            "%(seq)b::int8[], %(version)b::int4[], %(event_id)b::bytea[], %(key)b::bytea[],"
+            "%(collection)b::bytea[], %(op)b::text[], %(document)b::bytea[], %(earlier)b::bytea[],"
+            "%(source)b::bytea[], %(time_ms)b::int8[])),"
+            " remembered AS (INSERT INTO {ids} SELECT * FROM unnest("
+            "%(event_id)b::bytea[], %(seq)b::int8[], %(time_ms)b::int8[]))"
+            " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
+            " WHERE number = {number}"
+        )
+        self.seal = statement("UPDATE {partitions} SET sealed = true WHERE number = {number}")
+        self.unseal = statement(
+            "UPDATE {partitions} SET sealed = false, version = %s WHERE number = {number}"
+        )
+        self.front = statement(
+            "SELECT seq, time_ms, octet_length(document), coalesce(octet_length(earlier), 0)"
+            " FROM {records} WHERE seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"
+        )
+        self.drop_front = statement("DELETE FROM {records} WHERE seq >= %s AND seq <= %s")
+        self.shrink = statement(
+            "UPDATE {partitions} SET earliest = %s, size_bytes = size_bytes - %s"
+            " WHERE number = {number}"
+        )
+        self.forget_ids = statement(
+            "WITH old AS (SELECT event_id FROM {ids} WHERE time_ms < %s LIMIT %s),"
+            " gone AS (DELETE FROM {ids} WHERE event_id IN (SELECT event_id FROM old) RETURNING 1)"
+            " SELECT count(*) FROM gone"
+        )
+        self.empty = statement("TRUNCATE {records}, {ids}")
+        self.reset = statement(
+            "UPDATE {partitions} SET earliest = head + 1, size_bytes = 0, sealed = false,"
+            " version = 1 WHERE number = {number}"
+        )
+        self.read = statement(
+            "SELECT {columns} FROM {records} WHERE seq > %s AND seq <= %s ORDER BY seq LIMIT %s"
+        )

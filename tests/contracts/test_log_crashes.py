@@ -1,0 +1,50 @@
+"""Processes that append and are killed with -9: whole requests, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from headgate.model.event import PartitionRef
+from tests.contracts.appending_process import REQUEST_EVENTS
+from tests.contracts.stores import Opened
+
+ROOT = Path(__file__).parents[2]
+REF = PartitionRef("killed", 0)
+ROUNDS = 20
+
+
+async def test_20_times_kill_9_loses_nothing_acknowledged_and_repeats_nothing(
+    logs: Opened,
+) -> None:
+    acknowledged: dict[str, int] = {}
+    for number in range(1, ROUNDS + 1):
+        acknowledged |= await asyncio.to_thread(_append_until_killed, logs, number)
+    records = await logs.reader().read(REF, after_seq=0, limit=1_000_000)
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    found = {record.event_id: record.seq for record in records}
+    assert len(found) == len(records)
+    assert acknowledged.items() <= found.items()
+    requests = Counter(event_id.rpartition("-")[0] for event_id in found)
+    assert set(requests.values()) == {REQUEST_EVENTS}, "a request is there whole or not at all"
+
+
+def _append_until_killed(logs: Opened, number: int) -> dict[str, int]:
+    """The ids and seqs that the process had reported when it died, in the middle of its work."""
+    command = [sys.executable, "-m", "tests.contracts.appending_process"]
+    with subprocess.Popen(
+        [*command, logs.adapter, logs.location, str(number)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(50 + 37 * number)]
+        process.kill()
+        lines += process.stdout.readlines()
+    whole = [line.split() for line in lines if line.endswith("\n")]
+    assert whole, "the process never got to append"
+    return {event_id: int(seq) for event_id, seq in whole}
