@@ -66,3 +66,27 @@ def test_a_refusal_reaches_the_outer_command_as_it_is(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(app, ["show"])
     assert isinstance(result.exception, InvalidConfig)
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("", ""),
+        ("postgresql://me@db:5432/x", "postgresql://me@db:5432/x"),
+        ("postgresql://me:hunter2@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me:hunt@er:2/@db:5432/x", "postgresql://me:***@db:5432/x"),
+        ("postgresql://db/x?user=me&password=hunter2", "postgresql://db/x?user=me&password=***"),
+        ("host=db password=hunter2 user=me", "host=db password=*** user=me"),
+        ("host=db password = 'hunter2 \\' x' user=me", "host=db password = *** user=me"),
+        ("host=db password='hunter2", "host=db password=***"),
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_the_databases_password_is_never_printed(
+    monkeypatch: pytest.MonkeyPatch, dsn: str, shown: str, options: list[str]
+) -> None:
+    monkeypatch.setenv("HEADGATE_LOG__DSN", dsn)
+    result = CliRunner().invoke(app, ["show", *options])
+    assert result.exit_code == 0, result.output
+    assert shown in result.stdout
+    assert "hunt" not in result.output

@@ -38,8 +38,8 @@ def refusal(load: Load, **sources: object) -> InvalidConfig:
             id="file, section",
         ),
         pytest.param(
-            {"yaml": "max_size: 5"},
-            "unknown key max_size (file F): did you mean routing.batch.max_size?",
+            {"yaml": "flush_interval: 5"},
+            "unknown key flush_interval (file F): did you mean routing.batch.flush_interval?",
             id="file, only the last part",
         ),
         pytest.param(
@@ -180,6 +180,8 @@ CONTRADICTIONS: dict[tuple[str, str], dict[str, object]] = {
         "ingest.max_body": "1MiB",
         "ingest.max_document": "2MiB",
     },
+    ("ingest.set_aside_initial", "ingest.set_aside_max"): {"ingest.set_aside_initial": "6s"},
+    ("log.backend", "log.dsn"): {"log.backend": "postgresql"},
     ("public.port", "public.ws_port"): {"public.port": 8781},
     ("gateway.client_port", "public.port"): {"gateway.client_port": 8780},
     ("gateway.client_port", "public.ws_port"): {"gateway.client_port": 8781},
@@ -262,3 +264,9 @@ def test_a_refusal_survives_pickling(load: Load) -> None:
     error = refusal(load, command_line={"public.port": -1})
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.details) == (str(error), error.details)
+
+
+def test_an_address_of_the_wrong_kind_is_refused_without_being_repeated(load: Load) -> None:
+    error = refusal(load, command_line={"log.dsn": ["postgresql://me:hunter2@db/x"]})
+    assert "hunter2" not in str(error)
+    assert "must be the address of a PostgreSQL database" in str(error)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
-from headgate.errors import Fenced
+from headgate.errors import Fenced, OutcomeUnknown, PeerUnreachable, Sealed, StaleVersion
+from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
 from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator
 from headgate.model.event import Event, PartitionRef
-from headgate.model.topology import Owner, Topic, Topology
+from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.log import Appended, Extent
+from headgate.ports.log import Appended, Extent, LogWriter, Retention
+from headgate.services.ingest.handing_on import Incoming, ProducePeers
+from headgate.services.ingest.settled import Settled, SettledPositions
+from headgate.services.ingest.writing import Writing, WritingOptions
 
 NODE = "ingest-1"
 
@@ -22,35 +27,106 @@ def topology(generation: int, *topics: Topic, deleted: tuple[str, ...] = ()) -> 
     return Topology(generation, topics=topics, logs=owners, deleted=deleted)
 
 
-class MemoryLogWriter:
-    """Keeps events in lists. `failures` are raised, `gates` are waited for, before an append."""
+def shared_topology(
+    generation: int, topic: Topic, owners: Sequence[str], urls: dict[str, str], *, epoch: int = 1
+) -> Topology:
+    """Partition N of `topic` belongs to the Nth of `owners`."""
+    return Topology(
+        generation,
+        topics=(topic,),
+        nodes=tuple(Node(name, "ingest", url) for name, url in urls.items()),
+        logs=tuple(
+            Owner(ref, owner, epoch) for ref, owner in zip(topic.refs(), owners, strict=True)
+        ),
+    )
+
+
+class MemoryLog:
+    """What is stored: several writers may share it, like processes share a disk."""
 
     def __init__(self) -> None:
         self.records: defaultdict[PartitionRef, list[Event]] = defaultdict(list)
         self.epochs: dict[PartitionRef, int] = {}
-        self.dropped: list[PartitionRef] = []
-        self.failures: dict[PartitionRef, Exception] = {}
-        self.open_failures: dict[PartitionRef, Exception] = {}
-        self.gates: dict[PartitionRef, asyncio.Event] = {}
-        self.started: defaultdict[PartitionRef, asyncio.Event] = defaultdict(asyncio.Event)
-        self.closed = False
+        self.versions: dict[PartitionRef, int] = {}
+        self.sealed: set[PartitionRef] = set()
+        self.times_ms: defaultdict[PartitionRef, list[int]] = defaultdict(list)
 
-    async def open(self, ref: PartitionRef, *, epoch: int) -> Extent:
+
+class MemoryLogWriter:
+    """The whole port, in memory. What goes wrong is set up by the test, per partition:
+
+    `gates` are waited for and `delays_s` pass before an append; `failures` are raised instead;
+    `lost_answers` are raised after it was written; `find_failures` are raised by `find`.
+    """
+
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        self.log = log or MemoryLog()
+        self.records = self.log.records
+        self.epochs = self.log.epochs
+        self.opened: dict[PartitionRef, int] = {}
+        self.dropped: list[PartitionRef] = []
+        self.retained: list[tuple[PartitionRef, Retention, dict[str, int]]] = []
+        self.failures: dict[PartitionRef, Exception] = {}
+        self.lost_answers: dict[PartitionRef, Exception] = {}
+        self.open_failures: dict[PartitionRef, Exception] = {}
+        self.find_failures: dict[PartitionRef, Exception] = {}
+        self.retain_failures: dict[PartitionRef, Exception] = {}
+        self.gates: dict[PartitionRef, asyncio.Event] = {}
+        self.delays_s: dict[PartitionRef, float] = {}
+        self.started: defaultdict[PartitionRef, asyncio.Event] = defaultdict(asyncio.Event)
+        self.attempts: list[tuple[PartitionRef, int]] = []
+        self.closed = False
+        self._news = asyncio.Condition()
+        self._handed_in: defaultdict[PartitionRef, set[asyncio.Future[Any]]] = defaultdict(set)
+
+    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
         if ref in self.open_failures:
             raise self.open_failures[ref]
         if epoch < self.epochs.get(ref, 0):
             raise Fenced(f"{ref} is at epoch {self.epochs[ref]}")
-        self.epochs[ref] = epoch
+        self.epochs[ref] = self.opened[ref] = epoch
+        self.log.versions[ref] = max(version, self.log.versions.get(ref, 0))
         return Extent(1, len(self.records[ref]))
 
     async def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
     ) -> list[Appended]:
+        ended = asyncio.get_running_loop().create_future()
+        self._handed_in[ref].add(ended)
+        self.attempts.append((ref, len(events)))
         self.started[ref].set()
-        if ref in self.gates:
-            await self.gates[ref].wait()
+        await self._tell()
+        try:
+            if ref in self.gates:
+                await self.gates[ref].wait()
+            if ref in self.delays_s:
+                await asyncio.sleep(self.delays_s[ref])
+            return self._write(ref, events, version, now_ms)
+        finally:
+            self._handed_in[ref].discard(ended)
+            ended.set_result(None)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits until `condition` holds; looks whenever an append begins or ends."""
+        async with self._news:
+            await asyncio.wait_for(self._news.wait_for(condition), 10)
+
+    def _write(
+        self, ref: PartitionRef, events: Sequence[Event], version: int, now_ms: int
+    ) -> list[Appended]:
         if ref in self.failures:
             raise self.failures[ref]
+        self._check_epoch(ref)
+        stored = self.log.versions[ref]
+        if version != stored:
+            raise StaleVersion(f"{ref} is at version {stored}", version=stored)
+        if ref in self.log.sealed:
+            raise Sealed(f"{ref} is sealed")
         known = {event.event_id: seq for seq, event in enumerate(self.records[ref], 1)}
         appended = []
         for event in events:
@@ -58,14 +134,111 @@ class MemoryLogWriter:
                 appended.append(Appended(known[event.event_id], repeated=True))
                 continue
             self.records[ref].append(event)
+            self.log.times_ms[ref].append(now_ms)
             appended.append(Appended(len(self.records[ref])))
+        if ref in self.lost_answers:
+            raise self.lost_answers[ref]
         return appended
+
+    def _check_epoch(self, ref: PartitionRef) -> None:
+        if self.opened.get(ref, 0) < self.epochs.get(ref, 1):
+            raise Fenced(f"{ref} is not open here under its epoch")
+
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        for ended in list(self._handed_in[ref]):
+            await asyncio.shield(ended)
+        if ref in self.find_failures:
+            raise self.find_failures[ref]
+        known = {event.event_id: seq for seq, event in enumerate(self.records[ref], 1)}
+        return {one: known[one] for one in event_ids if one in known}
+
+    async def seal(self, ref: PartitionRef) -> int:
+        self._check_epoch(ref)
+        self.log.sealed.add(ref)
+        return len(self.records[ref])
+
+    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
+        self._check_epoch(ref)
+        self.log.sealed.discard(ref)
+        self.log.versions[ref] = version
+
+    async def retain(
+        self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int
+    ) -> Extent:
+        called = {"settled": settled, "ids_ms": ids_ms, "now_ms": now_ms}
+        self.retained.append((ref, retention, called))
+        if ref in self.retain_failures:
+            raise self.retain_failures[ref]
+        self._check_epoch(ref)
+        return Extent(1, len(self.records[ref]))
 
     async def drop_records(self, ref: PartitionRef) -> None:
         self.dropped.append(ref)
 
     async def close(self) -> None:
         self.closed = True
+
+
+class NoPeers:
+    """Other ingest nodes, none of which answers."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or PeerUnreachable("nothing answers")
+        self.asked: list[tuple[str, int]] = []
+
+    async def produce(
+        self, url: str, topic: str, request: ProduceRequest, *, hops: int, timeout_s: float
+    ) -> ProduceAnswer:
+        self.asked.append((url, hops))
+        raise self.error
+
+    async def close(self) -> None:
+        pass
+
+
+async def nothing_settled() -> dict[PartitionRef, int]:
+    return {}
+
+
+class World:
+    """Everything between a produce request and the log, without HTTP and a coordinator."""
+
+    def __init__(
+        self,
+        writer: LogWriter,
+        *,
+        settled: SettledPositions = nothing_settled,
+        peers: ProducePeers | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+        **options: Any,
+    ) -> None:
+        self.settled = Settled(settled)
+        self.writing = Writing(
+            WritingOptions(**options),
+            node_id=NODE,
+            writer=writer,
+            settled=self.settled,
+            peers=peers or NoPeers(),
+            now_ms=now_ms,
+        )
+        self.partitions = self.writing.partitions
+
+    async def adopt(self, adopted: Topology) -> bool:
+        return await self.partitions.adopt(adopted)
+
+    async def write(
+        self, topic: Topic, events: Sequence[Event], *, timeout_s: float, **rest: Any
+    ) -> list[ProduceResult]:
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        incoming = Incoming(topic.name, events, deadline_s, **rest)
+        return await self.writing.produce.write(incoming)
+
+    async def drain(self, *, timeout_s: float) -> bool:
+        return await self.writing.appends.drain(timeout_s=timeout_s)
+
+
+def disk_failed_late() -> OutcomeUnknown:
+    return OutcomeUnknown("the disk failed so late that nobody can tell")
 
 
 class ScriptedSession:

@@ -1,4 +1,4 @@
-"""Writing to owned partitions when something goes wrong: what fails, what doesn't, what is said."""
+"""Writing to keyed partitions when something goes wrong: what fails, what doesn't, what is said."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headgate.errors import Fenced, HeadgateError, NotNow, OutcomeUnknown, Overl
 from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
-from headgate.services.ingest.partitions import Partitions, WriteBounds
-from tests.services.ingest_doubles import NODE, MemoryLogWriter, topology
+from headgate.services.ingest.appends import WriteBounds
+from tests.services.ingest_doubles import MemoryLogWriter, World, topology
 
 FLIGHTS = Topic("flights", 4)
 JOBS = Topic("jobs", 3, "opportunistic")
@@ -33,20 +33,10 @@ def event(event_id: str, key: str | None = None) -> Event:
     return Event(event_id, b"{}", key)
 
 
-async def nothing_settled() -> dict[PartitionRef, int]:
-    return {}
-
-
-async def opened(writer: MemoryLogWriter, **bounds: Any) -> Partitions:
-    partitions = Partitions(
-        node_id=NODE,
-        writer=writer,
-        settled=nothing_settled,
-        now_ms=lambda: 0,
-        bounds=WriteBounds(**bounds),
-    )
-    assert await partitions.adopt(topology(1, FLIGHTS, JOBS))
-    return partitions
+async def opened(writer: MemoryLogWriter, **bounds: Any) -> World:
+    world = World(writer, bounds=WriteBounds(**bounds))
+    assert await world.adopt(topology(1, FLIGHTS, JOBS))
+    return world
 
 
 @pytest.fixture
@@ -62,97 +52,99 @@ def code(result: ProduceResult) -> str | None:
 
 
 async def test_a_failed_part_fails_its_own_events_only(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     writer.failures[ref(FLIGHTS, 1)] = StorageFailed("the disk is full")
     [bad, worse], [good] = keys_of(1, 2), keys_of(3, 1)
     events = [event("a", bad), event("b", good), event("c", worse), event("d", good)]
-    results = await partitions.write(FLIGHTS, events, timeout_s=5)
+    results = await world.write(FLIGHTS, events, timeout_s=5)
     assert [code(result) for result in results] == ["storage_failed", None, "storage_failed", None]
     assert [(r.partition, r.seq) for r in results] == [(None, None), (3, 1), (None, None), (3, 2)]
 
 
 async def test_when_every_part_fails_the_request_fails(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     for number in range(4):
         writer.failures[ref(FLIGHTS, number)] = StorageFailed("the disk is full")
     with pytest.raises(StorageFailed, match="disk is full"):
-        await partitions.write(FLIGHTS, [event(f"e{n}") for n in range(9)], timeout_s=5)
+        await world.write(FLIGHTS, [event(f"e{n}") for n in range(9)], timeout_s=5)
 
 
 async def test_may_be_written_wins_over_nothing_was_written(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     writer.failures[ref(FLIGHTS, 0)] = StorageFailed("the disk is full")
     writer.gates[ref(FLIGHTS, 1)] = asyncio.Event()
     events = [event("a", keys_of(0, 1)[0]), event("b", keys_of(1, 1)[0])]
     with pytest.raises(OutcomeUnknown):
-        await partitions.write(FLIGHTS, events, timeout_s=0.02)
+        await world.write(FLIGHTS, events, timeout_s=0.02)
     writer.gates[ref(FLIGHTS, 1)].set()
-    assert await partitions.drain(timeout_s=5)
+    assert await world.drain(timeout_s=5)
 
 
 async def test_a_write_that_outlives_its_request_is_of_unknown_outcome_and_goes_on(
     writer: MemoryLogWriter,
 ) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     slow = ref(FLIGHTS, 1)
     writer.gates[slow] = asyncio.Event()
     events = [event("a", keys_of(1, 1)[0]), event("b", keys_of(2, 1)[0])]
-    results = await partitions.write(FLIGHTS, events, timeout_s=0.02)
+    results = await world.write(FLIGHTS, events, timeout_s=0.02)
     assert [code(result) for result in results] == ["outcome_unknown", None]
     assert results[0].error is not None
     assert results[0].error.details == {"partition": 1}
     writer.gates[slow].set()
-    again = await partitions.write(FLIGHTS, events, timeout_s=5)
+    again = await world.write(FLIGHTS, events, timeout_s=5)
     assert [(r.partition, r.seq) for r in again] == [(1, 1), (2, 1)]
     assert len(writer.records[slow]) == 1
 
 
 async def test_a_caller_that_goes_away_stops_nothing(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     slow = ref(FLIGHTS, 0)
     writer.gates[slow] = asyncio.Event()
-    caller = asyncio.create_task(
-        partitions.write(FLIGHTS, [event("a", keys_of(0, 1)[0])], timeout_s=60)
-    )
+    caller = asyncio.create_task(world.write(FLIGHTS, [event("a", keys_of(0, 1)[0])], timeout_s=60))
     await asyncio.wait_for(writer.started[slow].wait(), 5)
     caller.cancel()
     await asyncio.gather(caller, return_exceptions=True)
     writer.gates[slow].set()
-    assert await partitions.drain(timeout_s=5)
+    assert await world.drain(timeout_s=5)
     assert [one.event_id for one in writer.records[slow]] == ["a"]
 
 
 async def test_a_fenced_node_stops_serving_the_partition(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     [key] = keys_of(2, 1)
     writer.failures[ref(FLIGHTS, 2)] = Fenced("epoch 9 came")
     with pytest.raises(NotNow, match="moved to another node"):
-        await partitions.write(FLIGHTS, [event("a", key)], timeout_s=5)
+        await world.write(FLIGHTS, [event("a", key)], timeout_s=5)
     writer.failures.clear()
     with pytest.raises(NotNow, match="no owner here yet"):
-        await partitions.write(FLIGHTS, [event("a", key)], timeout_s=5)
-    assert ref(FLIGHTS, 2) not in dict(partitions.heads())
+        await world.write(FLIGHTS, [event("a", key)], timeout_s=5)
+    assert ref(FLIGHTS, 2) not in dict(world.partitions.heads())
 
 
 async def test_a_partition_that_was_fenced_elsewhere_is_not_opened(writer: MemoryLogWriter) -> None:
     writer.epochs[ref(FLIGHTS, 1)] = 7
-    partitions = await opened(writer)
-    assert ref(FLIGHTS, 1) not in dict(partitions.heads())
+    world = await opened(writer)
+    assert ref(FLIGHTS, 1) not in dict(world.partitions.heads())
 
 
 async def test_a_crash_of_the_writer_is_an_error_and_not_a_hang(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
+    world = await opened(writer)
     writer.failures[ref(FLIGHTS, 2)] = ZeroDivisionError("a bug")
     with pytest.raises(HeadgateError, match="in the node's log") as caught:
-        await partitions.write(FLIGHTS, [event("a", keys_of(2, 1)[0])], timeout_s=5)
+        await world.write(FLIGHTS, [event("a", keys_of(2, 1)[0])], timeout_s=5)
     assert caught.value.code == "internal"
 
 
 async def test_an_older_topology_changes_nothing(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
-    assert await partitions.adopt(topology(5, FLIGHTS))
-    assert await partitions.adopt(topology(4, deleted=("flights",)))
-    assert (partitions.generation, len(partitions.heads()), writer.dropped) == (5, 4, [])
+    world = await opened(writer)
+    assert await world.adopt(topology(5, FLIGHTS))
+    assert await world.adopt(topology(4, deleted=("flights",)))
+    assert (world.partitions.generation, len(world.partitions.heads()), writer.dropped) == (
+        5,
+        4,
+        [],
+    )
 
 
 # --- bounds --------------------------------------------------------------------------------------
@@ -162,12 +154,12 @@ async def test_an_older_topology_changes_nothing(writer: MemoryLogWriter) -> Non
 async def test_beyond_the_bound_a_request_is_told_to_come_back(
     writer: MemoryLogWriter, bounds: dict[str, int]
 ) -> None:
-    partitions = await opened(writer, **bounds)
+    world = await opened(writer, **bounds)
     slow = ref(FLIGHTS, 0)
     writer.gates[slow] = asyncio.Event()
     [key] = keys_of(0, 1)
     waiting = [
-        asyncio.create_task(partitions.write(FLIGHTS, [event(f"e{n}", key)], timeout_s=0.02))
+        asyncio.create_task(world.write(FLIGHTS, [event(f"e{n}", key)], timeout_s=0.02))
         for n in range(2)
     ]
     # Timed out or not, they occupy their place until the disk has answered.
@@ -176,63 +168,7 @@ async def test_beyond_the_bound_a_request_is_told_to_come_back(
         for error in await asyncio.gather(*waiting, return_exceptions=True)
     )
     with pytest.raises(Overloaded, match="nothing was written"):
-        await partitions.write(FLIGHTS, [event("late", key)], timeout_s=5)
+        await world.write(FLIGHTS, [event("late", key)], timeout_s=5)
     writer.gates[slow].set()
-    assert await partitions.drain(timeout_s=5)
-    assert (await partitions.write(FLIGHTS, [event("late", key)], timeout_s=5))[0].seq == 3
-
-
-# --- opportunistic -------------------------------------------------------------------------------
-
-
-async def test_requests_that_come_at_once_count_for_each_other(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
-    written = await asyncio.gather(
-        *(partitions.write(JOBS, [event(f"e{n}")], timeout_s=5) for n in range(6))
-    )
-    assert [results[0].partition for results in written] == [0, 1, 2, 0, 1, 2]
-
-
-async def test_a_retry_of_unknown_outcome_goes_where_the_first_attempt_may_be(
-    writer: MemoryLogWriter,
-) -> None:
-    partitions = await opened(writer)
-    writer.gates[ref(JOBS, 0)] = asyncio.Event()
-    with pytest.raises(OutcomeUnknown):
-        await partitions.write(JOBS, [event("a"), event("b")], timeout_s=0.02)
-    writer.gates[ref(JOBS, 0)].set()
-    again = await partitions.write(JOBS, [event("a"), event("b")], timeout_s=5)
-    assert [(result.partition, result.seq) for result in again] == [(0, 1), (0, 2)]
-    assert [len(writer.records[one]) for one in JOBS.refs()] == [2, 0, 0]
-
-
-async def test_a_retry_of_a_definite_failure_is_placed_afresh(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer)
-    writer.failures[ref(JOBS, 0)] = StorageFailed("the disk is full")
-    with pytest.raises(StorageFailed):
-        await partitions.write(JOBS, [event("a")], timeout_s=5)
-    writer.failures.clear()
-    await partitions.write(JOBS, [event("b")], timeout_s=5)
-    assert (await partitions.write(JOBS, [event("a")], timeout_s=5))[0].partition == 1
-
-
-async def test_a_partition_whose_write_is_overdue_is_avoided(writer: MemoryLogWriter) -> None:
-    partitions = await opened(writer, write_timeout_s=0.01)
-    writer.gates[ref(JOBS, 0)] = asyncio.Event()
-    with pytest.raises(OutcomeUnknown):
-        await partitions.write(JOBS, [event("stuck")], timeout_s=0.03)
-    written = [
-        (await partitions.write(JOBS, [event(f"e{n}")], timeout_s=5))[0].partition for n in range(4)
-    ]
-    assert written == [1, 2, 1, 2]
-    writer.gates[ref(JOBS, 0)].set()
-    assert await partitions.drain(timeout_s=5)
-
-
-async def test_unreadable_positions_place_by_the_last_known_ones(writer: MemoryLogWriter) -> None:
-    async def unreadable() -> dict[PartitionRef, int]:
-        raise StorageFailed("the store is away")
-
-    partitions = Partitions(node_id=NODE, writer=writer, settled=unreadable, now_ms=lambda: 0)
-    assert await partitions.adopt(topology(1, JOBS))
-    assert (await partitions.write(JOBS, [event("a")], timeout_s=5))[0].partition == 0
+    assert await world.drain(timeout_s=5)
+    assert (await world.write(FLIGHTS, [event("late", key)], timeout_s=5))[0].seq == 3

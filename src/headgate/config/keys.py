@@ -8,6 +8,7 @@ is called and may be is in schema.py alone.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -17,10 +18,17 @@ from typing import Literal, get_args, get_origin
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from headgate.config.schema import Config, Section, Wording
+from headgate.config.schema import Config, Secret, Section, Wording
 from headgate.config.units import DurationUnit, NotAllowed, SizeUnit
 
 ENV_PREFIX = "HEADGATE_"
+HIDDEN = "***"
+_PASSWORDS = (
+    # postgresql://user:PASSWORD@host, up to the last @ before the path: a password may hold one.
+    re.compile(r"(?<=://)(?P<before>[^:/@]*:).*(?P<after>@)"),
+    # password=PASSWORD, in quotes or not, in a list of settings or in an address's query.
+    re.compile(r"(?P<before>(?i:password)\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|[^\s&]+)(?P<after>)"),
+)
 _KIND_WORDS = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
 
@@ -90,9 +98,22 @@ class Key:
                 return str(value).lower()
         return str(value)
 
+    @property
+    def is_secret(self) -> bool:
+        return any(isinstance(mark, Secret) for mark in self.field.metadata)
+
+    def shown(self, value: object) -> str:
+        """`value` as anybody may see it: like `text`, without a password."""
+        text = self.text(value)
+        if self.is_secret:
+            for password in _PASSWORDS:
+                text = password.sub(rf"\g<before>{HIDDEN}\g<after>", text)
+        return text
+
     def json_value(self, value: object) -> object:
         """`value` for JSON: numbers and booleans as they are, durations, sizes, paths as text."""
-        return self.text(value) if self._unit or isinstance(value, Path) else value
+        shown = self._unit or self.is_secret or isinstance(value, Path)
+        return self.shown(value) if shown else value
 
     def parse(self, raw: object) -> object:
         """`raw` in the unit the code works with; the schema checks type and bounds after that."""

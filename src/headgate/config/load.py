@@ -31,8 +31,7 @@ from headgate.config.sources import (
 )
 from headgate.config.units import NotAllowed
 from headgate.errors import InvalidConfig
-
-DEFAULT_URL = "http://127.0.0.1:8780"
+from headgate.model.api import DEFAULT_URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +122,8 @@ def _validated(settings: Settings) -> Config:
 
 def _impossible(key: Key, setting: Setting, allowed: str) -> InvalidConfig:
     raw = "empty" if setting.raw in (None, "") else repr(setting.raw)
+    if key.is_secret:
+        raw = "something else"  # which may hold a password all the same
     meant = nearest(str(setting.raw), key.choices)
     hint = f": did you mean {meant}?" if meant else ""
     return InvalidConfig(
@@ -151,7 +152,8 @@ def _check_rules(config: Config, origins: Mapping[str, Origin]) -> None:
         return
 
     def shown(name: str) -> str:
-        return f"{name} ({KEYS[name].text(KEYS[name].of(config))}, {origins[name]})"
+        value = KEYS[name].shown(KEYS[name].of(config)) or "empty"
+        return f"{name} ({value}, {origins[name]})"
 
     raise InvalidConfig(
         f"{shown(rule.left)} must {rule.must} {shown(rule.right)}",
@@ -163,7 +165,7 @@ def _check_rules(config: Config, origins: Mapping[str, Origin]) -> None:
 
 def _warnings(config: Config, origins: Mapping[str, Origin]) -> list[str]:
     return [
-        f"{name} is set to {key.text(key.of(config))} ({origins[name]}), "
+        f"{name} is set to {key.shown(key.of(config))} ({origins[name]}), "
         "but nothing uses it in this version yet"
         for name, key in KEYS.items()
         if name in NOT_YET and key.of(config) != key.default

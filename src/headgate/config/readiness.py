@@ -25,7 +25,6 @@ NOT_YET: frozenset[str] = frozenset(
         "coordinator.learn_for",
         "coordinator.rebalance",
         "coordinator.router_imbalance",
-        "ingest.idempotency_ttl",
         "reliability.circuit_breaker.threshold",
         "reliability.circuit_breaker.timeout",
         "reliability.dedup.cache_size",

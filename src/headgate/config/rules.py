@@ -97,6 +97,18 @@ RULES: tuple[Rule, ...] = (
         lambda c: c.ingest.max_document <= c.ingest.max_body,
     ),
     Rule(
+        "ingest.set_aside_initial",
+        "be at most",
+        "ingest.set_aside_max",
+        lambda c: c.ingest.set_aside_initial <= c.ingest.set_aside_max,
+    ),
+    Rule(
+        "log.backend",
+        "come with the database's address in",
+        "log.dsn",
+        lambda c: c.log.backend == "embedded" or bool(c.log.dsn),
+    ),
+    Rule(
         "public.port",
         "differ from",
         "public.ws_port",

@@ -23,6 +23,11 @@ class Wording:
     allowed: str
 
 
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Marks a text that may hold a password, which is never shown."""
+
+
 LogLevel = Literal["error", "warn", "info", "verbose", "debug", "silly"]
 
 Duration = Annotated[float, DurationUnit(), Field(gt=0)]
@@ -120,6 +125,35 @@ class IngestSettings(Section):
     """How long an idempotency key is remembered."""
     waiting_requests: Count = 1_024
     """Most produce requests that wait at a time; more are refused as overloaded."""
+    set_aside_initial: Duration = seconds("500ms")
+    """How long a partition is left alone after its first failed write (opportunistic topics)."""
+    set_aside_max: Duration = seconds("5s")
+    """Longest time a partition that keeps failing is left alone between two probes."""
+    set_aside_multiplier: Annotated[float, Field(ge=1, le=100)] = 1.5
+    """Growth of that time from failure to failure."""
+    degraded_factor: Annotated[float, Field(gt=1, le=1_000)] = 5.0
+    """How many times slower than its peers a partition may be before it is avoided."""
+    degraded_window: Duration = seconds("10s")
+    """The last writes that partitions are compared by; also how long a slow one is avoided."""
+
+
+class RetentionSettings(Section):
+    max_age: Duration = seconds("7d")
+    """Age from which on records are dropped."""
+    max_size: Size = size_bytes("10GiB")
+    """Size of a partition's records above which the oldest are dropped."""
+    past_settled: bool = False
+    """Drop also what no router has settled yet; false keeps it, whatever its age and size."""
+    every: Duration = seconds("1m")
+    """Time between two looks for what can be dropped."""
+
+
+class LogSettings(Section):
+    backend: Literal["embedded", "postgresql"] = "embedded"
+    """Where records are kept: in files of the data folder, or in PostgreSQL."""
+    dsn: Annotated[str, Secret(), Wording("the address of a PostgreSQL database")] = ""
+    """Address of the database, as postgresql://user@host/database (for PostgreSQL only)."""
+    retention: RetentionSettings = RetentionSettings()
 
 
 class RouterSettings(Section):
@@ -294,6 +328,7 @@ class Config(Section):
     public: PublicSettings = PublicSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     ingest: IngestSettings = IngestSettings()
+    log: LogSettings = LogSettings()
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
     consumers: ConsumersSettings = ConsumersSettings()

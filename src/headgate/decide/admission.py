@@ -43,10 +43,16 @@ class ProduceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that may be written, and how long its caller waits for that."""
+    """A request that may be written, and how long its caller waits for that.
+
+    `version` is the partitioning version that the caller routed it under, if it routes at all.
+    `ids_given`: some ids are the caller's own, so it may send the same events again.
+    """
 
     events: list[Event]
     timeout_ms: int
+    version: int | None = None
+    ids_given: bool = False
 
 
 def admit(
@@ -71,7 +77,8 @@ def admit(
             )
         seen.add(event.event_id)
         events.append(event)
-    return Admitted(events, timeout_ms)
+    ids_given = any(offered.event_id is not None for offered in request.events)
+    return Admitted(events, timeout_ms, request.version, ids_given)
 
 
 def _decode(body: bytes, limits: ProduceLimits) -> ProduceRequest:

@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from headgate.model.event import Op
-from headgate.model.topology import Placement
+from headgate.model.topology import Placement, Topology
 
+DEFAULT_URL = "http://127.0.0.1:8780"
+"""The public address of a Headgate on this machine."""
 MAX_EVENTS_PER_REQUEST = 1_000
 MAX_PARTITIONS = 1_024
+EVENTS_SCHEMA = {"minItems": 1, "maxItems": MAX_EVENTS_PER_REQUEST}
+"""Published, and checked elsewhere with a sentence of its own."""
+
+REQUEST_TIMEOUT = "How long to try, such as 500ms or 5s: more than 10ms and at most 15m."
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_RULE = (
     "up to 128 letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
@@ -54,7 +60,7 @@ class TopicList(msgspec.Struct):
 class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True):
     """`event_id` is the idempotency key; one is made up when it's missing."""
 
-    document: msgspec.Raw
+    document: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
     key: str | None = None
     op: Op = "insert"
     event_id: str | None = None
@@ -62,8 +68,12 @@ class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
-    events: list[ProduceEvent]
-    request_timeout: str = "5s"
+    """`version` is the partitioning version that the sender routed the events under, if it routes:
+    then what doesn't belong here is redirected, else it is handed on."""
+
+    events: Annotated[list[ProduceEvent], msgspec.Meta(extra_json_schema=EVENTS_SCHEMA)]
+    request_timeout: Annotated[str, msgspec.Meta(description=REQUEST_TIMEOUT)] = "5s"
+    version: int | None = None
 
 
 class ErrorBody(msgspec.Struct):
@@ -144,6 +154,14 @@ class Status(msgspec.Struct):
     windows: list[WindowStatus]
     subscriptions: int
     ws_url: str = ""
+
+
+class TopologyAnswer(msgspec.Struct):
+    """Answer of GET /v1/topology. `control` is where a client opens a control stream (host:port)
+    to be told of changes; empty when there is no such place."""
+
+    topology: Topology
+    control: str = ""
 
 
 class Health(msgspec.Struct):

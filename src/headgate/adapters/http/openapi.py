@@ -12,7 +12,10 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.http.messages import JSON, Route
-from headgate.model.api import ErrorAnswer
+from headgate.model.api import NAME_PATTERN, ErrorAnswer
+
+NAME_SCHEMA = {"type": "string", "pattern": NAME_PATTERN}
+"""What stands in a path is the name of something."""
 
 REF_TEMPLATE = "#/components/schemas/{name}"
 
@@ -70,7 +73,7 @@ def _operation(route: Route, schema_of: dict[int, Any]) -> dict[str, Any]:
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": NAME_SCHEMA}
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
     in_query = [

@@ -17,12 +17,10 @@ from importlib.metadata import version
 
 import structlog
 
-from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.peer import HttpProducePeers
 from headgate.adapters.http.server import HttpServer
-from headgate.decide.admission import ProduceLimits, admit
-from headgate.decide.event_id import ENTROPY_BYTES, event_id
-from headgate.model.api import Health, ProduceAnswer, ProduceRequest, ProduceResult
+from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
     FromCoordinator,
@@ -35,8 +33,10 @@ from headgate.model.control import (
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession, HelloSource
-from headgate.ports.log import LogWriter
-from headgate.services.ingest.partitions import Partitions, SettledPositions, WriteBounds
+from headgate.ports.log import LogWriter, Retention
+from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
+from headgate.services.ingest.settled import Settled, SettledPositions
+from headgate.services.ingest.writing import Writing, WritingOptions
 from headgate.telemetry import LogEvent, Metrics
 
 log = structlog.get_logger()
@@ -57,8 +57,9 @@ class IngestOptions:
     advertised_host: str = ""
     report_every_s: float = 1.0
     stop_timeout_s: float = 10.0
-    limits: ProduceLimits = field(default_factory=ProduceLimits)
-    bounds: WriteBounds = field(default_factory=WriteBounds)
+    writing: WritingOptions = field(default_factory=WritingOptions)
+    retention: Retention = field(default_factory=Retention)
+    retain_every_s: float = 60.0
 
 
 class Ingest:
@@ -79,20 +80,23 @@ class Ingest:
         self._open_session = open_session
         self._now_ms = now_ms
         self._stored = stored
-        self._partitions = Partitions(
+        self._settled = Settled(settled)
+        self._peers = HttpProducePeers()
+        self._writing = Writing(
+            options.writing,
             node_id=options.node_id,
             writer=writer,
-            settled=settled,
+            settled=self._settled,
+            peers=self._peers,
             now_ms=now_ms,
-            bounds=options.bounds,
         )
+        self._partitions = self._writing.partitions
         self._metrics = Metrics()
         self._server = HttpServer()
         self._session: ControlSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unapplied: Topology | None = None
         self._applying = asyncio.Lock()
-        self._stopping = False
         self._started_s = time.monotonic()
         self.url = ""
 
@@ -109,6 +113,7 @@ class Ingest:
         self._tasks = [
             asyncio.create_task(self._listen(self._session), name="ingest control"),
             asyncio.create_task(self._report(self._session), name="ingest report"),
+            asyncio.create_task(self._retention().run(), name="ingest retention"),
         ]
         return self.url
 
@@ -121,9 +126,8 @@ class Ingest:
 
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, give everything back."""
-        self._stopping = True
         timeout_s = self._options.stop_timeout_s
-        if not await self._partitions.drain(timeout_s=timeout_s):
+        if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
         await self._server.stop(timeout_s)
         for task in self._tasks:
@@ -131,7 +135,21 @@ class Ingest:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
+        self._writing.close()
+        await self._peers.close()
         await self._writer.close()
+
+    def _retention(self) -> RetentionLoop:
+        options = self._options
+        return RetentionLoop(
+            RetentionOptions(
+                options.retention, options.retain_every_s, options.writing.idempotency_ttl_s
+            ),
+            writer=self._writer,
+            partitions=self._partitions,
+            settled=self._settled,
+            now_ms=self._now_ms,
+        )
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -158,7 +176,8 @@ class Ingest:
                 self._unapplied = topology
                 await self._apply(session)
             case Refused(reason=reason):
-                raise errors.OperatorError(f"the coordinator refuses this ingest node: {reason}")
+                # The session tries again: whoever has our name may be a ghost of ourselves.
+                log.warning(LogEvent.REFUSED, reason=reason)
             case _:
                 pass  # Meant for other roles.
 
@@ -192,35 +211,27 @@ class Ingest:
             Route(
                 "POST",
                 "/v1/topics/{name}/produce",
-                self._produce,
+                self._answer_produce,
                 summary="Append events to a topic.",
                 request=ProduceRequest,
                 response=ProduceAnswer,
             ),
             Route("GET", "/health", self._health, summary="How this node is.", response=Health),
-            Route("GET", "/metrics", self._show_metrics, summary="Counters and timings."),
+            Route(
+                "GET",
+                "/metrics",
+                self._show_metrics,
+                summary="Counters and timings, in Prometheus' text format.",
+                response_content_type="text/plain",
+            ),
         ]
 
-    async def _produce(self, request: Request) -> Response:
+    async def _answer_produce(self, request: Request) -> Response:
         with self._metrics.produce_latency.time():
-            results = await self._write(request)
+            results = await self._writing.produce.handle(request)
         appended = sum(result.error is None for result in results)
         self._metrics.appends.labels(request.params["name"]).inc(appended)
         return json_response(ProduceAnswer(results))
-
-    async def _write(self, request: Request) -> list[ProduceResult]:
-        if self._stopping:
-            raise errors.NotNow("this ingest node is stopping; try again")
-        topic = self._partitions.topic(request.params["name"])
-        limits = self._options.limits
-        body = await request.body(limits.body_bytes)
-        admitted = admit(body, topic, limits, new_id=self._new_id)
-        return await self._partitions.write(
-            topic, admitted.events, timeout_s=admitted.timeout_ms / 1_000
-        )
-
-    def _new_id(self) -> str:
-        return event_id(self._now_ms(), os.urandom(ENTROPY_BYTES))
 
     async def _health(self, _request: Request) -> Response:
         connected = self._session is not None and self._session.connected

@@ -1,0 +1,52 @@
+"""What became of the events of one request, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate import errors
+from headgate.model.api import ErrorBody, ProduceResult
+from headgate.model.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An event that is on disk."""
+
+    partition: int
+    seq: int
+
+
+Outcome = Placed | errors.HeadgateError
+
+
+def unknown_outcome(partition: int) -> errors.OutcomeUnknown:
+    return errors.OutcomeUnknown(
+        f"the write to partition {partition} did not end in time and may still succeed: "
+        "send the same event ids again to find out",
+        partition=partition,
+    )
+
+
+def results(events: Sequence[Event], outcomes: Sequence[Outcome]) -> list[ProduceResult]:
+    """One result per event; raises where one error says it all.
+
+    "May have been written" wins over "nothing was written". Errors that ask for different things
+    are told event by event.
+    """
+    failures = [outcome for outcome in outcomes if isinstance(outcome, errors.HeadgateError)]
+    if len(failures) == len(events):
+        unknown = next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), None)
+        if unknown is not None:
+            raise unknown
+        if len({failure.code for failure in failures}) == 1:
+            raise failures[0]
+    return [_result(event, outcome) for event, outcome in zip(events, outcomes, strict=True)]
+
+
+def _result(event: Event, outcome: Outcome) -> ProduceResult:
+    if isinstance(outcome, Placed):
+        return ProduceResult(event.event_id, partition=outcome.partition, seq=outcome.seq)
+    body = ErrorBody(outcome.code, outcome.message, dict(outcome.details))
+    return ProduceResult(event.event_id, error=body)

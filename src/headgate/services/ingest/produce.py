@@ -1,0 +1,156 @@
+"""One produce request from its body to its results.
+
+Invariants: a request is answered by its deadline; what was routed under an older version is
+redirected, never written where it no longer belongs; a client that has gone is not written for,
+unless its events are on their way to the disk already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from headgate import errors
+from headgate.adapters.http.app import Request
+from headgate.adapters.http.peer import HOPS_HEADER
+from headgate.decide.admission import ProduceLimits, admit
+from headgate.decide.event_id import ENTROPY_BYTES, event_id
+from headgate.model.api import ProduceResult
+from headgate.model.topology import Topic
+from headgate.services.ingest.appends import Appends
+from headgate.services.ingest.handing_on import Incoming
+from headgate.services.ingest.keyed import Keyed
+from headgate.services.ingest.opportunistic import Opportunistic
+from headgate.services.ingest.outcomes import Outcome, results
+from headgate.services.ingest.partitions import Partitions
+
+NEWS_TIMEOUT_S = 5.0
+"""How long a request waits for the topology that its sender knows already."""
+
+WATCH_AFTER_S = 0.1
+"""Only what takes longer than this is worth watching its client for."""
+
+
+class Produce:
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        appends: Appends,
+        keyed: Keyed,
+        opportunistic: Opportunistic,
+        limits: ProduceLimits,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._partitions = partitions
+        self._appends = appends
+        self._keyed = keyed
+        self._opportunistic = opportunistic
+        self._limits = limits
+        self._now_ms = now_ms
+        self._under_way: set[asyncio.Task[list[ProduceResult]]] = set()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Refuse what is new, and let nobody wait for news."""
+        self._stopping = True
+        self._partitions.close()
+
+    async def finish(self, *, timeout_s: float) -> None:
+        """Let requests end; those whose writes don't are told that nobody knows."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way), timeout=timeout_s)
+        for task in self._under_way:
+            task.cancel()
+
+    async def handle(self, request: Request) -> list[ProduceResult]:
+        """The results for a request that came over HTTP."""
+        self._check_running()
+        topic = self._partitions.topic(request.params["name"])
+        body = await request.body(self._limits.body_bytes)
+        # Reading may take as long as the client likes; the node may be another by now.
+        self._check_running()
+        admitted = admit(body, topic, self._limits, new_id=self._new_id)
+        incoming = Incoming(
+            topic.name,
+            admitted.events,
+            asyncio.get_running_loop().time() + admitted.timeout_ms / 1_000,
+            version=admitted.version,
+            hops=_hops(request),
+            ids_given=admitted.ids_given,
+        )
+        writing = asyncio.create_task(self.write(incoming))
+        self._under_way.add(writing)
+        writing.add_done_callback(self._under_way.discard)
+        return await _unless_gone(request, writing)
+
+    def _check_running(self) -> None:
+        if self._stopping:
+            raise errors.NotNow("this ingest node is stopping; try again")
+
+    def _new_id(self) -> str:
+        return event_id(self._now_ms(), os.urandom(ENTROPY_BYTES))
+
+    async def write(self, incoming: Incoming) -> list[ProduceResult]:
+        """One result per event, in the order of the request; raises when none was written."""
+        with self._appends.entered(len(incoming.events)) as number:
+            topic = await self._caught_up(incoming)
+            outcomes: list[Outcome]
+            if topic.placement == "keyed":
+                outcomes = await self._keyed.write(number, incoming)
+            else:
+                outcomes = await self._opportunistic.write(number, incoming)
+        return results(incoming.events, outcomes)
+
+    async def _caught_up(self, incoming: Incoming) -> Topic:
+        """The topic, once this node knows the version that the sender knows."""
+        loop = asyncio.get_running_loop()
+        until_s = min(incoming.deadline_s, loop.time() + NEWS_TIMEOUT_S)
+        while True:
+            topic = self._partitions.topic(incoming.topic)
+            if incoming.version is None or incoming.version <= topic.version:
+                return topic
+            self._check_running()
+            left_s = until_s - loop.time()
+            if left_s <= 0:
+                raise errors.NotNow(
+                    f"this node has not heard of version {incoming.version} of {topic.name} yet; "
+                    "nothing was written, try again",
+                    version=topic.version,
+                )
+            await self._partitions.change(timeout_s=left_s)
+
+
+def _hops(request: Request) -> int:
+    text = request.headers.get(HOPS_HEADER)
+    # What is no small number can't be from a node of ours.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+
+
+async def _unless_gone(
+    request: Request, writing: asyncio.Task[list[ProduceResult]]
+) -> list[ProduceResult]:
+    try:
+        await asyncio.wait({writing}, timeout=WATCH_AFTER_S)
+        if not writing.done():
+            await _ended_or_gone(request, writing)
+        if not writing.done():
+            raise errors.PeerUnreachable("the client went away before it was answered")
+        if writing.cancelled():
+            raise errors.OutcomeUnknown(
+                "this ingest node stopped before the write ended, which may still succeed: send "
+                "the same event ids again to find out"
+            )
+        return writing.result()
+    finally:
+        writing.cancel()
+
+
+async def _ended_or_gone(request: Request, writing: asyncio.Task[list[ProduceResult]]) -> None:
+    gone = asyncio.create_task(request.disconnected())
+    try:
+        await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)

@@ -1,0 +1,82 @@
+"""Drops, from time to time, what the retention settings don't keep any longer.
+
+Invariants: only the owner of a partition drops its records, and none that is unsettled unless the
+settings allow it; a failure is logged and tried again the next time. Time runs as fast as the
+process lives, at most: a wall clock that jumps ahead doesn't expire what is young.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from headgate import errors
+from headgate.ports.log import LogWriter, Retention
+from headgate.services.ingest.appends import OpenPartition
+from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.settled import Settled
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionOptions:
+    keep: Retention
+    every_s: float
+    idempotency_ttl_s: float
+
+
+class RetentionLoop:
+    """Made where the node starts: the wall clock is believed as it stands then."""
+
+    def __init__(
+        self,
+        options: RetentionOptions,
+        *,
+        writer: LogWriter,
+        partitions: Partitions,
+        settled: Settled,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._options = options
+        self._writer = writer
+        self._partitions = partitions
+        self._settled = settled
+        self._wall_ms = now_ms
+        self._began_wall_ms = now_ms()
+        self._began_s = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.every_s)
+            await self.once()
+
+    async def once(self) -> None:
+        settled = await self._settled.read()
+        now_ms = self._now_ms()
+        for partition in self._partitions.opened():
+            await self._retain(partition, settled.get(partition.owner.ref, 0), now_ms)
+
+    async def _retain(self, partition: OpenPartition, settled: int, now_ms: int) -> None:
+        ref = partition.owner.ref
+        try:
+            await self._writer.retain(
+                ref,
+                self._options.keep,
+                settled=settled,
+                ids_ms=round(self._options.idempotency_ttl_s * 1_000),
+                now_ms=now_ms,
+            )
+        except errors.Fenced:
+            partition.lost = True
+            log.warning(LogEvent.FENCED, partition=str(ref), epoch=partition.owner.epoch)
+        except errors.HeadgateError as error:
+            log.warning(LogEvent.RETENTION_FAILED, partition=str(ref), reason=str(error))
+
+    def _now_ms(self) -> int:
+        lived_s = asyncio.get_running_loop().time() - self._began_s
+        return min(self._wall_ms(), self._began_wall_ms + round(lived_s * 1_000))

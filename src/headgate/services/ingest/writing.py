@@ -1,0 +1,77 @@
+"""Everything between a produce request and the log, put together once per node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headgate.decide.admission import ProduceLimits
+from headgate.decide.placing import PlacingRules
+from headgate.ports.log import LogWriter
+from headgate.services.ingest.appends import Appends, WriteBounds
+from headgate.services.ingest.handing_on import HandingOn, ProducePeers
+from headgate.services.ingest.keyed import Keyed
+from headgate.services.ingest.opportunistic import Opportunistic
+from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.produce import Produce
+from headgate.services.ingest.settled import Settled
+
+
+@dataclass(frozen=True, slots=True)
+class WritingOptions:
+    """`idempotency_ttl_s` is how long an event id is remembered."""
+
+    limits: ProduceLimits = field(default_factory=ProduceLimits)
+    bounds: WriteBounds = field(default_factory=WriteBounds)
+    placing: PlacingRules = field(default_factory=PlacingRules)
+    idempotency_ttl_s: float = 30 * 60.0
+
+
+class Writing:
+    def __init__(
+        self,
+        options: WritingOptions,
+        *,
+        node_id: str,
+        writer: LogWriter,
+        settled: Settled,
+        peers: ProducePeers,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.appends = Appends(writer, now_ms=now_ms, bounds=options.bounds)
+        self.partitions = Partitions(node_id=node_id, writer=writer, appends=self.appends)
+        handing_on = HandingOn(peers)
+        self.opportunistic = Opportunistic(
+            self.partitions,
+            self.appends,
+            settled,
+            handing_on,
+            rules=options.placing,
+            bounds=options.bounds,
+            idempotency_ttl_s=options.idempotency_ttl_s,
+        )
+        self.partitions.on_change = self.opportunistic.refresh_all
+        self.produce = Produce(
+            partitions=self.partitions,
+            appends=self.appends,
+            keyed=Keyed(self.partitions, self.appends, handing_on),
+            opportunistic=self.opportunistic,
+            limits=options.limits,
+            now_ms=now_ms,
+        )
+
+    async def stop(self, *, timeout_s: float) -> bool:
+        """Refuse what is new, answer what waits, finish what is being written.
+
+        False when writes are still under way at the end; their callers are told that nobody knows.
+        """
+        self.produce.stop()
+        self.opportunistic.stop(timeout_s=timeout_s)
+        _, drained = await asyncio.gather(
+            self.produce.finish(timeout_s=timeout_s), self.appends.drain(timeout_s=timeout_s)
+        )
+        return drained
+
+    def close(self) -> None:
+        self.opportunistic.close()

@@ -1,0 +1,134 @@
+"""Retention, and a wall clock that can't be trusted; on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from headgate.errors import Fenced, StorageFailed, Timeout
+from headgate.model.event import Event, PartitionRef
+from headgate.model.topology import Topic
+from headgate.ports.log import Retention
+from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
+from tests.services.ingest_doubles import MemoryLogWriter, World, topology
+from tests.virtual_time import run_virtual
+
+JOBS = Topic("jobs", 2, "opportunistic")
+FIRST, SECOND = JOBS.refs()
+KEEP = Retention(max_age_ms=3_600_000, max_bytes=10_000)
+OPTIONS = RetentionOptions(KEEP, every_s=60.0, idempotency_ttl_s=1_800.0)
+HOUR_MS = 3_600_000
+
+
+async def settled() -> dict[PartitionRef, int]:
+    return {SECOND: 7}
+
+
+class Wall:
+    """A wall clock that goes with the loop's, plus whatever a test does to it."""
+
+    def __init__(self) -> None:
+        self.offset_ms = 1_000 * HOUR_MS
+
+    def __call__(self) -> int:
+        return self.offset_ms + round(asyncio.get_running_loop().time() * 1_000)
+
+
+async def looped(writer: MemoryLogWriter, wall: Callable[[], int]) -> asyncio.Task[None]:
+    world = World(writer, settled=settled)
+    assert await world.adopt(topology(1, JOBS))
+    loop = RetentionLoop(
+        OPTIONS,
+        writer=writer,
+        partitions=world.partitions,
+        settled=world.settled,
+        now_ms=wall,
+    )
+    return asyncio.create_task(loop.run())
+
+
+def test_every_open_partition_is_retained_up_to_its_settled_position() -> None:
+    async def scenario() -> None:
+        writer, wall = MemoryLogWriter(), Wall()
+        loop = await looped(writer, wall)
+        await asyncio.sleep(59)
+        assert writer.retained == []
+        await asyncio.sleep(2)
+        common = {"ids_ms": 1_800_000, "now_ms": 1_000 * HOUR_MS + 60_000}
+        assert writer.retained == [
+            (FIRST, KEEP, {"settled": 0, **common}),
+            (SECOND, KEEP, {"settled": 7, **common}),
+        ]
+        loop.cancel()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("failure", "rounds"),
+    [
+        pytest.param(StorageFailed("not now"), 3, id="tried-again"),
+        pytest.param(Fenced("epoch 9 came"), 1, id="lost"),
+    ],
+)
+def test_a_failure_concerns_its_partition_alone(failure: Exception, rounds: int) -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        writer.retain_failures[FIRST] = failure
+        loop = await looped(writer, Wall())
+        await asyncio.sleep(190)
+        refs = [ref for ref, _, _ in writer.retained]
+        assert (refs.count(FIRST), refs.count(SECOND)) == (rounds, 3)
+        loop.cancel()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("jump_ms", "expected_ms"),
+    [
+        pytest.param(+9_000 * HOUR_MS, 60_000, id="ahead"),
+        pytest.param(-HOUR_MS, 60_000 - HOUR_MS, id="back"),
+    ],
+)
+def test_a_clock_that_jumps_never_makes_records_older_than_they_can_be(
+    jump_ms: int, expected_ms: int
+) -> None:
+    async def scenario() -> None:
+        writer, wall = MemoryLogWriter(), Wall()
+        loop = await looped(writer, wall)
+        await asyncio.sleep(30)
+        wall.offset_ms += jump_ms
+        await asyncio.sleep(31)
+        assert writer.retained[0][2]["now_ms"] == 1_000 * HOUR_MS + expected_ms
+        loop.cancel()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("jump_ms", [+9_000 * HOUR_MS, -9_000 * HOUR_MS], ids=["ahead", "back"])
+def test_deadlines_dont_follow_a_clock_that_jumps(jump_ms: int) -> None:
+    async def scenario() -> None:
+        writer, wall = MemoryLogWriter(), Wall()
+        world = World(writer, now_ms=wall)
+        assert await world.adopt(topology(1, JOBS))
+        await world.write(JOBS, [Event("before", b"{}")], timeout_s=5)
+        writer.failures = dict.fromkeys(JOBS.refs(), StorageFailed("full"))
+        waiting = asyncio.create_task(world.write(JOBS, [Event("a", b"{}")], timeout_s=5))
+        await asyncio.sleep(1)
+        wall.offset_ms += jump_ms
+        with pytest.raises(Timeout):
+            await waiting
+        assert asyncio.get_running_loop().time() == pytest.approx(5)
+        writer.failures.clear()
+        await asyncio.sleep(5)
+        [after] = await world.write(JOBS, [Event("after", b"{}")], timeout_s=5)
+        [again] = await world.write(JOBS, [Event("after", b"{}")], timeout_s=5)
+        assert (after.partition, after.seq) == (again.partition, again.seq) == (1, 1)
+        # The records say what the clock said.
+        assert writer.log.times_ms[FIRST] == [1_000 * HOUR_MS]
+        assert writer.log.times_ms[SECOND] == [1_000 * HOUR_MS + 10_000 + jump_ms]
+
+    run_virtual(scenario())

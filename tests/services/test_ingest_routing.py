@@ -1,0 +1,361 @@
+"""Keyed produces among several nodes and versions: redirects, handing on, holding back, fences."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.http.peer import HttpProducePeers
+from headgate.client.http import HttpClient
+from headgate.decide.placement import partition_of
+from headgate.errors import NotNow, OutcomeUnknown, Sealed, StaleVersion, StorageFailed
+from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest, ProduceResult
+from headgate.model.control import AckTopology
+from headgate.model.event import Event, PartitionRef
+from headgate.model.topology import Owner, Topic, Topology
+from headgate.ports.log import LogWriter
+from headgate.services.ingest.node import Ingest, IngestOptions
+from tests.services.ingest_doubles import (
+    MemoryLog,
+    MemoryLogWriter,
+    NoPeers,
+    ScriptedSession,
+    World,
+    disk_failed_late,
+    nothing_settled,
+    shared_topology,
+    topology,
+)
+from tests.virtual_time import run_virtual
+
+FLIGHTS = Topic("flights", 4)
+ONE, TWO = "ingest-1", "ingest-2"
+URLS = {ONE: "http://one:1", TWO: "http://two:2"}
+
+
+def keyed(count: int, *, partitions: int = 4) -> list[Event]:
+    """One event for each of the first `count` partitions, in order."""
+    keys = [f"k{n}" for n in range(1_000)]
+    return [
+        Event(f"e{number}", b"{}", next(k for k in keys if _number(k, partitions) == number))
+        for number in range(count)
+    ]
+
+
+def _number(key: str, count: int) -> int:
+    return partition_of(key, collection="", count=count)
+
+
+def codes(results: list[ProduceResult]) -> list[str | None]:
+    return [result.error.code if result.error else None for result in results]
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+def test_a_stale_version_is_redirected_and_writes_nothing() -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        now = msgspec.structs.replace(FLIGHTS, version=3)
+        await world.adopt(shared_topology(1, now, [ONE, TWO, ONE, TWO], URLS))
+        with pytest.raises(StaleVersion, match="place them anew") as caught:
+            await world.write(FLIGHTS, keyed(4), timeout_s=5, version=2)
+        assert caught.value.details == {
+            "version": 3,
+            "partitions": 4,
+            "owners": {"0": URLS[ONE], "1": URLS[TWO], "2": URLS[ONE], "3": URLS[TWO]},
+        }
+        assert writer.attempts == []
+
+    run_virtual(scenario())
+
+
+def test_a_newer_version_than_known_waits_for_the_topology() -> None:
+    async def scenario() -> None:
+        world = World(MemoryLogWriter())
+        await world.adopt(topology(1, FLIGHTS))
+        grown = Topic("flights", 8, version=2)
+        writing = asyncio.create_task(
+            world.write(FLIGHTS, keyed(8, partitions=8), timeout_s=60, version=2)
+        )
+        await asyncio.sleep(3)
+        assert not writing.done()
+        assert await world.adopt(topology(2, grown))
+        results = await writing
+        assert [result.partition for result in results] == list(range(8))
+        with pytest.raises(NotNow, match="not heard of version 9 of flights yet"):
+            await world.write(FLIGHTS, keyed(1), timeout_s=60, version=9)
+        assert asyncio.get_running_loop().time() == pytest.approx(8)
+
+    run_virtual(scenario())
+
+
+def test_the_owner_hashes_for_itself() -> None:
+    async def scenario() -> None:
+        world = World(MemoryLogWriter())
+        await world.adopt(topology(1, FLIGHTS))
+        results = await world.write(FLIGHTS, keyed(4), timeout_s=5, version=1)
+        assert [result.partition for result in results] == [0, 1, 2, 3]
+
+    run_virtual(scenario())
+
+
+# --- other owners --------------------------------------------------------------------------------
+
+
+def test_events_of_another_owner_are_redirected_for_a_sender_that_routes() -> None:
+    async def scenario() -> None:
+        peers = NoPeers()
+        world = World(MemoryLogWriter(), peers=peers)
+        await world.adopt(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], URLS))
+        results = await world.write(FLIGHTS, keyed(4), timeout_s=5, version=1)
+        assert codes(results) == [None, "stale_version", None, "stale_version"]
+        assert results[1].error is not None
+        assert results[1].error.details["owners"]["1"] == URLS[TWO]
+        assert peers.asked == []
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("hops", "asked", "expected"),
+    [
+        pytest.param(0, 2, "unreachable", id="first"),
+        pytest.param(1, 2, "unreachable", id="second"),
+        pytest.param(2, 0, "unavailable", id="enough"),
+    ],
+)
+def test_events_of_another_owner_are_handed_on_a_bounded_number_of_times(
+    hops: int, asked: int, expected: str
+) -> None:
+    async def scenario() -> None:
+        peers = NoPeers()
+        world = World(MemoryLogWriter(), peers=peers)
+        await world.adopt(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], URLS))
+        results = await world.write(FLIGHTS, keyed(4), timeout_s=5, hops=hops)
+        assert codes(results) == [None, expected, None, expected]
+        assert peers.asked == [(URLS[TWO], hops + 1)] * asked
+
+    run_virtual(scenario())
+
+
+def test_an_owner_that_gives_no_answer_leaves_an_unknown_outcome() -> None:
+    async def scenario() -> None:
+        world = World(MemoryLogWriter(), peers=NoPeers(OutcomeUnknown("no answer")))
+        await world.adopt(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], URLS))
+        results = await world.write(FLIGHTS, keyed(2), timeout_s=5)
+        assert codes(results) == [None, "outcome_unknown"]
+        assert results[1].error is not None
+        assert results[1].error.details == {"partition": 1}
+
+    run_virtual(scenario())
+
+
+# --- what the store holds back -------------------------------------------------------------------
+
+
+def test_a_sealed_partition_holds_its_events_until_it_is_open_again() -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        await writer.seal(PartitionRef("flights", 1))
+        writing = asyncio.create_task(world.write(FLIGHTS, keyed(3), timeout_s=30))
+        await asyncio.sleep(2)
+        assert not writing.done()
+        assert len(writer.records[PartitionRef("flights", 2)]) == 1
+        await writer.unseal(PartitionRef("flights", 1), version=1)
+        assert codes(await writing) == [None, None, None]
+        assert asyncio.get_running_loop().time() < 2.1
+
+    run_virtual(scenario())
+
+
+def test_a_seal_that_lasts_is_told_at_the_deadline() -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        await writer.seal(PartitionRef("flights", 0))
+        with pytest.raises(Sealed):
+            await world.write(FLIGHTS, keyed(1), timeout_s=3)
+        assert asyncio.get_running_loop().time() == pytest.approx(3)
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("routes", [False, True], ids=["plain", "routing"])
+def test_events_held_through_a_repartition_go_by_the_new_version(routes: bool) -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        await writer.seal(PartitionRef("flights", 1))
+        writing = asyncio.create_task(
+            world.write(FLIGHTS, keyed(3)[1:2], timeout_s=30, version=1 if routes else None)
+        )
+        await asyncio.sleep(1)
+        grown = Topic("flights", 7, version=2)
+        assert await world.adopt(topology(2, grown))
+        if routes:
+            with pytest.raises(StaleVersion):
+                await writing
+        else:
+            [result] = await writing
+            assert result.partition == _number(keyed(3)[1].key or "", 7)
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("really", ["written", "not-written"])
+def test_a_keyed_write_of_unknown_outcome_is_read_back(really: str) -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        ref = PartitionRef("flights", 0)
+        kind = writer.lost_answers if really == "written" else writer.failures
+        kind[ref] = disk_failed_late()
+        writer.find_failures[ref] = StorageFailed("not now")
+        writing = asyncio.create_task(world.write(FLIGHTS, keyed(2), timeout_s=5))
+        await asyncio.sleep(0.4)
+        assert not writing.done()
+        writer.find_failures.clear()
+        expected = [None if really == "written" else "storage_failed", None]
+        assert codes(await writing) == expected
+
+    run_virtual(scenario())
+
+
+def test_a_keyed_write_that_cant_be_read_back_stays_unknown() -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        ref = PartitionRef("flights", 0)
+        writer.lost_answers[ref] = disk_failed_late()
+        writer.find_failures[ref] = StorageFailed("not now")
+        with pytest.raises(OutcomeUnknown):
+            await world.write(FLIGHTS, keyed(1), timeout_s=5)
+
+    run_virtual(scenario())
+
+
+# --- two real nodes ------------------------------------------------------------------------------
+
+Start = Callable[[str, LogWriter], Awaitable[tuple[Ingest, ScriptedSession, HttpClient]]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    async with AsyncExitStack() as stack:
+
+        async def started(
+            node_id: str, writer: LogWriter
+        ) -> tuple[Ingest, ScriptedSession, HttpClient]:
+            session = ScriptedSession()
+            node = Ingest(
+                IngestOptions(node_id, "start", stop_timeout_s=5.0),
+                writer=writer,
+                open_session=session.open,
+                settled=nothing_settled,
+                now_ms=lambda: 1_700_000_000_000,
+            )
+            client = await stack.enter_async_context(HttpClient(await node.start()))
+            stack.push_async_callback(node.stop)
+            return node, session, client
+
+        yield started
+
+
+async def give(session: ScriptedSession, pushed: Topology) -> None:
+    session.push(pushed)
+    await session.heard(AckTopology(pushed.generation))
+
+
+def body(count: int) -> dict[str, Any]:
+    events = [
+        {"event_id": one.event_id, "key": one.key, "document": {"n": n}}
+        for n, one in enumerate(keyed(count))
+    ]
+    return {"events": events}
+
+
+async def test_a_plain_request_is_written_by_all_the_owners_it_needs(start: Start) -> None:
+    log = MemoryLog()
+    one, first, client = await start(ONE, MemoryLogWriter(log))
+    two, second, _ = await start(TWO, MemoryLogWriter(log))
+    shared = shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], {ONE: one.url, TWO: two.url})
+    await give(first, shared)
+    await give(second, shared)
+    answer = await client.post("/v1/topics/flights/produce", body(4), ProduceAnswer)
+    assert [(r.event_id, r.partition, r.seq) for r in answer.events] == [
+        ("e0", 0, 1),
+        ("e1", 1, 1),
+        ("e2", 2, 1),
+        ("e3", 3, 1),
+    ]
+    assert [len(log.records[ref]) for ref in FLIGHTS.refs()] == [1, 1, 1, 1]
+
+
+async def test_an_opportunistic_request_is_handed_on_whole_by_a_node_without_partitions(
+    start: Start,
+) -> None:
+    jobs = Topic("jobs", 2, "opportunistic")
+    log = MemoryLog()
+    one, first, client = await start(ONE, MemoryLogWriter(log))
+    two, second, _ = await start(TWO, MemoryLogWriter(log))
+    shared = shared_topology(1, jobs, [TWO, TWO], {ONE: one.url, TWO: two.url})
+    await give(first, shared)
+    await give(second, shared)
+    events: dict[str, Any] = {"events": [{"document": {}}] * 3}
+    answer = await client.post("/v1/topics/jobs/produce", events, ProduceAnswer)
+    assert [result.partition for result in answer.events] == [0, 0, 0]
+
+
+async def test_nodes_that_each_believe_the_other_is_the_owner_stop_asking(start: Start) -> None:
+    one, first, client = await start(ONE, MemoryLogWriter())
+    two, second, _ = await start(TWO, MemoryLogWriter())
+    urls = {ONE: one.url, TWO: two.url}
+    single = Topic("flights", 1)
+    await give(first, shared_topology(1, single, [TWO], urls))
+    await give(second, shared_topology(1, single, [ONE], urls))
+    with pytest.raises(NotNow, match="has no owner here yet"):
+        await client.post("/v1/topics/flights/produce", body(1), ProduceAnswer)
+
+
+async def test_a_revived_former_owner_cant_append(start: Start, tmp_path: Path) -> None:
+    folder = DataFolder.open(tmp_path / "data")
+    single = Topic("flights", 1)
+    ref = PartitionRef("flights", 0)
+    _, first, old = await start(ONE, EmbeddedLogWriter(folder))
+    _, second, new = await start(TWO, EmbeddedLogWriter(folder))
+    await give(first, Topology(1, (single,), logs=(Owner(ref, ONE, 1),)))
+    path = "/v1/topics/flights/produce"
+    before = await old.post(path, {"events": [{"document": {}}]}, ProduceAnswer)
+    # The first node hears nothing of the move: it is cut off, or was stopped for a while.
+    await give(second, Topology(2, (single,), logs=(Owner(ref, TWO, 2),)))
+    with pytest.raises(NotNow, match="moved to another node"):
+        await old.post(path, {"events": [{"document": {}}]}, ProduceAnswer)
+    after = await new.post(path, {"events": [{"document": {}}]}, ProduceAnswer)
+    assert (before.events[0].seq, after.events[0].seq) == (1, 2)
+
+
+async def test_a_peer_that_isnt_there_was_not_written_to(unused_tcp_port: int) -> None:
+    peers = HttpProducePeers()
+    request = ProduceRequest([ProduceEvent(msgspec.Raw(b"{}"))])
+    with pytest.raises(NotNow, match="nothing was written there") as caught:
+        await peers.produce(
+            f"http://127.0.0.1:{unused_tcp_port}", "t", request, hops=1, timeout_s=5
+        )
+    assert not isinstance(caught.value, OutcomeUnknown)
+    await peers.close()
