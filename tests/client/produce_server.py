@@ -25,6 +25,7 @@ from headgate.model.api import (
     Status,
     TopicInfo,
     TopicList,
+    TopologyAnswer,
     WindowStatus,
 )
 
@@ -41,6 +42,10 @@ class ProduceServer:
         self.log: dict[tuple[str, int], list[ProduceEvent]] = {}
         self.requests: list[list[ProduceEvent]] = []
         self.status_requests = 0
+        self.topology: TopologyAnswer | None = None
+        self.topology_requests = 0
+        self.versions: list[int | None] = []
+        """The version that each request carried."""
         self.nodes: list[NodeStatus] = []
         self.lanes: list[LaneStatus] = []
         self.gateways: list[GatewayStatus] = []
@@ -63,6 +68,7 @@ class ProduceServer:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/status", self._status),
+            Route("GET", "/v1/topology", self._topology),
             Route("GET", "/v1/topics", self._list),
             Route("POST", "/v1/topics", self._create),
             Route("GET", "/v1/topics/{name}", self._describe),
@@ -93,6 +99,12 @@ class ProduceServer:
         )
         return json_response(status)
 
+    async def _topology(self, _request: Request) -> Response:
+        self.topology_requests += 1
+        if self.topology is None:
+            raise errors.NotFound("there is nothing at /v1/topology")
+        return json_response(self.topology)
+
     async def _list(self, _request: Request) -> Response:
         return json_response(TopicList(list(self.topics.values())))
 
@@ -116,6 +128,7 @@ class ProduceServer:
         topic = self._topic(request)
         body = await request.decode(ProduceRequest, 16 * 1024 * 1024)
         self.requests.append(body.events)
+        self.versions.append(body.version)
         answer = self.script(body.events)
         return json_response(answer or ProduceAnswer([self._write(topic, e) for e in body.events]))
 

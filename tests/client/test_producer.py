@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.client.http import HttpClient
-from headgate.client.outgoing import OutgoingEvent, Receipt
+from headgate.client.outgoing import OutgoingEvent, Receipt, wire_event
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.errors import (
     HeadgateError,
@@ -19,7 +19,7 @@ from headgate.errors import (
     StorageFailed,
     UnknownTopic,
 )
-from headgate.model.api import NodeStatus, ProduceAnswer, ProduceEvent
+from headgate.model.api import ProduceAnswer, ProduceEvent
 from tests.client.produce_server import ProduceServer, produce_server
 
 QUICK = ProducerOptions(backoff_first_s=0.001, backoff_max_s=0.01)
@@ -239,33 +239,6 @@ async def test_a_cancelled_send_gives_its_room_back(server: ProduceServer) -> No
     assert server.documents("flights") == [{"n": 2}]
 
 
-# --- the way ------------------------------------------------------------------------------------
-
-
-async def test_events_go_straight_to_a_ready_ingest_node(server: ProduceServer) -> None:
-    async with produce_server() as ingest:
-        ingest.add_topic("flights")
-        server.nodes = [
-            NodeStatus("i0", "ingest", "lost", url="http://127.0.0.1:1"),
-            NodeStatus("i1", "ingest", "ready", url=ingest.url),
-        ]
-        async with Producer(server.url) as producer:
-            for _ in range(3):
-                await producer.send("flights", {})
-    assert (len(ingest.requests), len(server.requests), server.status_requests) == (3, 0, 1)
-
-
-async def test_an_ingest_node_that_does_not_answer_is_gone_around(
-    server: ProduceServer, unused_tcp_port: int
-) -> None:
-    url = f"http://127.0.0.1:{unused_tcp_port}"
-    server.nodes = [NodeStatus("i1", "ingest", "ready", url=url)]
-    async with Producer(server.url, QUICK) as producer:
-        await producer.send("flights", {})
-        await producer.send("flights", {})
-    assert (len(server.requests), server.status_requests) == (2, 1)
-
-
 # --- the HTTP client -----------------------------------------------------------------------------
 
 
@@ -280,3 +253,18 @@ async def test_something_else_at_the_address_is_said_in_a_sentence(server: Produ
     async with HttpClient(server.url) as client:
         with pytest.raises(InvalidRequest, match="is not a Headgate of this version; set --url"):
             await client.get("/v1/topics", ProduceAnswer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"n": 2}},{"document": {"n": 666}', id="two documents"),
+        pytest.param('{"n": 2},"op":"delete"', id="more fields of the event"),
+        pytest.param("{bad", id="cut off"),
+        pytest.param("[1]", id="no object"),
+        pytest.param(b"\xff", id="no text"),
+    ],
+)
+def test_a_text_that_is_not_one_json_object_is_refused_before_it_is_sent(text: str | bytes) -> None:
+    with pytest.raises(InvalidRequest, match="the document is"):
+        wire_event(OutgoingEvent(text))

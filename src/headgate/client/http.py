@@ -2,7 +2,9 @@
 
 Invariant: whatever goes wrong leaves here as an error of `headgate.errors`: the server's own errors
 are rebuilt as the class that was raised over there, a silent or foreign address becomes a sentence
-that says what to do. Never retries: who calls knows whether that is safe.
+that says what to do. The detail `no_answer` is there when the other side said nothing at all: "not
+sent", or "unknown" where it may have got the request. Never retries: who calls knows whether that
+is safe.
 """
 
 from __future__ import annotations
@@ -19,18 +21,16 @@ import msgspec
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
     ConnectError,
-    ConnectTimeoutError,
     PyreqwestError,
     RequestTimeoutError,
 )
 from pyreqwest.http import Url
 
 from headgate import errors
-from headgate.model.api import NAME_PATTERN, ErrorAnswer, ErrorBody
+from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer, ErrorBody
 
 EXIT_PAUSE_S = 0.02
 
-DEFAULT_URL = "http://127.0.0.1:8780"
 
 Answer = TypeVar("Answer")
 
@@ -102,15 +102,21 @@ class HttpClient:
         raise self._refusal(response.status, content)
 
     def _translate(self, error: PyreqwestError, limit_s: float) -> errors.HeadgateError:
-        if isinstance(error, ConnectError | ConnectTimeoutError):
+        if isinstance(error, ConnectError):
             return errors.PeerUnreachable(
                 f"nothing answers at {self.url}; start it with `headgate up` or set --url",
                 url=self.url,
+                no_answer="not sent",
             )
         if isinstance(error, RequestTimeoutError):
-            return errors.Timeout(f"{self.url} gave no answer within {limit_s:g} s", url=self.url)
+            # Also where it says "connect": that may be a request that was sent and not answered.
+            return errors.Timeout(
+                f"{self.url} gave no answer within {limit_s:g} s", url=self.url, no_answer="unknown"
+            )
         return errors.PeerUnreachable(
-            f"{self.url} closed the connection before it answered; try again", url=self.url
+            f"{self.url} closed the connection before it answered; try again",
+            url=self.url,
+            no_answer="unknown",
         )
 
     def _parse(self, content: bytes, answer: type[Answer]) -> Answer:
@@ -163,8 +169,7 @@ def topic_path(name: str) -> str:
     """Where the topic `name` is found; raises InvalidRequest for what can't be a topic's name."""
     if not _NAME.fullmatch(name):
         raise errors.InvalidRequest(
-            f"{name!r} can't be a topic: names are lower-case letters, digits, '.', '_' and '-', "
-            "and start with a letter or digit",
+            f"{name!r} can't be a topic: a name has {NAME_RULE}",
             topic=name,
         )
     return f"/v1/topics/{name}"

@@ -53,14 +53,23 @@ def wire_event(event: OutgoingEvent) -> ProduceEvent:
 
 
 def _document(document: Mapping[str, Any] | bytes | str) -> bytes:
-    if isinstance(document, bytes):
-        return document
-    if isinstance(document, str):
-        return document.encode()
+    if isinstance(document, bytes | str):
+        return _one_object(document.encode() if isinstance(document, str) else document)
     try:
         return msgspec.json.encode(document)
     except (TypeError, ValueError) as error:
         raise errors.InvalidRequest(f"the document can't be written as JSON: {error}") from error
+
+
+def _one_object(text: bytes) -> bytes:
+    """`text`, which goes into a request as it is: so it must be one JSON object and no more."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        raise errors.InvalidRequest(f"the document is not valid JSON: {error}") from error
+    if not text.lstrip().startswith(b"{"):
+        raise errors.InvalidRequest("the document is JSON but no object: write it in braces")
+    return text
 
 
 def weight_bytes(event: ProduceEvent) -> int:

@@ -1,73 +1,204 @@
-"""Where a producer sends: straight to an ingest node when there is one, else to the public address.
+"""Keeps a producer's routing cache current: fetched on connect, then pushed, mended by redirects.
 
-Invariant: there is always an address to try; a node that doesn't answer is left out for a while,
-and its requests go through the public address meanwhile. Questions asked at once share one answer.
+Invariants: a push is acknowledged after it took effect, never before, and an older one has none;
+questions asked at once share one answer; without an answer, or without a control stream (a firewall
+in between), everything still works, through the public address and by fetching again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from headgate import errors
-from headgate.client.http import HttpClient
-from headgate.model.api import Status
+import msgspec
 
-AVOID_S = 5.0
+from headgate import errors
+from headgate.client.connections import Connections
+from headgate.decide import routing_cache
+from headgate.decide.routing_cache import PUBLIC_ADDRESS, Applied, RoutingCache, TopicRoute
+from headgate.model.api import TopologyAnswer
+from headgate.model.control import AckTopology, Hello, PushTopology, Refused
+from headgate.model.topology import Topology
+from headgate.ports.control import ControlSession
+
+ASK_TIMEOUT_S = 5.0
+ASK_AGAIN_S = 5.0
+"""The least time between two questions for the topology."""
+
+FOLLOW_AFTER_S = 1.0
+"""A producer that ends before this never opens a control stream: what it fetched is fresh."""
+
+OpenSession = Callable[[str, Callable[[], Hello]], ControlSession]
+
+
+class _Redirect(msgspec.Struct):
+    """The details of StaleVersion."""
+
+    version: int
+    partitions: int
+    owners: dict[str, str]
 
 
 class Route:
-    def __init__(self, url: str) -> None:
-        self._public = HttpClient(url)
-        self._direct: HttpClient | None = None
-        self._asked = asyncio.Lock()
+    def __init__(
+        self,
+        url: str,
+        *,
+        open_session: OpenSession | None = None,
+        follow_after_s: float = FOLLOW_AFTER_S,
+    ) -> None:
+        self.connections = Connections(url)
+        self.cache = RoutingCache()
+        self._open_session = open_session
+        self._follow_after_s = follow_after_s
+        self._fetching: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._session: ControlSession | None = None
+        self._stale = False
         self._ask_after_s = 0.0
+        self._id = f"client-{uuid.uuid4().hex}"
 
-    async def client(self) -> HttpClient:
-        """Whom to send to now."""
-        if self._must_ask():
-            async with self._asked:
-                if self._must_ask():
-                    await self._ask()
-        return self._direct or self._public
+    # --- what is known ---------------------------------------------------------------------------
 
-    def failed(self, client: HttpClient) -> None:
-        """`client` gave no answer: go through the public address for a while.
+    def topic(self, name: str) -> TopicRoute | None:
+        return self.cache.topics.get(name)
 
-        Other requests may still wait for an answer of it, so it isn't closed, only let go.
+    def must_ask(self, topic: str) -> bool:
+        """True when asking the coordinator may tell more about `topic` than is known."""
+        if self._is_followed and not self.cache.is_cold:
+            return False
+        unknown = topic not in self.cache.topics
+        return (unknown or self._stale) and _now_s() >= self._ask_after_s
+
+    @property
+    def _is_followed(self) -> bool:
+        return self._session is not None and self._session.connected
+
+    # --- fetching --------------------------------------------------------------------------------
+
+    async def learn(self, topic: str) -> None:
+        """Ask for the topology if that may help; everybody who wants to know shares the answer."""
+        if self.must_ask(topic):
+            self.begin()
+        if self._fetching is not None:
+            await asyncio.wait([self._fetching])
+
+    def begin(self) -> None:
+        if self._fetching is None:
+            self._fetching = asyncio.create_task(self._fetch(), name="fetch topology")
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                answer = await self.connections.public.get("/v1/topology", TopologyAnswer)
+            await self._apply(answer.topology)
+            self._stale = False
+            if self._following is None and answer.control:
+                self._following = asyncio.create_task(self._follow(answer.control), name="follow")
+        except (errors.HeadgateError, TimeoutError):
+            pass  # The public address knows the way, and there will be another occasion to ask.
+        finally:
+            self._ask_after_s = _now_s() + ASK_AGAIN_S
+            self._fetching = None
+
+    # --- pushes ----------------------------------------------------------------------------------
+
+    async def _follow(self, control: str) -> None:
+        if not self._is_reachable_from_here(f"//{control}"):
+            return
+        await asyncio.sleep(self._follow_after_s)
+        if self._open_session is None:
+            self._open_session = await asyncio.to_thread(_grpc_sessions)
+        self._session = session = self._open_session(control, self._hello)
+        async for message in session.messages():
+            if isinstance(message, PushTopology):
+                applied = await self._apply(message.topology)
+                if applied.acknowledge is not None:
+                    await session.send(AckTopology(applied.acknowledge))
+            elif isinstance(message, Refused):
+                return
+
+    def _hello(self) -> Hello:
+        return Hello(
+            role="client",
+            node_id=self._id,
+            incarnation=self._id,
+            generation=self.cache.generation,
+        )
+
+    async def _apply(self, topology: Topology) -> Applied:
+        nodes = tuple(
+            node
+            if self._is_reachable_from_here(node.url)
+            else msgspec.structs.replace(node, url="")
+            for node in topology.nodes
+        )
+        visible = msgspec.structs.replace(topology, nodes=nodes)
+        return await self._take_up(routing_cache.apply(self.cache, visible))
+
+    async def _take_up(self, applied: Applied) -> Applied:
+        self.cache = applied.cache
+        await self.connections.prune(applied.departed)
+        return applied
+
+    # --- what went wrong -------------------------------------------------------------------------
+
+    async def redirected(self, topic: str, url: str, error: errors.StaleVersion) -> None:
+        """The node at `url` refused a version: go where it says.
+
+        If that is nothing new, go through the public address; never to the same place again.
         """
-        if client is self._direct:
-            self._direct = None
-            self._ask_after_s = self._now_s() + AVOID_S
+        before = self.cache
+        with contextlib.suppress(msgspec.ValidationError):
+            said = msgspec.convert(error.details, _Redirect)
+            owners = tuple(
+                self._visible(said.owners.get(str(number), PUBLIC_ADDRESS))
+                for number in range(said.partitions)
+            )
+            await self._take_up(
+                routing_cache.redirected(self.cache, topic, version=said.version, owners=owners)
+            )
+        self._stale = True
+        if self.cache is before and url != PUBLIC_ADDRESS:
+            self.connections.avoid(url)
+
+    def unreachable(self, url: str) -> None:
+        """The node at `url` gave no answer."""
+        if url != PUBLIC_ADDRESS:
+            self._stale = True
+            self.connections.avoid(url)
 
     async def close(self) -> None:
-        if self._direct is not None:
-            await self._direct.close()
-        await self._public.close()
+        for task in (self._fetching, self._following):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        await self.connections.close()
 
-    def _must_ask(self) -> bool:
-        return self._direct is None and self._now_s() >= self._ask_after_s
-
-    async def _ask(self) -> None:
-        self._ask_after_s = self._now_s() + AVOID_S
-        try:
-            status = await self._public.get("/v1/status", Status)
-        except errors.HeadgateError:
-            return
-        urls = sorted(n.url for n in status.nodes if n.role == "ingest" and n.state == "ready")
-        usable = [url for url in urls if url and self._is_reachable_from_here(url)]
-        if usable:
-            self._direct = HttpClient(usable[0], connect_timeout_s=1.0)
+    def _visible(self, url: str) -> str:
+        return url if self._is_reachable_from_here(url) else PUBLIC_ADDRESS
 
     def _is_reachable_from_here(self, url: str) -> bool:
         """A loopback address means another machine to a client that came from outside."""
-        return not _is_loopback(url) or _is_loopback(self._public.url)
+        return not _is_loopback(url) or _is_loopback(self.connections.public.url)
 
-    @staticmethod
-    def _now_s() -> float:
-        return asyncio.get_running_loop().time()
+
+def _grpc_sessions() -> OpenSession:
+    # Loading it takes a tenth of a second, which short-lived producers need not spend.
+    from headgate.adapters.grpc.control import GrpcControlSession
+
+    return GrpcControlSession
 
 
 def _is_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -20,9 +20,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from headgate import errors
-from headgate.client.http import DEFAULT_URL, HttpClient, rebuild
+from headgate.client.http import HttpClient, rebuild
 from headgate.client.ws_link import WsLink
-from headgate.model.api import ErrorBody, Status
+from headgate.model.api import DEFAULT_URL, ErrorBody, Status
 from headgate.model.event import Op
 
 

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headgate import errors
-from headgate.client.http import DEFAULT_URL
 from headgate.client.outgoing import Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
+from headgate.model.api import DEFAULT_URL
 from headgate.model.event import Op
 
 T = TypeVar("T")

@@ -1,0 +1,320 @@
+"""What a producer sends to one topic: a queue per node, one request under way in each.
+
+Invariant: the events of a key reach the log in the order of the calls. Under one route a key has
+one node, and so one queue; when the route changes, nothing new leaves until every request under way
+has ended, then all that waits is queued anew, oldest first. What a request leaves behind for a
+retry stands before everything that came later.
+
+Every loop here ends at the events' deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from headgate import errors
+from headgate.client.exchange import Attempt, about_the_call, may_retry
+from headgate.client.outgoing import Outcome
+from headgate.client.pending import Pending, ProducerOptions
+from headgate.client.route import Route
+from headgate.decide import routing_cache
+from headgate.decide.routing_cache import TopicRoute
+
+
+class _Queue:
+    """What waits for one node. `ready` is set when there is no reason to linger."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.waiting: deque[Pending] = deque()
+        self.ready = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class _Lengths(Mapping[str, int]):
+    """How much waits, by address: a view, because few events need to know."""
+
+    def __init__(self, queues: Mapping[str, _Queue]) -> None:
+        self._queues = queues
+
+    def __getitem__(self, url: str) -> int:
+        return len(self._queues[url].waiting)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queues)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+
+class TopicStream:
+    """`release` is told of every event that has left, `idle` when nothing is left."""
+
+    def __init__(
+        self,
+        topic: str,
+        route: Route,
+        options: ProducerOptions,
+        *,
+        release: Callable[[Pending], None],
+        idle: Callable[[], None],
+    ) -> None:
+        self.topic = topic
+        self._route = route
+        self._options = options
+        self._release = release
+        self._idle = idle
+        self._known: TopicRoute | None = None
+        self._is_routed = False
+        self._queues: dict[str, _Queue] = {}
+        self._lengths = _Lengths(self._queues)
+        self._held: list[Pending] = []
+        self._rerouting: asyncio.Task[None] | None = None
+        self._hurried = False
+
+    # --- from the producer -----------------------------------------------------------------------
+
+    def add(self, pending: Pending) -> None:
+        if self._is_outdated():
+            self._held.append(pending)
+            self._reroute()
+        else:
+            self._place(pending)
+
+    def hurry(self) -> None:
+        """Linger no more."""
+        self._hurried = True
+        for queue in self._queues.values():
+            queue.ready.set()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        tasks = [queue.task for queue in self._queues.values()]
+        return [task for task in (*tasks, self._rerouting) if task is not None and not task.done()]
+
+    def abandon(self, error: errors.HeadgateError) -> None:
+        """Send nothing that waits; what is under way ends as an unknown outcome."""
+        for queue in self._queues.values():
+            self._settle_all(queue.waiting, error)
+            queue.waiting.clear()
+        self._settle_all(self._held, error)
+        self._held.clear()
+        for task in self.tasks():
+            task.cancel()
+
+    # --- the route -------------------------------------------------------------------------------
+
+    def _is_outdated(self) -> bool:
+        return (
+            self._rerouting is not None
+            or not self._is_routed
+            or self._known is not self._route.topic(self.topic)
+            or self._route.must_ask(self.topic)
+        )
+
+    def _reroute(self) -> None:
+        if self._rerouting is None:
+            self._rerouting = asyncio.create_task(self._queue_anew(), name=f"route {self.topic}")
+            for queue in self._queues.values():
+                queue.ready.set()
+
+    async def _queue_anew(self) -> None:
+        await self._route.learn(self.topic)
+        under_way = [queue.task for queue in self._queues.values() if queue.task is not None]
+        if under_way:
+            await asyncio.wait(under_way)
+        # Without a pause from here on: nobody may add to a queue that is given up.
+        waiting = [*self._held, *(p for queue in self._queues.values() for p in queue.waiting)]
+        self._held.clear()
+        self._queues.clear()
+        self._rerouting = None
+        self._is_routed = True
+        self._known = self._route.topic(self.topic)
+        for pending in sorted(waiting, key=lambda pending: pending.number):
+            self._place(pending)
+        self._end_if_idle()
+
+    def _place(self, pending: Pending) -> None:
+        bound = self._bound(pending)
+        url = self._target(pending) if bound is None else bound
+        queue = self._queues.get(url)
+        if queue is None:
+            queue = self._queues[url] = _Queue(url)
+        queue.waiting.append(pending)
+        if self._hurried or len(queue.waiting) >= self._options.batch_events:
+            queue.ready.set()
+        if queue.task is None:
+            queue.task = asyncio.create_task(self._send(queue), name=f"produce {self.topic}")
+
+    def _bound(self, pending: Pending) -> str | None:
+        """The node that `pending` must go to. A key is stronger: it leads there by itself, and two
+        ways for one key would let its events overtake each other."""
+        return None if self._is_keyed else pending.bound
+
+    @property
+    def _is_keyed(self) -> bool:
+        return self._known is not None and self._known.placement == "keyed"
+
+    def _target(self, pending: Pending) -> str:
+        return routing_cache.route(
+            self._route.cache,
+            self.topic,
+            key=pending.routing_key,
+            collection=pending.event.collection,
+            waiting=self._lengths,
+        ).url
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def _send(self, queue: _Queue) -> None:
+        """Sends a queue's batches, one after the other, until nothing waits or the way changes."""
+        while queue.waiting:
+            await self._linger(queue)
+            if self._is_outdated():
+                self._reroute()
+                return
+            batch = self._take(queue)
+            try:
+                left = await self._deliver(queue.url, batch)
+            except asyncio.CancelledError:
+                self._settle_all(batch, errors.OutcomeUnknown("the producer was cancelled"))
+                raise
+            except Exception as error:  # noqa: BLE001  # callers must not wait for ever
+                self._settle_all(batch, errors.HeadgateError(f"the producer failed: {error!r}"))
+            else:
+                queue.waiting.extendleft(reversed(left))
+        del self._queues[queue.url]
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self._queues and not self._held and self._rerouting is None:
+            self._idle()
+
+    async def _linger(self, queue: _Queue) -> None:
+        """Give a batch that isn't full a moment to grow, counted from its first event."""
+        rest_s = queue.waiting[0].arrived_s + self._options.linger_s - _now_s()
+        if rest_s <= 0 or self._hurried or len(queue.waiting) >= self._options.batch_events:
+            return
+        queue.ready.clear()
+        try:
+            async with asyncio.timeout(rest_s):
+                await queue.ready.wait()
+        except TimeoutError:
+            return
+
+    def _take(self, queue: _Queue) -> list[Pending]:
+        batch: list[Pending] = []
+        size_bytes = 0
+        while queue.waiting and len(batch) < self._options.batch_events:
+            size_bytes += queue.waiting[0].size_bytes
+            if batch and size_bytes > self._options.batch_bytes:
+                break
+            batch.append(queue.waiting.popleft())
+        return batch
+
+    async def _deliver(self, url: str, batch: Sequence[Pending]) -> list[Pending]:
+        """Send `batch` in one request, each call's part alone where one of them is at fault.
+
+        Returns what must be sent another way, in order.
+        """
+        try:
+            return await self._persist(url, batch)
+        except errors.HeadgateError as error:
+            batch = [pending for pending in batch if not pending.is_settled]
+            parts = [list(part) for _, part in groupby(batch, key=lambda pending: pending.call)]
+            may_be_anothers = isinstance(error, errors.InvalidRequest | errors.TooLarge)
+            if len(parts) == 1 or not may_be_anothers:
+                for part in parts:
+                    self._settle_all(part, about_the_call(error, batch))
+                return []
+        for at, part in enumerate(parts):
+            left = await self._deliver(url, part)
+            if left:
+                return [*left, *(pending for later in parts[at + 1 :] for pending in later)]
+        return []
+
+    async def _persist(self, url: str, batch: Sequence[Pending]) -> list[Pending]:
+        """Try until every event has its outcome, the way changes, or the deadline has come.
+
+        Raises the error of a request that was refused as a whole.
+        """
+        deadline_s = max(pending.call.deadline_s for pending in batch)
+        backoff_s = self._options.backoff_first_s
+        left = list(batch)
+        while True:
+            left = self._without_abandoned(left)
+            if not left:
+                return []
+            answers = await self._attempt(url, left, deadline_s)
+            last = _now_s() + backoff_s >= deadline_s
+            left = [
+                p for p, answer in zip(left, answers, strict=True) if self._stays(p, answer, last)
+            ]
+            if not left or self._is_outdated():
+                return left
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
+
+    async def _attempt(
+        self, url: str, batch: Sequence[Pending], deadline_s: float
+    ) -> list[Outcome]:
+        known = self._known
+        # What may have been written on an opportunistic topic is known to that node alone.
+        bound = next((to for pending in batch if (to := self._bound(pending)) is not None), None)
+        way = self._route.connections.usable(url) if bound is None else bound
+        timeout_s = min(self._options.request_timeout_s, max(0.05, deadline_s - _now_s()))
+        attempt = Attempt(
+            self.topic,
+            way,
+            version=known.version if known is not None and self._is_keyed and way else None,
+            timeout_s=timeout_s,
+        )
+        answers = await attempt.run(self._route, batch)
+        for pending in batch:
+            if pending.unknown and pending.bound is None:
+                pending.bound = way
+        return answers
+
+    def _stays(self, pending: Pending, answer: Outcome, last: bool) -> bool:
+        """Whether `pending` must be sent again; if not, it is settled."""
+        if isinstance(answer, errors.StaleVersion):
+            pending.hops += 1
+            if pending.hops <= self._options.hops and not last:
+                return True
+            answer = errors.NotNow(
+                f"{self.topic} sent the event from node to node {pending.hops} times; try again",
+                hops=pending.hops,
+            )
+        elif may_retry(answer) and not last:
+            return True
+        self._settle(pending, answer)
+        return False
+
+    # --- outcomes --------------------------------------------------------------------------------
+
+    def _without_abandoned(self, batch: Sequence[Pending]) -> list[Pending]:
+        """Nobody waits for them. What is bound stays, so that its request is the same again."""
+        left = []
+        for pending in batch:
+            if pending.call.is_abandoned and self._bound(pending) is None:
+                self._settle(pending, errors.NotNow("the call was cancelled"))
+            else:
+                left.append(pending)
+        return left
+
+    def _settle(self, pending: Pending, outcome: Outcome) -> None:
+        if not pending.is_settled:
+            pending.is_settled = True
+            pending.call.settle(pending.index, pending.verdict(outcome))
+            self._release(pending)
+
+    def _settle_all(self, batch: Iterable[Pending], outcome: Outcome) -> None:
+        for pending in batch:
+            self._settle(pending, outcome)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,191 @@
+"""A producer in a simulated cluster that repartitions, moves owners, loses requests and answers.
+
+Virtual time and a seed: what must hold is that nothing acknowledged is missing, nothing is there
+twice, and the events of a key are in the log in the order they were sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from headgate.client.connections import Connections
+from headgate.client.outgoing import OutgoingEvent, Receipt
+from headgate.client.producer import Producer, ProducerOptions
+from headgate.client.route import Route
+from headgate.decide.placement import partition_of
+from headgate.errors import HeadgateError, NotNow, OutcomeUnknown, PeerUnreachable, StaleVersion
+from headgate.model.api import (
+    ErrorBody,
+    ProduceAnswer,
+    ProduceEvent,
+    ProduceRequest,
+    ProduceResult,
+    TopologyAnswer,
+)
+from tests.decide.test_routing_cache import topology
+from tests.virtual_time import run_virtual
+
+NODES = "abc"
+KEYS = 6
+EVENTS = 150
+
+
+class SimulatedCluster:
+    """One keyed topic `t`; a log that finds an idempotency key in whatever partition it is."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.generation = 1
+        self.version = 1
+        self.owners = ["a", "b", "c"]
+        self.log: list[ProduceEvent] = []
+        self.places: dict[str, tuple[int, int]] = {}
+        self.faults = True
+        self.redirects = 0
+
+    def change(self) -> None:
+        """Another count, or other owners."""
+        self.generation += 1
+        if self.random.random() < 0.6:
+            self.version += 1
+            self.owners *= 0
+        count = len(self.owners) or self.random.randint(1, 5)
+        self.owners = [self.random.choice(NODES) for _ in range(count)]
+
+    def topology(self) -> TopologyAnswer:
+        return TopologyAnswer(topology(self.generation, self.owners, version=self.version))
+
+    async def produce(self, node: str, request: ProduceRequest) -> ProduceAnswer:
+        """`node` is "" for the public address, which forwards to the owners."""
+        await self._travel(NotNow("overloaded"), PeerUnreachable("refused", no_answer="not sent"))
+        if node and request.version != self.version:
+            self.redirects += 1
+            raise self._stale()
+        results = self._write(node, request.events)
+        await self._travel(
+            OutcomeUnknown("who knows"), PeerUnreachable("broken", no_answer="unknown")
+        )
+        return ProduceAnswer(results)
+
+    async def _travel(self, *failures: HeadgateError) -> None:
+        await asyncio.sleep(self.random.uniform(0, 0.01))
+        if self.faults and self.random.random() < 0.15:
+            raise self.random.choice(failures)
+
+    def _stale(self) -> StaleVersion:
+        owners = {str(number): f"http://{node}" for number, node in enumerate(self.owners)}
+        return StaleVersion(
+            "stale", version=self.version, partitions=len(self.owners), owners=owners
+        )
+
+    def _write(self, node: str, events: list[ProduceEvent]) -> list[ProduceResult]:
+        stale = ErrorBody("stale_version", "moved", dict(self._stale().details))
+        bad = ErrorBody("unavailable", "not now")
+        failing = {
+            number
+            for number in range(len(self.owners))
+            if self.faults and self.random.random() < 0.1
+        }
+        results = []
+        for event in events:
+            assert event.event_id is not None
+            number = partition_of(event.key or "", collection="", count=len(self.owners))
+            if event.event_id in self.places:
+                results.append(ProduceResult(event.event_id, *self.places[event.event_id]))
+            elif node and self.owners[number] != node:
+                results.append(ProduceResult(event.event_id, error=stale))
+            elif number in failing:
+                results.append(ProduceResult(event.event_id, error=bad))
+            else:
+                self.log.append(event)
+                self.places[event.event_id] = (number, len(self.log))
+                results.append(ProduceResult(event.event_id, *self.places[event.event_id]))
+        return results
+
+
+class SimulatedClient:
+    def __init__(self, cluster: SimulatedCluster, node: str) -> None:
+        self.url = f"http://{node}"
+        self._cluster = cluster
+        self._node = node
+
+    async def get(self, _path: str, _answer: type) -> TopologyAnswer:
+        await asyncio.sleep(self._cluster.random.uniform(0, 0.05))
+        if self._cluster.faults and self._cluster.random.random() < 0.5:
+            raise NotNow("no coordinator")
+        return self._cluster.topology()
+
+    async def post(
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
+    ) -> ProduceAnswer:
+        return await self._cluster.produce(self._node, body)
+
+    async def close(self) -> None:
+        pass
+
+
+class SimulatedConnections(Connections):
+    """Leads to the simulated nodes."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self._cluster = cluster
+        public: Any = SimulatedClient(cluster, "")
+        self.public = public
+
+    @asynccontextmanager
+    async def to(self, url: str) -> AsyncIterator[Any]:
+        yield SimulatedClient(self._cluster, url.removeprefix("http://"))
+
+
+async def simulate(seed: int) -> SimulatedCluster:
+    cluster = SimulatedCluster(seed)
+    route = Route("http://127.0.0.1:1")
+    route.connections = SimulatedConnections(cluster)
+    options = ProducerOptions(
+        batch_events=8, linger_s=0.001, deadline_s=120.0, hops=1_000, outstanding_events=60
+    )
+
+    async def changes() -> None:
+        for _ in range(12):
+            await asyncio.sleep(cluster.random.uniform(0, 0.15))
+            cluster.change()
+            if cluster.random.random() < 0.7:
+                await asyncio.sleep(cluster.random.uniform(0, 0.02))
+                await route._apply(cluster.topology().topology)
+        cluster.faults = False
+
+    async def send(producer: Producer, first: int) -> list[Any]:
+        events = [OutgoingEvent({"n": n}, key=f"k{n % KEYS}") for n in range(first, first + 5)]
+        return await producer.send_many("t", events)
+
+    async with Producer("", options, route=route) as producer:
+        changing = asyncio.create_task(changes())
+        sending = []
+        for first in range(0, EVENTS, 5):
+            sending.append(asyncio.create_task(send(producer, first)))
+            await asyncio.sleep(cluster.random.uniform(0, 0.02))
+        outcomes = [outcome for call in sending for outcome in await call]
+        await changing
+        assert producer._outstanding_events == 0
+    assert all(isinstance(outcome, Receipt) for outcome in outcomes), outcomes
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_key_keeps_its_order_through_failures_and_repartitions(seed: int) -> None:
+    cluster = run_virtual(simulate(seed))
+    numbers = [int(bytes(event.document)[5:-1]) for event in cluster.log]
+    assert sorted(numbers) == list(range(EVENTS))
+    for key in range(KEYS):
+        assert [n for n in numbers if n % KEYS == key] == list(range(key, EVENTS, KEYS))
+
+
+def test_the_simulation_redirects() -> None:
+    assert sum(run_virtual(simulate(seed)).redirects for seed in range(5)) > 5

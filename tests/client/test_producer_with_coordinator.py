@@ -1,0 +1,65 @@
+"""The producer's routing cache against a real coordinator: HTTP for the first one, gRPC then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
+from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.grpc.control import GrpcControlSession
+from headgate.client.route import Route
+from headgate.decide.coordination.cluster import Timing
+from headgate.decide.routing_cache import Applied
+from headgate.model.control import Hello
+from headgate.services.coordinator import Coordinator, CoordinatorSettings
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    folder = DataFolder.open(tmp_path / "data")
+    coordinator = Coordinator(
+        CoordinatorSettings("c", "127.0.0.1", (0, 0), 0, Timing(), 4),
+        EmbeddedCoordinationStore(folder),
+        EmbeddedCheckpointStore(folder),
+        EmbeddedLogReader(folder),
+    )
+    yield await coordinator.start()
+    await coordinator.stop()
+
+
+class WatchedRoute(Route):
+    """Says when its cache was replaced."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, follow_after_s=0.0)
+        self.generations: asyncio.Queue[int] = asyncio.Queue()
+
+    async def _take_up(self, applied: Applied) -> Applied:
+        await super()._take_up(applied)
+        self.generations.put_nowait(self.cache.generation)
+        return applied
+
+
+async def test_a_change_reaches_the_cache_by_itself(address: str) -> None:
+    route = WatchedRoute(address)
+    await route.learn("t")
+    fetched = await asyncio.wait_for(route.generations.get(), WAIT_S)
+    assert fetched > 0
+    # The stream opens with a push of what there is; then somebody joins.
+    assert await asyncio.wait_for(route.generations.get(), WAIT_S) == fetched
+    session = route._session
+    assert isinstance(session, GrpcControlSession)
+    node = GrpcControlSession(
+        session._address, lambda: Hello(role="ingest", node_id="i", incarnation="1")
+    )
+    assert await asyncio.wait_for(route.generations.get(), WAIT_S) > fetched
+    await node.close()
+    await route.close()
