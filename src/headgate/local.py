@@ -24,6 +24,7 @@ async def running(
     come back, `progress` the name of each role as it becomes ready. Every check comes before the
     first file is written and the first process is started.
     """
+    DataFolder.check_unused(Path(loaded.config.data))
     config = plan_ports(loaded.config, loaded.origins)
     find_java(inherited_environment())
     folder = DataFolder.open(Path(config.data))

@@ -67,7 +67,13 @@ async def test_a_wrong_command_line_ends_with_code_2(arguments: list[str], sente
 
 @pytest.mark.parametrize(
     "arguments",
-    [["topic", "list"], ["produce", "t"], ["subscribe", "t"], ["status"], ["topic", "delete", "t"]],
+    [
+        ["topic", "list"],
+        ["produce", "t"],
+        ["subscribe", "t"],
+        ["status"],
+        ["topic", "describe", "t"],
+    ],
     ids=" ".join,
 )
 async def test_nothing_at_the_address_is_one_sentence(
@@ -100,3 +106,16 @@ async def test_a_reader_that_leaves_is_no_reason_to_complain(
     )
     result = await ended(pipeline)
     assert (result.code, result.err) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--nonsense"], ["nonsense"], ["topic", "creat"], ["topic", "create"], ["status", "--jsn"]],
+    ids=" ".join,
+)
+async def test_a_wrong_option_argument_or_command_is_one_sentence(arguments: list[str]) -> None:
+    result = await headgate(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("headgate: ")
+    assert result.err.count("\n") == 1
+    assert "--help`" in result.err

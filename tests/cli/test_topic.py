@@ -61,9 +61,16 @@ async def test_the_servers_refusal_is_one_sentence_and_code_2(
 
 
 async def test_a_name_that_no_topic_can_have_is_said_in_a_sentence(server: ProduceServer) -> None:
-    result = await headgate("topic", "delete", "a/b", url=server.url)
+    result = await headgate("topic", "describe", "a/b", url=server.url)
     assert result.code == 2
-    assert result.err.startswith("headgate: 'a/b' can't be a topic: names are lower-case letters")
+    assert result.err.startswith("headgate: 'a/b' can't be a topic: ")
+
+
+async def test_nothing_is_deleted_where_nobody_can_be_asked(server: ProduceServer) -> None:
+    result = await headgate("topic", "delete", "flights", url=server.url)
+    assert result.code == 2
+    assert result.err.endswith("add --yes\n")
+    assert "flights" in server.topics
 
 
 async def test_a_list_without_topics_says_how_to_make_one(server: ProduceServer) -> None:

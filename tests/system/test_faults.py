@@ -89,6 +89,21 @@ def test_a_paused_router_delivers_nothing_and_then_everything(fragile: System) -
             until(lambda: bool(reader.out.lines), "something arrives", 3.0)
     assert reader.wait(90) == 0
     check_exact(reader.out.lines, documents)
+    fragile.run("topic", "delete", "paused", "--yes")
+    until(lambda: not fragile.status()["lanes"], "the deleted topic's lanes end", 60)
+
+
+@pytest.mark.timeout(240)
+def test_a_frozen_lane_holds_nobody_for_long(fragile: System) -> None:
+    documents = flights(2_000, seed=9)
+    fragile.run("topic", "create", "frozen", "--partitions", "2")
+    reader = fragile.subscribe("frozen", "--count", "2000")
+    worker = psutil.Process(next(n["pid"] for n in fragile.until_lanes(2)))
+    fragile.produce("frozen", documents[:500])
+    with stopped([worker]):
+        fragile.produce("frozen", documents[500:])
+        assert reader.wait(150) == 0, "the frozen worker was not worked around"
+    check_exact(reader.out.lines, documents)
 
 
 def test_a_role_that_died_is_said_to_be_started_again(fragile: System) -> None:

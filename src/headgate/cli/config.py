@@ -16,7 +16,12 @@ from rich.text import Text
 from headgate.config import LoadedConfig, load_config
 from headgate.config.keys import KEYS
 
-app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at the configuration.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
 
 
 @app.callback()
@@ -61,7 +66,7 @@ def _table(loaded: LoadedConfig) -> Table:
             # What somebody set stands out from what is merely there.
             style = "dim" if origin.kind == "default" else "bold"
             table.add_row(
-                key.name, Text(key.text(key.of(loaded.config)), style), Text(str(origin), style)
+                key.name, Text(key.shown(key.of(loaded.config)), style), Text(str(origin), style)
             )
         table.add_section()
     return table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, console, print_json
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
 from headgate.cli.roles import ConfigOption, DataOption
 from headgate.config import Config, inherited_environment, load_config
 from headgate.decide.diagnosis import Finding, judge_status
@@ -26,7 +26,7 @@ MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "bad": "[red]bad[/]"}
 def doctor(
     config: ConfigOption = None,
     data: DataOption = None,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
     """Check this machine, the settings and the Headgate that runs; exit code 1 when one is bad."""

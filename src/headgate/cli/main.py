@@ -12,15 +12,18 @@ import importlib
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidRequest
 
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""What a wrong option, argument or command raises; the library exports only this subclass of it."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -66,6 +69,19 @@ COMMANDS = {
 """Every command, in the order of the help text."""
 
 
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """A wrong option, argument or command is said as everything else is."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise  # Without arguments the help text is the answer.
+        command = error.ctx.command_path if error.ctx is not None else "headgate"
+        wrong = error.format_message().rstrip(".")
+        raise InvalidRequest(f"{wrong}; see `{command} --help`") from None
+
+
 class Commands(TyperGroup):
     """The group of COMMANDS; loads the one that is called, and only that."""
 
@@ -89,10 +105,17 @@ class Commands(TyperGroup):
             self.commands.update({name: self.get_command(ctx, name) for name in COMMANDS})
         return super().resolve_command(ctx, args)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        with _one_sentence():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: Any) -> Any:
         # Here and not around the whole: the library would turn these into codes of its own.
         try:
-            return super().invoke(ctx)
+            with _one_sentence():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:

@@ -12,15 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from headgate.model.api import DEFAULT_URL
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-DEFAULT_URL = "http://127.0.0.1:8780"
+
+def _server_url(given: str) -> str:
+    """--url, else HEADGATE_URL (of the environment or `.env`), else the default."""
+    from headgate.config import server_url
+
+    return server_url(given or None)
+
 
 UrlOption = Annotated[
     str,
-    typer.Option("--url", envvar="HEADGATE_URL", help="The public address of a Headgate."),
+    typer.Option(
+        "--url",
+        callback=_server_url,
+        help=f"The public address of a Headgate [HEADGATE_URL; default {DEFAULT_URL}].",
+        show_default=False,
+    ),
 ]
+NO_URL = ""
+"""The default of a UrlOption: what the callback then finds."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 Input that can be read twice is checked whole before anything is sent. Of other input, batches are
 sent as they come; the batch with the first bad line isn't, and ends the command. Lines with the
-same key reach the log in their order: the producer has one request under way at a time.
+same key reach the log in their order: the producer keeps the order of every key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, print_json, say
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, print_json, say
 from headgate.errors import HeadgateError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def produce(
         int, typer.Option("--batch", min=1, max=1_000, help="Most events per request.")
     ] = 500,
     op: Annotated[OpChoice, typer.Option("--op", help="What happened.")] = OpChoice.INSERT,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
     """Send JSON lines to a topic; ends when all of them are on disk."""
@@ -67,8 +67,15 @@ def produce(
     finally:
         tally.close()
         if as_json:
-            print_json({"acknowledged": tally.acknowledged, "failed": tally.failed})
-        say(f"acknowledged {tally.acknowledged}, failed {tally.failed}")
+            print_json(
+                {
+                    "acknowledged": tally.acknowledged,
+                    "failed": tally.failed,
+                    "per_s": round(tally.per_s, 1),
+                }
+            )
+        elif tally.acknowledged or tally.failed or lines == 0:
+            say(tally.line())
 
 
 def _check_whole(source: LineSource, shape: EventShape) -> int:
@@ -147,9 +154,11 @@ def _chunks(source: LineSource) -> asyncio.Queue[bytes | HeadgateError]:
                 chunk = source.read()
             except HeadgateError as error:
                 chunk = error
+            handing_over = queue.put(chunk)
             try:
-                asyncio.run_coroutine_threadsafe(queue.put(chunk), loop).result()
+                asyncio.run_coroutine_threadsafe(handing_over, loop).result()
             except (RuntimeError, asyncio.CancelledError):
+                handing_over.close()
                 return  # The loop has ended, and nobody wants the rest.
 
     threading.Thread(target=read, name="read input", daemon=True).start()

@@ -7,6 +7,7 @@ ones are named.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -27,6 +28,7 @@ class Tally:
         self.acknowledged = 0
         self.failures: list[tuple[int, HeadgateError]] = []
         self._lines = lines
+        self._started_s = time.monotonic()
         self._progress = Progress(
             TextColumn("producing"),
             BarColumn(),
@@ -47,10 +49,10 @@ class Tally:
 
     def count(self, batch: Sequence[NumberedEvent], outcomes: Sequence[Outcome]) -> None:
         named: dict[int, HeadgateError] = {}
-        for at, (numbered, outcome) in enumerate(zip(batch, outcomes, strict=True)):
+        for numbered, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, HeadgateError):
-                # Equal outcomes are one object, which came for a request that started here.
-                error = named.setdefault(id(outcome), _naming_the_line(outcome, batch[at:]))
+                # What failed together has one object for its error, which is about one line.
+                error = named.setdefault(id(outcome), _naming_the_line(outcome, batch))
                 self.failures.append((numbered.line, error))
             else:
                 self.acknowledged += 1
@@ -61,8 +63,18 @@ class Tally:
             failed=self.failed,
         )
 
+    @property
+    def per_s(self) -> float:
+        """Acknowledged lines per second since the start."""
+        return self.acknowledged / max(time.monotonic() - self._started_s, 0.001)
+
     def close(self) -> None:
         self._progress.stop()
+
+    def line(self) -> str:
+        """The whole run in one line."""
+        rate = f" ({self.per_s:,.0f}/s)" if self.acknowledged else ""
+        return f"acknowledged {self.acknowledged}, failed {self.failed}{rate}"
 
     def written_sentence(self) -> str:
         if self.acknowledged == 0:
@@ -90,12 +102,12 @@ class Tally:
         )
 
 
-def _naming_the_line(error: HeadgateError, request: Sequence[NumberedEvent]) -> HeadgateError:
-    """The same error, but about a line of the input where it's about an event of its request."""
+def _naming_the_line(error: HeadgateError, batch: Sequence[NumberedEvent]) -> HeadgateError:
+    """The same error, but about a line of the input where it's about an event of its batch."""
     index = error.details.get("index")
-    if not isinstance(index, int) or not 0 <= index < len(request):
+    if not isinstance(index, int) or not 0 <= index < len(batch):
         return error
-    message = error.message.replace(f"event {index}", f"line {request[index].line}")
+    message = error.message.replace(f"event {index}", f"line {batch[index].line}")
     return type(error)(message, **error.details)
 
 

@@ -19,6 +19,9 @@ from headgate.config import Config, LoadedConfig, load_config
 
 T = TypeVar("T")
 
+CONNECT_TIMEOUT_S = 2.0
+CONNECT_PAUSE_S = 0.25
+
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="YAML file with settings.")
 ]
@@ -94,6 +97,9 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
         from headgate.adapters.processes import on_parent_gone
 
         on_parent_gone(lambda: loop.call_soon_threadsafe(stopping.set))
+    await _unless_stopped(_coordinator_answers(role, config), stopping)
+    if stopping.is_set():
+        return
     service = _build(role, config)
     try:
         address = await _unless_stopped(service.start(), stopping)
@@ -102,6 +108,32 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
             await _unless_stopped(service.failed(), stopping)
     finally:
         await service.stop()
+
+
+async def _coordinator_answers(role: str, config: Config) -> None:
+    """Wait until somebody listens where the coordinator should be, and say so when that takes.
+
+    A role that is ready has a coordinator; one that merely runs would look the same.
+    """
+    if role == "coordinator":
+        return
+    address, port = {
+        "ingest": (config.ingest.server_address, config.ingest.server_port),
+        "router": (config.router.server_address, config.router.server_port),
+        "gateway": (config.gateway.server_address, config.gateway.server_port),
+    }[role]
+    said = False
+    while True:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(address, port)
+            writer.close()
+            return
+        except (OSError, TimeoutError):
+            if not said:
+                typer.echo(f"headgate: waiting for the coordinator at {address}:{port}", err=True)
+                said = True
+        await asyncio.sleep(CONNECT_PAUSE_S)
 
 
 async def _unless_stopped(work: Awaitable[T], stopping: asyncio.Event) -> T | None:

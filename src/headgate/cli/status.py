@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, console, print_json
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
 
 if TYPE_CHECKING:
     from headgate.client.http import HttpClient
@@ -18,7 +18,7 @@ REFRESH_S = 1.0
 
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
     """Show nodes, topics with their lag, lanes, gateways and windows."""

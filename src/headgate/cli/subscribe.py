@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, say, write_line
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, say, write_line
 
 if TYPE_CHECKING:
     from headgate.client.subscriber import Event, Subscriber
@@ -34,7 +34,7 @@ def subscribe(
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End after this many events.")
     ] = None,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = NO_URL,
     as_json: JsonOption = False,  # noqa: ARG001  # events are JSON anyway; accepted everywhere
 ) -> None:
     """Print the events of a topic as they happen; ends with Ctrl-C."""

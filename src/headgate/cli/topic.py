@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import DEFAULT_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from headgate.model.api import TopicInfo, TopicList
@@ -42,7 +43,7 @@ def create(
         PlacementChoice,
         typer.Option(help="By key, in order; or whole requests to the emptiest partition."),
     ] = PlacementChoice.KEYED,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
     """Create a topic."""
@@ -54,7 +55,7 @@ def create(
 
 
 @app.command("list")
-def list_topics(url: UrlOption = DEFAULT_URL, as_json: JsonOption = False) -> None:
+def list_topics(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
     """List all topics."""
     from headgate.cli.tables import topics_table
 
@@ -68,7 +69,7 @@ def list_topics(url: UrlOption = DEFAULT_URL, as_json: JsonOption = False) -> No
 
 
 @app.command()
-def describe(name: NameArgument, url: UrlOption = DEFAULT_URL, as_json: JsonOption = False) -> None:
+def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
     """Show a topic and its partitions."""
     from headgate.cli.tables import partitions_table
 
@@ -84,11 +85,15 @@ def describe(name: NameArgument, url: UrlOption = DEFAULT_URL, as_json: JsonOpti
 def delete(
     name: NameArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
     """Delete a topic and everything in it."""
-    if not yes and sys.stdin.isatty():
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequest(
+                f"deleting {name} deletes all its records, and nobody can be asked here: add --yes"
+            )
         typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
     await_(_delete(url, name))
     if as_json:

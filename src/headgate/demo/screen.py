@@ -7,6 +7,8 @@ before the first report or while half of the system is being started again.
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -61,7 +63,6 @@ def _clock(view: View) -> str:
 
 def _totals(view: View, *, wide: bool) -> Table:
     lag_ms = f" · {view.lag_ms:,} ms" if wide and view.lag_ms else ""
-    changed = f"{view.windows} changed · " if wide else ""
     table = Table.grid(padding=(0, 1), expand=True)
     for heading in _HEADINGS:
         # Two durations need more room than a number.
@@ -79,7 +80,7 @@ def _totals(view: View, *, wide: bool) -> Table:
         Text(f"{view.delivered:,}", style="dim"),
         Text("p50 / p99", style="dim"),
         Text(f"lag {view.lag:,}{lag_ms}", style="dim"),
-        Text(f"{changed}took {format_ms(view.change_ms)}", style="dim"),
+        Text(f"{view.windows} changed", style="dim"),
     )
     return table
 
@@ -161,6 +162,15 @@ def _subscribers(subscribers: tuple[SubscriberView, ...]) -> Table:
     return table
 
 
+def _command() -> str:
+    """How this program was called, so that the hint can be copied."""
+    called = Path(sys.argv[0])
+    if called.name != "headgate":
+        return "headgate"
+    here = Path.cwd()
+    return str(called.relative_to(here) if called.is_relative_to(here) else called)
+
+
 def _hints(view: View) -> RenderableType:
     states = Text()
     for node in view.nodes:
@@ -168,7 +178,7 @@ def _hints(view: View) -> RenderableType:
         states.append(f"● {node.role}", style="green" if ready else "bold red")
         states.append(f" {f'pid {node.pid}' if ready else node.state}   ", style="dim")
     hints = Table.grid(padding=(0, 2, 0, 0))
-    subscribe = f"headgate subscribe flights --url {view.address} --where 'altitude < 3000'"
+    subscribe = f"{_command()} subscribe flights --url {view.address} --where 'altitude < 3000'"
     hints.add_row(Text("in another terminal:", style="dim"), Text(subscribe))
     router = next((node for node in view.nodes if node.role == "router"), None)
     if router is not None and router.state == "ready":
@@ -183,7 +193,7 @@ def line(view: View) -> str:
         f"delivered {view.delivered} ({view.delivered_per_s:.0f}/s), "
         f"on their way {view.missing}, lag {view.lag}, "
         f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
-        f"window {view.window} (change took {format_ms(view.change_ms)})"
+        f"window {view.window}"
     )
 
 

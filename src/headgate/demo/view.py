@@ -55,7 +55,6 @@ class View:
     p99_ms: float
     windows: int
     window: int
-    change_ms: float
     partitions: tuple[PartitionView, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     subscribers: tuple[SubscriberView, ...] = ()
@@ -122,7 +121,6 @@ class Gauges:
             p99_ms=recent.percentile_ms(99),
             windows=windows,
             window=window.window if window else 0,
-            change_ms=window.change_ms if window else 0.0,
             partitions=tuple(
                 self._partition(number, count, by_number.get(number), now_s)
                 for number, count in enumerate(by_partition)
