@@ -14,7 +14,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.client.route import Route
-from headgate.decide.coordination.cluster import Timing
+from headgate.decide.coordination.members import Timing
 from headgate.decide.routing_cache import Applied
 from headgate.model.control import Hello
 from headgate.services.coordinator import Coordinator, CoordinatorSettings

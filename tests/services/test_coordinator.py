@@ -17,7 +17,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.adapters.processes import free_port
-from headgate.decide.coordination.cluster import Timing
+from headgate.decide.coordination.members import Timing
 from headgate.errors import StorageFailed
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole

@@ -28,9 +28,9 @@ import msgspec
 import structlog
 
 from headgate.decide.batching import BatchLimits
-from headgate.decide.matching import MatchIndex
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced
+from headgate.lane.adopted import Adopted
 from headgate.lane.dispatch import GatewayPipeline
 from headgate.lane.partition import SourcePartition
 from headgate.lane.spec import LaneReceipt, LaneSpec
@@ -67,10 +67,7 @@ class Lane:
         self._ports = ports
         self._partitions: dict[PartitionRef, SourcePartition] = {}
         self._pipelines: dict[str, GatewayPipeline] = {}
-        self._index = MatchIndex.empty()
-        self._late: dict[str, dict[PartitionRef, int]] = {}
-        """Per subscription that came while this lane was reading, how far it had read then."""
-        self._revision = 0
+        self._adopted = Adopted()
         self._topology = Topology(0)
         self._subscribed = asyncio.Event()
         self._ending = asyncio.Event()
@@ -141,7 +138,7 @@ class Lane:
         return node.url if node is not None else None
 
     def is_live(self, subscription_id: str) -> bool:
-        return subscription_id in self._index
+        return subscription_id in self._adopted.index
 
     def settled(self, delivery: Delivery, *, acknowledged: bool) -> None:
         partition = self._partitions[PartitionRef(delivery.topic, delivery.partition)]
@@ -185,7 +182,7 @@ class Lane:
 
     def _match(self, partition: SourcePartition, records: list[Record]) -> None:
         """No await in here: the index is the same for every record of one call."""
-        index, tracker = self._index, partition.tracker
+        index, tracker = self._adopted.index, partition.tracker
         epoch = partition.fence.epoch
         needs_document = index.needs_document(partition.ref.topic)
         for record in records:
@@ -197,7 +194,7 @@ class Lane:
             tracker.take(record.seq, pending=len(by_gateway), time_ms=record.time_ms)
             for gateway_id, subscriptions in by_gateway.items():
                 self._matched += 1
-                since = self._since(partition.ref, subscriptions)
+                since = self._adopted.since(partition.ref, subscriptions)
                 self._pipeline(gateway_id).put(_delivery(record, subscriptions, epoch, since))
         self._read += len(records)
         self._count_unsaved(len(records))
@@ -209,13 +206,6 @@ class Lane:
         except msgspec.DecodeError:
             self._filter_errors += 1
             return None
-
-    def _since(self, ref: PartitionRef, subscriptions: tuple[str, ...]) -> tuple[int, ...]:
-        """How far this lane had read when it adopted each of `subscriptions`."""
-        late = self._late
-        if not late or not any(s in late for s in subscriptions):
-            return ()
-        return tuple(late[s][ref] if s in late else 0 for s in subscriptions)
 
     def _pipeline(self, gateway_id: str) -> GatewayPipeline:
         pipeline = self._pipelines.get(gateway_id)
@@ -296,7 +286,7 @@ class Lane:
             assignment=spec.assignment,
             owns=spec.owns,
             generation=self._topology.generation,
-            revision=self._revision,
+            revision=self._adopted.revision,
         )
 
     async def _listen(self, session: ControlSession) -> None:
@@ -307,15 +297,12 @@ class Lane:
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
-                case control.SubscriptionSnapshot(revision, subscriptions):
-                    ids = {subscription.id for subscription in subscriptions}
-                    self._note_late(revision, ids)
-                    await self._adopt(session, revision, lambda: MatchIndex.of(subscriptions))
-                case control.SubscriptionChanges(revision, upserts, removals):
-                    self._note_late(revision, {subscription.id for subscription in upserts})
-                    await self._adopt(
-                        session, revision, lambda: self._index.patched(upserts, removals)
-                    )
+                case control.SubscriptionSnapshot():
+                    self._adopted.replace(message, self._read_so_far())
+                    await self._acknowledge(session)
+                case control.SubscriptionChanges():
+                    self._adopted.patch(message, self._read_so_far())
+                    await self._acknowledge(session)
                 case control.EndWindow(reason, hand_over):
                     if hand_over:
                         self._hand_over(reason)
@@ -326,27 +313,14 @@ class Lane:
                 case _:
                     pass
 
-    def _note_late(self, revision: int, ids: set[str]) -> None:
-        """Remember up to where the log was read without `ids`.
+    def _read_so_far(self) -> dict[PartitionRef, int]:
+        if not self._subscribed.is_set():
+            return {}
+        return {ref: partition.read_seq for ref, partition in self._partitions.items()}
 
-        A gateway that gets a record of such a subscription knows then that earlier ones may have
-        passed this lane unmatched, and looks into the log for them.
-        """
-        if revision <= self._revision or not self._subscribed.is_set():
-            return
-        read = {ref: partition.read_seq for ref, partition in self._partitions.items()}
-        self._late.update((i, read) for i in ids if i not in self._index)
-
-    async def _adopt(
-        self, session: ControlSession, revision: int, build: Callable[[], MatchIndex]
-    ) -> None:
-        """Swap the index between two reads, then say so."""
-        if revision > self._revision:
-            self._index = build()
-            self._revision = revision
-            self._late = {i: read for i, read in self._late.items() if i in self._index}
+    async def _acknowledge(self, session: ControlSession) -> None:
         self._subscribed.set()
-        await session.send(control.AckSubscriptions(self._revision))
+        await session.send(control.AckSubscriptions(self._adopted.revision))
 
     async def _report(self, session: ControlSession) -> None:
         while True:

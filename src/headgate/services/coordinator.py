@@ -22,8 +22,9 @@ import structlog
 from headgate.adapters.grpc.control import GrpcControlServer, ServerStream
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
-from headgate.decide.coordination.cluster import Cluster, Timing
+from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.members import Timing
 from headgate.decide.coordination.status import Stored, describe, describe_topic, unreported
 from headgate.errors import Fenced, NotNow, PortInUse, StorageFailed, UnknownTopic
 from headgate.model import api

@@ -48,7 +48,7 @@ def wall_ms() -> int:
 
 
 def coordinator_settings(config: Config) -> CoordinatorSettings:
-    from headgate.decide.coordination.cluster import Timing
+    from headgate.decide.coordination.members import Timing
     from headgate.services.coordinator import CoordinatorSettings
 
     settings = config.coordinator

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headgate.decide.coordination.cluster import Cluster, Timing
+from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.members import Timing
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.event import PartitionRef

@@ -13,49 +13,25 @@ Invariants:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
 from headgate.decide.coordination.lanes import Lanes
+from headgate.decide.coordination.members import Member, Timing
 from headgate.decide.coordination.ownership import NOBODY, Ownership
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
-from headgate.errors import InvalidRequest, NotNow, TopicExists, UnknownTopic
+from headgate.decide.coordination.topic_rules import check_new_topic
+from headgate.decide.coordination.window_ends import WindowEnds
+from headgate.errors import NotNow, UnknownTopic
 from headgate.model import control
-from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN, NAME_RULE
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
-from headgate.model.topology import Node, Owner, Placement, Role, Topic, Topology
+from headgate.model.topology import Node, Owner, Placement, Topic, Topology
 
 ABSENCE_MS = 3_000
 """A longer time between two ticks means that the coordinator itself stood still."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """`lease_ms` is how long a silent member keeps what it has."""
-
-    lease_ms: int = 30_000
-    check_in_ms: int = 5_000
-    lane_report_timeout_ms: int = 5_000
-
-
-@dataclass(slots=True)
-class Member:
-    """An ingest node, router or gateway; `session` is None while its stream is broken."""
-
-    hello: Hello
-    session: int | None
-    seen_ms: int
-    generation: int = 0
-    assignment: int = 0
-    report: control.GatewayReport | control.RouterReport | None = None
-
-    def node(self) -> Node:
-        role: Role = self.hello.role  # type: ignore[assignment]  # lanes and clients are no members
-        return Node(self.hello.node_id, role, self.hello.url, self.hello.ws_url, self.hello.pid)
 
 
 @dataclass(slots=True)
@@ -81,11 +57,8 @@ class Cluster:
     """Member id per session; None for a lane or a client."""
     _unassigned: dict[str, int] = field(default_factory=dict)
     """Router whose assignment changed, with the generation its gateways must adopt first."""
-    _ended_window: dict[str, int] = field(default_factory=dict)
-    """Per router incarnation the highest window that was told to end."""
+    _window_ends: WindowEnds = field(default_factory=WindowEnds)
     _ticked_ms: int = field(init=False)
-    _stopped_window: dict[str, int] = field(default_factory=dict)
-    """The same for windows that no other follows, because the router stops."""
 
     def __post_init__(self) -> None:
         self._ticked_ms = self.started_ms
@@ -171,8 +144,7 @@ class Cluster:
             case control.GatewayReport() | control.RouterReport() if member is not None:
                 member.report = message
             case control.EndMyWindow(window, reason) if member is not None:
-                self._ended_window[member.hello.incarnation] = window
-                self._stopped_window[member.hello.incarnation] = window
+                self._window_ends.end(member.hello.incarnation, window, for_good=True)
                 return self._end_window(member.hello.node_id, reason, hand_over=False)
             case _:
                 pass
@@ -221,16 +193,7 @@ class Cluster:
     # --- topics --------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise InvalidRequest(f"topic name {name!r} is not allowed: use {NAME_RULE}", name=name)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise InvalidRequest(
-                f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}",
-                partitions=partitions,
-            )
-        # Names become folders, and some file systems don't tell upper from lower case.
-        if twin := next((t for t in self.topics if t.lower() == name.lower()), None):
-            raise TopicExists(f"topic {twin} exists already; choose another name", name=twin)
+        check_new_topic(name, partitions, self.topics)
         if not self.is_dropped(name):
             raise NotNow(f"the records of the former topic {name} are being dropped", name=name)
         self.topics[name] = Topic(name, partitions, placement)
@@ -302,8 +265,7 @@ class Cluster:
             self._sessions.pop(known.session, None)
             effects.append(Hang(known.session))
         if known is not None and restarted:
-            self._ended_window.pop(known.hello.incarnation, None)
-            self._stopped_window.pop(known.hello.incarnation, None)
+            self._window_ends.forget(known.hello.incarnation)
         member = Member(hello, session, now_ms, generation=hello.generation)
         if not restarted:
             member.assignment = known.assignment if known is not None else hello.assignment
@@ -370,8 +332,7 @@ class Cluster:
             for ref in refs:
                 self.sources.release(ref)
             self._unassigned.pop(member_id, None)
-            self._ended_window.pop(member.hello.incarnation, None)
-            self._stopped_window.pop(member.hello.incarnation, None)
+            self._window_ends.forget(member.hello.incarnation)
             others = self.sources.spread(refs, self._routers())
             self.lanes.cleared(owner.ref for owner in others)
             return self._place_ownerless(tuple(others))
@@ -475,17 +436,17 @@ class Cluster:
         stale_plan = router is not None and hello.assignment < router.assignment
         if stale_plan and hello.node_id not in self._unassigned:
             effects += self._end_window(hello.node_id, "the assignment changed")
-        elif hello.window <= self._ended_window.get(hello.incarnation, -1):
-            stopping = hello.window <= self._stopped_window.get(hello.incarnation, -1)
-            reason = "the window ended early"
-            effects += self._end_window(hello.node_id, reason, hand_over=not stopping)
+        elif self._window_ends.is_over(hello):
+            hand_over = not self._window_ends.is_over_for_good(hello)
+            effects += self._end_window(
+                hello.node_id, "the window ended early", hand_over=hand_over
+            )
         return effects
 
     def _end_window(self, router_id: str, reason: str, *, hand_over: bool = True) -> list[Effect]:
         effects: list[Effect] = []
         for session, lane in self.lanes.of_router(router_id):
-            ended = self._ended_window.get(lane.hello.incarnation, -1)
-            self._ended_window[lane.hello.incarnation] = max(ended, lane.hello.window)
+            self._window_ends.end(lane.hello.incarnation, lane.hello.window)
             if not (lane.told_to_end and hand_over):
                 lane.told_to_end = True
                 effects.append(Send(session, control.EndWindow(reason, hand_over)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.decide.coordination.cluster import Cluster, Member
+from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.members import Member
 from headgate.model import api, control
 from headgate.model.control import PartitionReport
 from headgate.model.event import PartitionRef
