@@ -36,8 +36,6 @@ async def _up(loaded: LoadedConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     stopped = asyncio.create_task(stopping.wait())
     ready: list[str] = []
-    if not console.is_terminal:
-        say(STARTING)
     async with AsyncExitStack() as stack:
         with console.status(STARTING) as status:
 
@@ -45,7 +43,7 @@ async def _up(loaded: LoadedConfig) -> None:
                 ready.append(role)
                 status.update(f"{STARTING}; ready: {', '.join(ready)}")
                 if not console.is_terminal:
-                    say(f"{role} is ready")
+                    console.print(f"{role} is ready", highlight=False)
 
             address, supervisor = await stack.enter_async_context(
                 running(loaded, stopped, say, progress)
