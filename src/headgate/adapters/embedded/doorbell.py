@@ -21,8 +21,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
+from headgate.adapters.log.wake_ups import WakeUps
 from headgate.errors import DataFolderError
 from headgate.model.event import PartitionRef
 
@@ -126,20 +126,16 @@ class Follower:
         self, root: Path, refs: Sequence[PartitionRef], *, safety_s: float = SAFETY_S
     ) -> None:
         self._base = bell_directory(root)
-        self._safety_s = safety_s
         self._name = f"{os.getpid():x}-{secrets.token_hex(4)}"
-        self._all = frozenset(refs)
         self._by_hint = {_hint(ref): ref for ref in refs}
-        self._rung: set[PartitionRef] = set()
-        self._awake = asyncio.Event()
-        self._closed = False
+        self._wake_ups = WakeUps(refs, safety_s=safety_s)
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> WakeUps:
         self._loop = asyncio.get_running_loop()
         self._socket = self._bind()
+        self._wake_ups.start()
         self._loop.add_reader(self._socket.fileno(), self._hear)
-        self._safety = self._loop.call_later(self._safety_s, self._wake_all)
-        return self
+        return self._wake_ups
 
     async def __aexit__(
         self,
@@ -147,26 +143,14 @@ class Follower:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._closed = True
-        self._awake.set()
-        self._safety.cancel()
+        self._wake_ups.stop()
         self._loop.remove_reader(self._socket.fileno())
         self._unlink()
         self._socket.close()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> frozenset[PartitionRef]:
-        await self._awake.wait()
-        if self._closed:
-            raise StopAsyncIteration
-        rung, self._rung = frozenset(self._rung), set()
-        self._awake.clear()
-        return rung
-
     def _hear(self) -> None:
         heard = 0
+        rung: list[PartitionRef] = []
         while heard < DRAIN_LIMIT:
             try:
                 hint = self._socket.recv(64)
@@ -175,16 +159,11 @@ class Follower:
             heard += 1
             ref = self._by_hint.get(hint)
             if ref is not None:
-                self._rung.add(ref)
+                rung.append(ref)
         if heard >= FULL_AFTER:
-            self._rung |= self._all
-        if self._rung:
-            self._awake.set()
-
-    def _wake_all(self) -> None:
-        self._safety = self._loop.call_later(self._safety_s, self._wake_all)
-        self._rung |= self._all
-        self._awake.set()
+            self._wake_ups.ring_all()
+        else:
+            self._wake_ups.ring(rung)
 
     def _bind(self) -> socket.socket:
         """A follower that leaves takes empty directories with it; then they are made again."""

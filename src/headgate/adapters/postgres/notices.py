@@ -12,10 +12,10 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
 
 import psycopg
 
+from headgate.adapters.log.wake_ups import WakeUps
 from headgate.adapters.postgres.connections import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -179,20 +179,13 @@ class Follower:
         self, listener: Listener, refs: Sequence[PartitionRef], *, safety_s: float
     ) -> None:
         self._listener = listener
-        self._safety_s = safety_s
-        self._all = frozenset(refs)
         self._by_name = {str(ref): ref for ref in refs}
-        self._rung: set[PartitionRef] = set()
-        self._awake = asyncio.Event()
-        self._closed = False
+        self._wake_ups = WakeUps(refs, safety_s=safety_s)
 
-    async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
+    async def __aenter__(self) -> WakeUps:
         await self._listener.join(self)
-        self._rung.clear()  # What was rung before the first read is in that read.
-        self._awake.clear()
-        self._safety = self._loop.call_later(self._safety_s, self._look)
-        return self
+        self._wake_ups.start()
+        return self._wake_ups
 
     async def __aexit__(
         self,
@@ -200,31 +193,11 @@ class Follower:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._closed = True
-        self._awake.set()
-        self._safety.cancel()
+        self._wake_ups.stop()
         self._listener.leave(self)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> frozenset[PartitionRef]:
-        await self._awake.wait()
-        if self._closed:
-            raise StopAsyncIteration
-        rung, self._rung = frozenset(self._rung), set()
-        self._awake.clear()
-        return rung
-
     def hear(self, names: set[str]) -> None:
-        self._rung |= {ref for name, ref in self._by_name.items() if name in names}
-        if self._rung:
-            self._awake.set()
+        self._wake_ups.ring(ref for name, ref in self._by_name.items() if name in names)
 
     def wake_all(self) -> None:
-        self._rung |= self._all
-        self._awake.set()
-
-    def _look(self) -> None:
-        self._safety = self._loop.call_later(self._safety_s, self._look)
-        self.wake_all()
+        self._wake_ups.ring_all()
