@@ -24,11 +24,16 @@ LATE_MS = 30_000
 _STATE_STYLES = {"ready": "green", "starting": "yellow", "lost": "red"}
 
 
+def _counted(number: int) -> str:
+    """A generation or revision as people can compare it: the coordinator's start, and its count."""
+    return f"{number >> 32}.{number & 0xFFFF_FFFF}"
+
+
 def status_view(status: Status) -> RenderableType:
     """Everything that /v1/status says, one table per kind, empty ones left out."""
     summary = Text(
-        f"Headgate {status.version}   generation {status.generation}   "
-        f"revision {status.revision}   subscriptions {status.subscriptions}"
+        f"Headgate {status.version}   generation {_counted(status.generation)}   "
+        f"revision {_counted(status.revision)}   subscriptions {status.subscriptions}"
     )
     sections: list[RenderableType] = [summary]
     if status.ws_url:
@@ -120,7 +125,7 @@ def lanes_table(lanes: Sequence[LaneStatus]) -> Table:
             _number(lane.matched),
             _number(lane.delivered),
             _number(lane.filter_errors),
-            str(lane.revision),
+            _counted(lane.revision),
         )
         for lane in lanes
     ]
