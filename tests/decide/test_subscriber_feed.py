@@ -205,11 +205,12 @@ class World:
             self.subject.release(self.heads())
 
     def outage(self) -> None:
-        """The lanes released records meanwhile; the gateway is back and reads up to the heads."""
+        """The lanes settled records without us; the gateway holds until they have adopted us."""
         if self.released:
             self.cursor = self.heads()
             self.floor = self.heads()
-            self.subject.aim(self.heads())
+            self.subject.hold()
+            self.released = False
 
     def start_read(self) -> None:
         if self.pending is None and (read := self.subject.next_read()) is not None:

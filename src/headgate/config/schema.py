@@ -216,7 +216,7 @@ class BatchSettings(Section):
     max_wait: Duration = seconds("50ms")
     """Longest time an event waits for its batch to fill."""
     flush_interval: Duration = seconds("10ms")
-    """Time between two looks for batches that have waited long enough."""
+    """Shortest time between two batches for a gateway that are not full."""
 
 
 class BackpressureSettings(Section):

@@ -12,7 +12,7 @@ and changes from one to the other inside a single call, so that nothing falls be
     held      -> catching up / live   `release`, with heads taken after the lanes adopted the filter
     live      -> catching up          `deliver` into a full queue, or by a lane that has read past
                                       the position without knowing of the subscription
-    live      -> catching up          `aim`, when deliveries may have been missed
+    live      -> held                 `hold`, when the registry has forgotten the subscription
     catching up -> live               `replayed`, once the position reached the target
 
 Invariant: what `take` returns is, per partition, exactly the matching records after the start, in
@@ -98,13 +98,13 @@ class Feed(Generic[T]):
 
     # --- from the log ----------------------------------------------------------------------------
 
+    def hold(self) -> None:
+        """Lanes may have settled records without this subscription: trust none until `release`."""
+        self._held = True
+
     def release(self, heads: Mapping[int, int]) -> None:
         """Begin: deliveries are complete after `heads`, everything up to them is in the log."""
         self._held = False
-        self.aim(heads)
-
-    def aim(self, heads: Mapping[int, int]) -> None:
-        """Read the log at least up to `heads`, whatever was delivered."""
         for partition, head in heads.items():
             self._positions.setdefault(partition, 0)
             self._targets[partition] = max(head, self._targets.get(partition, 0))
@@ -170,6 +170,10 @@ class Feed(Generic[T]):
     def roomy(self) -> bool:
         """Is the queue half empty? Reading earlier would mean many reads of a record or two."""
         return 2 * len(self._queue) <= self._capacity and self._has_room()
+
+    @property
+    def held(self) -> bool:
+        return self._held
 
     @property
     def live(self) -> bool:

@@ -99,7 +99,8 @@ class LogWriter(Protocol):
     async def drop_records(self, ref: PartitionRef) -> None:
         """Forget every record and idempotency key (the topic was deleted) but keep the head.
 
-        `seq` goes on from there. `ref` need not be open; where nothing is stored nothing happens.
+        Version and seal are forgotten with them, `seq` goes on from there. `ref` need not be open;
+        where nothing is stored nothing happens.
         """
 
     async def close(self) -> None:

@@ -160,6 +160,25 @@ async def test_the_log_may_be_away_when_a_forgotten_gateway_returns(world: World
     assert await subscriber.events(1) == [(0, 1)]
 
 
+async def test_the_first_delivery_after_a_return_does_not_hide_what_was_settled_meanwhile(
+    world: World,
+) -> None:
+    """A lane that starts with us in its first snapshot delivers before the floor has moved."""
+    subscriber = await world.websocket()
+    await subscriber.next()
+    world.coordinator.disconnect()
+    world.log.append({"n": 1})
+    second = world.log.append({"n": 2})
+    world.lanes.cursor[next(iter(world.log.records))] = second.seq
+    world.coordinator.remembers = world.coordinator.adopting = False
+    registered = len(world.coordinator.of_kind(RegistrationComplete))
+    world.coordinator.connect()
+    await until(lambda: len(world.coordinator.of_kind(RegistrationComplete)) > registered)
+    await world.produce({"n": 3})
+    world.coordinator.adopt()
+    assert await subscriber.events(3) == [(0, 1), (0, 2), (0, 3)]
+
+
 async def test_records_that_passed_a_lane_before_it_knew_of_us_are_read_from_the_log(
     world: World,
 ) -> None:

@@ -55,10 +55,12 @@ class Registration:
         self,
         *,
         on_topology: Callable[[Topology], None],
+        on_forgotten: Callable[[], None],
         on_return: Callable[[], None],
         on_refused: Callable[[str, str], None],
     ) -> None:
         self._on_topology = on_topology
+        self._on_forgotten = on_forgotten
         self._on_return = on_return
         self._on_refused = on_refused
         self._session: ControlSession | None = None
@@ -134,6 +136,8 @@ class Registration:
         """Register everything anew; what an earlier coordinator said no longer counts."""
         forgotten = self._welcomed_before and not welcome.resumed
         self._welcomed_before = True
+        if forgotten:
+            self._on_forgotten()
         self._floor = 0
         self._requests.clear()
         for waiter in self._waiters.values():

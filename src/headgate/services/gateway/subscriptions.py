@@ -63,11 +63,14 @@ class Subscriptions:
         self._table: dict[str, Subscriber] = {}
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
+        self._forgotten: dict[str, Subscriber] = {}
+        """Subscribers held since the coordinator forgot them, until the log has been looked at."""
         self.catch_up = CatchUp(reader)
         self.totals = Totals()
         self.fences = Fences()
         self.registration = Registration(
             on_topology=self._on_topology,
+            on_forgotten=self._on_forgotten,
             on_return=self._on_return,
             on_refused=self._on_refused,
         )
@@ -136,6 +139,7 @@ class Subscriptions:
         """Forget a subscriber; doing it twice is fine."""
         subscriber.ready = lambda: None
         subscriber.close(errors.NotNow("the subscription has ended"))
+        self._forgotten.pop(subscriber.id, None)
         if self._table.pop(subscriber.id, None) is None:
             return
         self._metrics.subscribers.set(len(self._table))
@@ -170,6 +174,14 @@ class Subscriptions:
         if subscriber is not None:
             subscriber.close(errors.InvalidRequest(reason))
 
+    def _on_forgotten(self) -> None:
+        """Before anything is registered again: the first delivery after that must not hide what the
+        lanes settled without us."""
+        for subscriber in self:
+            if not subscriber.feed.held:  # those that are wait for their first adoption
+                subscriber.feed.hold()
+                self._forgotten[subscriber.id] = subscriber
+
     def _on_return(self) -> None:
         """Records may have been released while we were away: the log still has them."""
         if self._returning is not None:
@@ -177,7 +189,7 @@ class Subscriptions:
         self._returning = asyncio.create_task(self._aim_all(), name="catch up after a return")
 
     async def _aim_all(self) -> None:
-        waiting = list(self)
+        waiting = list(self._forgotten.values())
         while waiting:
             waiting = await self._aim(waiting)
             if waiting:
@@ -189,7 +201,11 @@ class Subscriptions:
         heads: dict[str, dict[int, int]] = {}
         for subscriber in subscribers:
             topic = self.registration.topology.topic(subscriber.topic)
-            if topic is None or subscriber.closing is not None:
+            if subscriber.closing is not None:
+                self._forgotten.pop(subscriber.id, None)
+                continue
+            if topic is None:
+                left.append(subscriber)
                 continue
             try:
                 if topic.name not in heads:
@@ -199,7 +215,8 @@ class Subscriptions:
                 log.warning(LogEvent.CATCHING_UP, topic=topic.name, error=error.message)
                 left.append(subscriber)
                 continue
-            subscriber.feed.aim(heads[topic.name])
+            self._forgotten.pop(subscriber.id, None)
+            subscriber.feed.release(heads[topic.name])
             self.catch_up.wake(subscriber)
         return left
 
