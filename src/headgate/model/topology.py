@@ -45,6 +45,14 @@ class Owner(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Move(msgspec.Struct, frozen=True):
+    """A partition on its way from one node to another."""
+
+    ref: PartitionRef
+    from_id: str
+    to_id: str
+
+
 class Topology(msgspec.Struct, frozen=True):
     """`logs` are log partitions at ingest nodes; `sources` are the same partitions at routers.
 
