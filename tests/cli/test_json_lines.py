@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.json_lines import EventReader, EventShape, LineSource, NumberedEvent
+from headgate.cli.json_lines import EventReader, EventShape, NumberedEvent, Origin
 from headgate.client.outgoing import OutgoingEvent
 from headgate.errors import InvalidRequest
 
@@ -99,24 +97,9 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(
         reader.feed(b" ")
 
 
-def test_a_file_that_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"can't read .*gone: No such file"):
-        LineSource(tmp_path / "gone")
-
-
-def test_a_file_that_is_no_gzip_is_said_in_a_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "events.gz"
-    file.write_bytes(b'{"a": 1}\n')
-    with (
-        closing(LineSource(file)) as source,
-        pytest.raises(InvalidRequest, match="is not a whole gzip file"),
-    ):
-        source.read()
-
-
-def test_a_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
-    with (
-        closing(LineSource(tmp_path)) as source,
-        pytest.raises(InvalidRequest, match=r"can't read .*: Is a directory"),
-    ):
-        source.read()
+def test_a_line_is_named_with_its_file_where_there_are_several() -> None:
+    reader = EventReader(EventShape(), Origin(1, "b.jsonl"))
+    [event] = reader.feed(b"{}\n")
+    assert str(event) == "line 1 of b.jsonl"
+    with pytest.raises(InvalidRequest, match=r"^line 2 of b.jsonl is not a JSON object$"):
+        list(reader.feed(b"[]\n"))

@@ -6,14 +6,19 @@ import asyncio
 import gzip
 import json
 import re
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from headgate.cli.line_source import LineSource
+from headgate.cli.produce import _chunks
 from headgate.errors import InvalidRequest, NotNow
 from headgate.model.api import ProduceAnswer, ProduceEvent
 from tests.cli.command import ended, headgate, started
 from tests.client.produce_server import ProduceServer
+from tests.waiting import until
 
 
 def lines(count: int, keys: int = 50) -> bytes:
@@ -54,6 +59,32 @@ async def test_a_file_is_sent_also_a_gzipped_one(
     assert sorted(numbers(server)) == list(range(1_234))
 
 
+async def test_several_files_are_sent_one_after_the_other_each_key_in_order(
+    server: ProduceServer, tmp_path: Path
+) -> None:
+    every = lines(3_000).splitlines(keepends=True)
+    plain, gzipped, last = (tmp_path / name for name in ("a.jsonl", "b", "c.log"))
+    plain.write_bytes(b"".join(every[:1_000]))
+    gzipped.write_bytes(gzip.compress(b"".join(every[1_000:2_000])))
+    given = gzip.compress(b"".join(every[2_000:2_500]))
+    last.write_bytes(b"".join(every[2_500:]))
+    result = await headgate(
+        "produce", "flights", str(plain), str(gzipped), "-", str(last), "--key", "id.icao",
+        url=server.url, given=given,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert result.err.startswith("acknowledged 3000, failed 0 (")
+    by_key: dict[str | None, list[int]] = {}
+    for event, number in zip(server.written("flights"), numbers(server), strict=True):
+        by_key.setdefault(event.key, []).append(number)
+    assert by_key == {f"k{key}": list(range(key, 3_000, 50)) for key in range(50)}
+
+
+async def test_an_empty_input_is_no_mistake(server: ProduceServer) -> None:
+    result = await headgate("produce", "flights", url=server.url, given=b"")
+    assert (result.code, result.err) == (0, "acknowledged 0, failed 0\n")
+
+
 async def test_requests_are_no_larger_than_asked_for(server: ProduceServer) -> None:
     await headgate("produce", "flights", "--batch", "7", url=server.url, given=lines(100))
     assert max(len(request) for request in server.requests) == 7
@@ -88,6 +119,27 @@ async def test_a_file_with_a_bad_line_writes_nothing(server: ProduceServer, tmp_
     assert "; nothing was written\n" in result.err
     assert result.err.count("\n") == 1
     assert server.requests == []
+
+
+async def test_a_bad_line_is_named_with_its_file_and_no_file_is_written(
+    server: ProduceServer, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl.gz"
+    good.write_bytes(lines(100))
+    bad.write_bytes(gzip.compress(lines(7) + b"nonsense\n"))
+    result = await headgate("produce", "flights", str(good), str(bad), url=server.url)
+    assert result.code == 2
+    assert result.err.startswith(f"headgate: line 8 of {bad} is not valid JSON: ")
+    assert result.err.endswith("; nothing was written\n")
+    assert server.requests == []
+
+
+async def test_a_gzipped_pipe_that_is_cut_off_says_what_was_written(server: ProduceServer) -> None:
+    given = gzip.compress(lines(20_000))[:-100]
+    result = await headgate("produce", "flights", url=server.url, given=given)
+    assert result.code == 2
+    assert "headgate: standard input is not a whole gzip file: " in result.err
+    assert re.search(r"; \d+ earlier lines were written\n", result.err)
 
 
 async def test_standard_input_from_a_file_is_checked_whole_too(
@@ -141,6 +193,32 @@ async def test_a_key_for_an_opportunistic_topic_is_said_before_anything_is_sent(
     assert "flights is opportunistic and takes no keys" in result.err
 
 
+class Endless:
+    """An input that has more than anybody wants."""
+
+    def read(self) -> bytes:
+        return b"{}\n"
+
+
+def test_a_reader_whose_lines_nobody_waits_for_ends_in_silence() -> None:
+    """A traceback of its own used to tear the sentence that says why the command ends."""
+    unhandled: list[threading.ExceptHookArgs] = []
+
+    async def abandon() -> None:
+        chunks = _chunks(cast("LineSource", Endless()))
+        await until(lambda: chunks.full() and len(asyncio.all_tasks()) > 1)
+
+    before = set(threading.enumerate())
+    previous, threading.excepthook = threading.excepthook, unhandled.append
+    try:
+        asyncio.run(abandon())
+        for thread in set(threading.enumerate()) - before:
+            thread.join(30)
+    finally:
+        threading.excepthook = previous
+    assert unhandled == []
+
+
 # --- failures ------------------------------------------------------------------------------------
 
 
@@ -175,6 +253,31 @@ async def test_lines_that_were_not_acknowledged_are_named(
     assert "headgate: lines 21-30: the document of line 25 is too odd\n" in result.err
     assert "acknowledged 20, failed 10 (" in result.err
     assert sorted(numbers(server)) == list(range(20))
+
+
+async def test_what_was_not_acknowledged_or_sent_of_several_files_is_named(
+    server: ProduceServer, tmp_path: Path
+) -> None:
+    def script(events: list[ProduceEvent]) -> ProduceAnswer | None:
+        for index, event in enumerate(events):
+            if json.loads(bytes(event.document))["n"] == 24:
+                raise InvalidRequest(f"the document of event {index} is too odd", index=index)
+        return None
+
+    server.script = script
+    every = lines(200_000).splitlines(keepends=True)
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    first.write_bytes(b"".join(every[:20]))
+    # Longer than what is read ahead, so that the answer stops the reading.
+    second.write_bytes(b"".join(every[20:]))
+    third.write_bytes(b"".join(every[:3]))
+    files = [str(first), str(second), str(third)]
+    result = await headgate("produce", "flights", *files, "--batch", "10", url=server.url)
+    assert result.code == 2
+    assert f"headgate: lines 1-10 of {second}: the document of line 5 of {second}" in result.err
+    assert re.search(rf"headgate: lines \d+-199980 of {second} were not sent\n", result.err)
+    assert f"headgate: lines 1-3 of {third} were not sent\n" in result.err
+    assert f"of {first}" not in result.err
 
 
 def _environment() -> dict[str, str]:

@@ -1,18 +1,14 @@
-"""JSON lines: where they are read from, how they are cut, and how each becomes an event.
+"""JSON lines: how an input is cut into them, and how each becomes an event.
 
 Invariants: a document goes on exactly as it stands in its line; a line that can't be sent is
 refused with its number and what is wrong with it; no line takes more memory than the longest line
-allowed. Reading takes what is there and doesn't wait for more, so that `tail -f` flows.
+allowed.
 """
 
 from __future__ import annotations
 
-import gzip
-import os
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,7 +17,6 @@ from headgate.client.outgoing import OutgoingEvent
 from headgate.errors import InvalidRequest
 from headgate.model.event import Op
 
-CHUNK_BYTES = 256 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -35,77 +30,35 @@ class EventShape:
     op: Op = "insert"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """The input that lines are from: its place among all, and its name where there are several."""
+
+    number: int = 0
+    name: str = ""
+
+    def of(self, lines: object) -> str:
+        """`line 3`, or `line 3 of events.jsonl`."""
+        return f"{lines} of {self.name}" if self.name else str(lines)
+
+
 @dataclass(frozen=True, slots=True)
 class NumberedEvent:
     line: int
     event: OutgoingEvent
+    origin: Origin = field(default_factory=Origin)
 
-
-class LineSource:
-    """Standard input or a file, also a gzipped one. Reads past Python's buffers, so that a thread
-    that waits for input holds no lock when the program ends."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.name = "standard input" if path is None else str(path)
-        self._gzip: gzip.GzipFile | None = None
-        self._descriptor = 0
-        if path is not None:
-            self._descriptor = self._open(path)
-            if path.suffix == ".gz":
-                self._file = os.fdopen(self._descriptor, "rb")
-                self._gzip = gzip.GzipFile(fileobj=self._file, mode="rb")
-        self._start = self._position()
-
-    @property
-    def is_terminal(self) -> bool:
-        return os.isatty(self._descriptor)
-
-    @property
-    def can_rewind(self) -> bool:
-        """Whether the whole input can be looked at before any of it is sent."""
-        return self._start is not None
-
-    def read(self) -> bytes:
-        """What is there, up to CHUNK_BYTES; waits only when nothing is; b"" at the end."""
-        try:
-            if self._gzip is not None:
-                return self._gzip.read1(CHUNK_BYTES)
-            return os.read(self._descriptor, CHUNK_BYTES)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InvalidRequest(f"{self.name} is not a whole gzip file: {error}") from error
-        except OSError as error:
-            raise InvalidRequest(f"can't read {self.name}: {error.strerror}") from error
-
-    def close(self) -> None:
-        if self._gzip is not None:
-            self._file.close()
-        elif self._descriptor:
-            os.close(self._descriptor)
-
-    def rewind(self) -> None:
-        if self._gzip is not None:
-            self._gzip.rewind()
-        elif self._start is not None:
-            os.lseek(self._descriptor, self._start, os.SEEK_SET)
-
-    def _open(self, path: Path) -> int:
-        try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise InvalidRequest(f"can't read {self.name}: {error.strerror}") from error
-
-    def _position(self) -> int | None:
-        try:
-            return os.lseek(self._descriptor, 0, os.SEEK_CUR)
-        except OSError:
-            return None
+    def __str__(self) -> str:
+        return self.origin.of(f"line {self.line}")
 
 
 class EventReader:
-    """Cuts chunks into lines and lines into events; counts the lines from 1, empty ones too."""
+    """Cuts the chunks of one input into lines and lines into events; counts the lines from 1,
+    empty ones too."""
 
-    def __init__(self, shape: EventShape) -> None:
+    def __init__(self, shape: EventShape, origin: Origin | None = None) -> None:
         self._shape = shape
+        self._origin = origin or Origin()
         self._key_path = None if shape.key_field is None else shape.key_field.split(".")
         self._rest = b""
         self.lines = 0
@@ -114,7 +67,8 @@ class EventReader:
         """The events of the lines that `chunk` ends; raises at the first bad line."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
-            raise InvalidRequest(f"line {self.lines + len(lines) + 1} is longer than 16 MiB")
+            line = self._origin.of(f"line {self.lines + len(lines) + 1}")
+            raise InvalidRequest(f"{line} is longer than 16 MiB")
         return self._events(lines)
 
     def finish(self) -> Iterator[NumberedEvent]:
@@ -128,17 +82,15 @@ class EventReader:
             text = line.removeprefix(_BYTE_ORDER_MARK) if self.lines == 1 else line
             text = text.strip()
             if text:
-                yield NumberedEvent(self.lines, self._event(text))
+                yield NumberedEvent(self.lines, self._event(text), self._origin)
 
     def _event(self, text: bytes) -> OutgoingEvent:
         try:
             document = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidRequest(
-                f"line {self.lines} is not valid JSON: {_reason(error)}"
-            ) from error
+            raise InvalidRequest(f"{self._line()} is not valid JSON: {_reason(error)}") from error
         if not isinstance(document, dict):
-            raise InvalidRequest(f"line {self.lines} is not a JSON object")
+            raise InvalidRequest(f"{self._line()} is not a JSON object")
         key = None if self._key_path is None else self._key(document)
         return OutgoingEvent(text, key, self._shape.op, None, self._shape.collection)
 
@@ -151,7 +103,10 @@ class EventReader:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return msgspec.json.encode(value).decode()
         problem = "has no" if value is None else "has neither text nor a number in the"
-        raise InvalidRequest(f"line {self.lines} {problem} field {self._shape.key_field}")
+        raise InvalidRequest(f"{self._line()} {problem} field {self._shape.key_field}")
+
+    def _line(self) -> str:
+        return self._origin.of(f"line {self.lines}")
 
 
 def _reason(error: Exception) -> str:

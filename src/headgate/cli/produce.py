@@ -1,14 +1,17 @@
-"""`headgate produce`: JSON lines from a file or standard input into a topic.
+"""`headgate produce`: JSON lines from files or standard input into a topic.
 
-Input that can be read twice is checked whole before anything is sent. Of other input, batches are
-sent as they come; the batch with the first bad line isn't, and ends the command. Lines with the
-same key reach the log in their order: the producer keeps the order of every key.
+Inputs that can be read twice are all checked whole before anything is sent. Of other inputs,
+batches are sent as they come; the batch with the first bad line isn't, and ends the command. Lines
+with the same key reach the log in their order, from input to input: the producer keeps it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +22,8 @@ from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, print_jso
 from headgate.errors import HeadgateError, InvalidRequest
 
 if TYPE_CHECKING:
-    from headgate.cli.json_lines import EventReader, EventShape, LineSource, NumberedEvent
+    from headgate.cli.json_lines import EventReader, EventShape, NumberedEvent, Origin
+    from headgate.cli.line_source import LineSource
     from headgate.cli.produce_progress import Tally
     from headgate.client.producer import Producer
 
@@ -35,9 +39,13 @@ class OpChoice(StrEnum):
 
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to send the events.")],
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="JSON lines, also .gz (default: standard input)."),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines, plain or gzipped (default, and -: standard input).",
+            show_default=False,
+        ),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="FIELD", help="Field with the key; may be a.b.c.")
@@ -53,17 +61,21 @@ def produce(
     as_json: JsonOption = False,
 ) -> None:
     """Send JSON lines to a topic; ends when all of them are on disk."""
-    from headgate.cli.json_lines import EventShape, LineSource
+    from headgate.cli.json_lines import EventShape
     from headgate.cli.produce_progress import Tally
 
-    source = LineSource(None if file is None or str(file) == "-" else file)
     shape = EventShape(key, collection, op.value)
-    if source.is_terminal:
+    inputs = _inputs(files or [])
+    if any(one.source.is_terminal for one in inputs):
         say("reading JSON lines from the terminal; end with Ctrl-D")
-    lines = _check_whole(source, shape) if source.can_rewind else None
-    tally = Tally(lines)
+    _check_whole(inputs, shape)
+    counts = [one.events for one in inputs if one.events is not None]
+    events = sum(counts) if len(counts) == len(inputs) else None
+    tally = Tally(events)
+    complete = False
     try:
-        await_(_produce(url, topic, source, shape, batch, tally))
+        await_(_produce(url, topic, inputs, shape, batch, tally))
+        complete = True
     finally:
         tally.close()
         if as_json:
@@ -74,51 +86,112 @@ def produce(
                     "per_s": round(tally.per_s, 1),
                 }
             )
-        elif tally.acknowledged or tally.failed or lines == 0:
+        elif complete or tally.acknowledged or tally.failed:
             say(tally.line())
 
 
-def _check_whole(source: LineSource, shape: EventShape) -> int:
-    """Read everything once; returns the number of lines, raises at the first bad one."""
-    from headgate.cli.json_lines import EventReader
+@dataclass(slots=True)
+class _Input:
+    """An input with the lines read so far and, where it could be looked at before, how many lines
+    and events there are in it."""
 
-    reader = EventReader(shape)
-    try:
-        while chunk := source.read():
-            for _ in reader.feed(chunk):
-                pass
-        for _ in reader.finish():
-            pass
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{error}; nothing was written") from error
-    source.rewind()
-    return reader.lines
+    source: LineSource
+    origin: Origin
+    lines: int | None = None
+    events: int | None = None
+    lines_read: int = 0
+    ended: bool = False
+
+
+def _inputs(paths: Sequence[Path]) -> list[_Input]:
+    from headgate.cli.json_lines import Origin
+    from headgate.cli.line_source import open_sources
+
+    sources = open_sources(paths)
+    several = len(sources) > 1
+    return [
+        _Input(source, Origin(number, source.name if several else ""))
+        for number, source in enumerate(sources)
+    ]
+
+
+def _check_whole(inputs: Sequence[_Input], shape: EventShape) -> None:
+    """Read once what can be read again, and count it; raises at the first bad line."""
+    from headgate.cli.json_lines import EventReader
+    from headgate.cli.produce_progress import Checking
+
+    checked = [one for one in inputs if one.source.can_rewind]
+    with Checking([one.source for one in checked]) as checking:
+        for one in checked:
+            reader = EventReader(shape, one.origin)
+            one.events = 0
+            try:
+                while chunk := one.source.read():
+                    one.events += sum(1 for _ in reader.feed(chunk))
+                    checking.at(one.source)
+                one.events += sum(1 for _ in reader.finish())
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{error}; nothing was written") from error
+            one.lines = reader.lines
+            checking.done(one.source)
+            one.source.rewind()
 
 
 async def _produce(
-    url: str, topic: str, source: LineSource, shape: EventShape, batch: int, tally: Tally
+    url: str, topic: str, inputs: Sequence[_Input], shape: EventShape, batch: int, tally: Tally
 ) -> None:
-    from headgate.cli.json_lines import EventReader
     from headgate.client.producer import Producer, ProducerOptions
 
     await _check_topic(url, topic, shape)
-    reader = EventReader(shape)
+    bad: InvalidRequest | None = None
     async with Producer(url, ProducerOptions(batch_events=batch)) as producer:
         sender = _Sender(producer, topic, batch, tally)
-        try:
-            chunks = _chunks(source)
-            while not tally.failures and (chunk := await chunks.get()):
-                if isinstance(chunk, HeadgateError):
-                    raise chunk
-                await sender.send_all(reader, chunk)
-            if not tally.failures:
-                await sender.send_all(reader, None)
-        except InvalidRequest as error:
-            await sender.finish()
-            tally.raise_failures(reader.lines)
-            raise InvalidRequest(f"{error}; {tally.written_sentence()}") from error
+        for one in inputs:
+            try:
+                await _send_input(one, shape, sender, tally)
+            except InvalidRequest as error:
+                bad = error
+            if bad is not None or tally.failures:
+                break
         await sender.finish()
-    tally.raise_failures(reader.lines)
+    tally.name_failures()
+    for one in inputs:
+        _say_what_was_left(one)
+    tally.raise_failures()
+    if bad is not None:
+        raise InvalidRequest(f"{bad}; {tally.written_sentence()}") from bad
+
+
+async def _send_input(one: _Input, shape: EventShape, sender: _Sender, tally: Tally) -> None:
+    """Hand the lines of one input to `sender`, until the first failure."""
+    from headgate.cli.json_lines import EventReader
+
+    reader = EventReader(shape, one.origin)
+    try:
+        chunks = _chunks(one.source)
+        while not tally.failures and (chunk := await chunks.get()):
+            if isinstance(chunk, HeadgateError):
+                raise chunk
+            await sender.send_all(reader, chunk)
+        if not tally.failures:
+            await sender.send_all(reader, None)
+            one.ended = True
+    except InvalidRequest:
+        one.ended = True  # Its own sentence says where.
+        raise
+    finally:
+        one.lines_read = reader.lines
+
+
+def _say_what_was_left(one: _Input) -> None:
+    if one.ended or one.lines_read == one.lines:
+        return
+    if one.lines is not None:
+        lines = one.origin.of(f"lines {one.lines_read + 1}-{one.lines}")
+        say(f"headgate: {lines} were not sent")
+    elif one.origin.name:
+        rest = "the rest of " if one.lines_read else ""
+        say(f"headgate: {rest}{one.origin.name} was not sent")
 
 
 async def _check_topic(url: str, topic: str, shape: EventShape) -> None:
@@ -157,7 +230,7 @@ def _chunks(source: LineSource) -> asyncio.Queue[bytes | HeadgateError]:
             handing_over = queue.put(chunk)
             try:
                 asyncio.run_coroutine_threadsafe(handing_over, loop).result()
-            except (RuntimeError, asyncio.CancelledError):
+            except (RuntimeError, CancelledError):
                 handing_over.close()
                 return  # The loop has ended, and nobody wants the rest.
 

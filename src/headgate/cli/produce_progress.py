@@ -1,4 +1,4 @@
-"""What became of the lines of `headgate produce`: counted, shown on a terminal, reported.
+"""How far `headgate produce` is, shown on a terminal, and what became of its lines.
 
 Invariant: every line that was sent is counted once, as acknowledged or as failed, and the failed
 ones are named.
@@ -10,11 +10,21 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from headgate.cli.json_lines import NumberedEvent
+from headgate.cli.line_source import LineSource
 from headgate.cli.output import say
 from headgate.client.outgoing import Outcome
 from headgate.errors import CallerError, HeadgateError
@@ -22,25 +32,54 @@ from headgate.errors import CallerError, HeadgateError
 RANGES_SHOWN_MAX = 20
 
 
+def _progress(*columns: ProgressColumn) -> Progress:
+    """On a terminal, and gone from it at the end; nothing anywhere else."""
+    return Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+class Checking:
+    """How much of the inputs has been looked at, in bytes as they lie on the disk."""
+
+    def __init__(self, sources: Sequence[LineSource]) -> None:
+        sizes = [source.size_bytes for source in sources]
+        self._progress = _progress(TextColumn("checking"), BarColumn(), DownloadColumn())
+        self._task = self._progress.add_task("", total=sum(size or 0 for size in sizes))
+        self._before = 0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def at(self, source: LineSource) -> None:
+        self._progress.update(self._task, completed=self._before + source.bytes_read)
+
+    def done(self, source: LineSource) -> None:
+        self._before += source.bytes_read
+
+
 class Tally:
-    def __init__(self, lines: int | None) -> None:
-        """`lines` is how many there are, where that is known."""
+    def __init__(self, events: int | None) -> None:
+        """`events` is how many there are in all inputs, where that is known."""
         self.acknowledged = 0
-        self.failures: list[tuple[int, HeadgateError]] = []
-        self._lines = lines
+        self.failures: list[tuple[NumberedEvent, HeadgateError]] = []
         self._started_s = time.monotonic()
-        self._progress = Progress(
+        self._progress = _progress(
             TextColumn("producing"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]:>10,.0f}/s"),
             TextColumn("failed {task.fields[failed]}"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-            transient=True,
         )
-        self._task = self._progress.add_task("", total=lines, rate=0.0, failed=0)
+        self._task = self._progress.add_task("", total=events, rate=0.0, failed=0)
         self._progress.start()
 
     @property
@@ -53,12 +92,12 @@ class Tally:
             if isinstance(outcome, HeadgateError):
                 # What failed together has one object for its error, which is about one line.
                 error = named.setdefault(id(outcome), _naming_the_line(outcome, batch))
-                self.failures.append((numbered.line, error))
+                self.failures.append((numbered, error))
             else:
                 self.acknowledged += 1
         self._progress.update(
             self._task,
-            completed=batch[-1].line,
+            completed=self.acknowledged + self.failed,
             rate=self._progress.tasks[0].speed or 0.0,
             failed=self.failed,
         )
@@ -82,16 +121,19 @@ class Tally:
         plural = "line was" if self.acknowledged == 1 else "lines were"
         return f"{self.acknowledged} earlier {plural} written"
 
-    def raise_failures(self, lines_read: int) -> None:
-        """Name what wasn't acknowledged; raises the error that stands for all of it."""
-        if not self.failures:
-            return
-        self.failures.sort(key=lambda failure: failure[0])
-        for reason, failures in groupby(self.failures, key=lambda failure: str(failure[1])):
-            say(f"headgate: {_ranges(line for line, _ in failures)}: {reason}")
-        if self._lines is not None and lines_read < self._lines:
-            say(f"headgate: lines {lines_read + 1}-{self._lines} were not sent")
-        raise self._verdict()
+    def name_failures(self) -> None:
+        """Say which lines were not acknowledged, and why."""
+        self.failures.sort(key=lambda failure: (failure[0].origin, failure[0].line))
+        for (origin, reason), failures in groupby(
+            self.failures, key=lambda failure: (failure[0].origin, str(failure[1]))
+        ):
+            lines = line_ranges(event.line for event, _ in failures)
+            say(f"headgate: {origin.of(lines)}: {reason}")
+
+    def raise_failures(self) -> None:
+        """Raises the error that stands for all lines that were not acknowledged, if there are."""
+        if self.failures:
+            raise self._verdict()
 
     def _verdict(self) -> HeadgateError:
         caller_errors = [error for _, error in self.failures if isinstance(error, CallerError)]
@@ -107,11 +149,11 @@ def _naming_the_line(error: HeadgateError, batch: Sequence[NumberedEvent]) -> He
     index = error.details.get("index")
     if not isinstance(index, int) or not 0 <= index < len(batch):
         return error
-    message = error.message.replace(f"event {index}", f"line {batch[index].line}")
+    message = error.message.replace(f"event {index}", str(batch[index]))
     return type(error)(message, **error.details)
 
 
-def _ranges(lines: Iterable[int]) -> str:
+def line_ranges(lines: Iterable[int]) -> str:
     """`line 3`, or `lines 1-4, 7`."""
     ranges: list[tuple[int, int]] = []
     for line in lines:
