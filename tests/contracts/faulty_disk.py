@@ -22,10 +22,14 @@ NAME = "headgate-faulty-disk"
 
 
 class FaultyDisk(apsw.VFS):
-    """Every connection that is opened while it is in place goes through it."""
+    """Every connection that is opened while it is in place goes through it.
+
+    `sync_s` slows every sync down; `stalls_s` holds up the next one of a file, by its path, once.
+    """
 
     def __init__(self) -> None:
         self.sync_s = 0.0
+        self.stalls_s: dict[str, float] = {}
         self.sync_fails = False
         self.syncs = 0
         self._never = threading.Event()
@@ -35,21 +39,23 @@ class FaultyDisk(apsw.VFS):
     def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
         return _File(self, name, flags)
 
-    def before_sync(self) -> None:
+    def before_sync(self, path: str) -> None:
         self.syncs += 1
-        if self.sync_s:
-            self._never.wait(self.sync_s)
+        pause_s = self.stalls_s.pop(path, self.sync_s)
+        if pause_s:
+            self._never.wait(pause_s)
 
 
 class _File(apsw.VFSFile):
     def __init__(self, disk: FaultyDisk, name: Any, flags: Any) -> None:
         self._disk = disk
         self._is_wal = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
+        self._path = str(name.filename() if isinstance(name, apsw.URIFilename) else name)
         super().__init__(disk.real, name, flags)
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
         if self._is_wal:
-            self._disk.before_sync()
+            self._disk.before_sync(self._path.removesuffix("-wal"))
             super().xSync(flags)
             if self._disk.sync_fails:
                 error = apsw.IOError("injected: the disk didn't confirm")
@@ -79,7 +85,8 @@ def mount_tiny_disk(path: Path, size: str) -> Iterator[Path]:
         text=True,
     )
     if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+        [reason, *_] = mounted.stderr.splitlines() or ["mount gave no reason"]
+        pytest.skip(f"no file system can be mounted here, not even by root: {reason}")
     try:
         yield path
     finally:

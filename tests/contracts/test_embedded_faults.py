@@ -68,6 +68,7 @@ async def test_a_write_that_the_disk_refuses_leaves_nothing_and_the_next_one_wor
         for _ in range(2):
             with pytest.raises(StorageFailed):
                 await append(writer, "b", "c", "d", document=BIG)
+        assert await writer.find(REF, ["b", "c", "d"]) == {}
     assert await reader.extent(REF) == Extent(1, 1)
     assert await append(writer, "d", "e") == [Appended(2), Appended(3)]
     await writer.close()

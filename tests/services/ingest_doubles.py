@@ -56,7 +56,8 @@ class MemoryLogWriter:
     """The whole port, in memory. What goes wrong is set up by the test, per partition:
 
     `gates` are waited for and `delays_s` pass before an append; `failures` are raised instead;
-    `lost_answers` are raised after it was written; `find_failures` are raised by `find`.
+    `lost_answers` are raised after it was written; `find_failures` are raised by `find`. No
+    answer ever comes from those that are `mute`, where an append is written (True) or not (False).
     """
 
     def __init__(self, log: MemoryLog | None = None) -> None:
@@ -71,6 +72,8 @@ class MemoryLogWriter:
         self.open_failures: dict[PartitionRef, Exception] = {}
         self.find_failures: dict[PartitionRef, Exception] = {}
         self.retain_failures: dict[PartitionRef, Exception] = {}
+        self.finds: list[PartitionRef] = []
+        self.mute: dict[PartitionRef, bool] = {}
         self.gates: dict[PartitionRef, asyncio.Event] = {}
         self.delays_s: dict[PartitionRef, float] = {}
         self.started: defaultdict[PartitionRef, asyncio.Event] = defaultdict(asyncio.Event)
@@ -101,11 +104,15 @@ class MemoryLogWriter:
                 await self.gates[ref].wait()
             if ref in self.delays_s:
                 await asyncio.sleep(self.delays_s[ref])
-            return self._write(ref, events, version, now_ms)
+            if self.mute.get(ref, True):
+                appended = self._write(ref, events, version, now_ms)
         finally:
             self._handed_in[ref].discard(ended)
             ended.set_result(None)
             await self._tell()
+        if ref in self.mute:
+            await asyncio.Event().wait()
+        return appended
 
     async def _tell(self) -> None:
         async with self._news:
@@ -145,6 +152,7 @@ class MemoryLogWriter:
             raise Fenced(f"{ref} is not open here under its epoch")
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        self.finds.append(ref)
         for ended in list(self._handed_in[ref]):
             await asyncio.shield(ended)
         if ref in self.find_failures:

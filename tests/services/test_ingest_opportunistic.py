@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
 from headgate.decide.placing import PlacingRules
 from headgate.decide.placing_health import HealthRules
@@ -404,3 +405,18 @@ def test_a_stop_answers_everybody_who_waits() -> None:
         writer.gates[REFS[0]].set()
 
     play(scenario)
+
+
+def test_time_that_is_up_before_the_clock_is_set_is_noticed_on_the_loop_of_production() -> None:
+    async def work() -> None:
+        writer = MemoryLogWriter()
+        writer.failures = dict.fromkeys(REFS, FULL)
+        world = World(writer)
+        assert await world.adopt(topology(1, JOBS))
+        late = [written(world, f"e{number}", timeout_s=0) for number in range(3)]
+        async with asyncio.timeout(5):
+            ended = await asyncio.gather(*late, return_exceptions=True)
+        assert all(isinstance(one, Timeout | OutcomeUnknown) for one in ended), ended
+        world.writing.close()
+
+    uvloop.run(work())

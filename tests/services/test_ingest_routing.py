@@ -16,6 +16,7 @@ from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.client.http import HttpClient
 from headgate.decide.placement import partition_of
+from headgate.decide.placing import PlacingRules
 from headgate.errors import NotNow, OutcomeUnknown, Sealed, StaleVersion, StorageFailed
 from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest, ProduceResult
 from headgate.model.control import AckTopology
@@ -246,6 +247,77 @@ def test_a_keyed_write_that_cant_be_read_back_stays_unknown() -> None:
         writer.find_failures[ref] = StorageFailed("not now")
         with pytest.raises(OutcomeUnknown):
             await world.write(FLIGHTS, keyed(1), timeout_s=5)
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("mute", "delay_s", "code", "ends_s"),
+    [
+        pytest.param(None, 5, None, 5, id="a-late-answer"),
+        pytest.param(True, 0, None, 3, id="written-without-an-answer"),
+        pytest.param(False, 0, "storage_failed", 3, id="lost-without-an-answer"),
+    ],
+)
+def test_a_keyed_write_without_an_answer_in_time_is_read_back(
+    mute: bool | None, delay_s: float, code: str | None, ends_s: float
+) -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        [slow, fine, *_] = FLIGHTS.refs()
+        writer.mute = {} if mute is None else {slow: mute}
+        writer.delays_s[slow] = delay_s
+        writing = asyncio.create_task(world.write(FLIGHTS, keyed(2), timeout_s=15))
+        await asyncio.sleep(2.9)
+        assert (writer.finds, len(writer.records[fine])) == ([], 1)
+        results = await writing
+        assert codes(results) == [code, None]
+        assert asyncio.get_running_loop().time() == pytest.approx(ends_s)
+        assert writer.finds == [slow]
+        assert dict(world.partitions.heads())[slow] == len(writer.records[slow])
+
+    run_virtual(scenario())
+
+
+def test_a_late_answer_counts_where_nothing_can_be_read_back() -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer)
+        await world.adopt(topology(1, FLIGHTS))
+        [slow, *_] = FLIGHTS.refs()
+        writer.delays_s[slow] = 5
+        writer.failures[slow] = StorageFailed("the disk is full")
+        writer.find_failures[slow] = StorageFailed("not now")
+        with pytest.raises(StorageFailed, match="the disk is full"):
+            await world.write(FLIGHTS, keyed(1), timeout_s=15)
+        assert asyncio.get_running_loop().time() == pytest.approx(5)
+
+    run_virtual(scenario())
+
+
+def test_a_keyed_write_without_an_answer_holds_no_other_partition_and_is_written_once() -> None:
+    async def scenario() -> None:
+        writer = MemoryLogWriter()
+        world = World(writer, placing=PlacingRules(write_timeout_s=1))
+        await world.adopt(topology(1, FLIGHTS))
+        [slow, *_] = FLIGHTS.refs()
+        writer.delays_s[slow] = 20
+        writing = asyncio.create_task(world.write(FLIGHTS, keyed(2), timeout_s=6))
+        await asyncio.sleep(5)
+        assert writer.finds.count(slow) > 1
+        assert codes(await world.write(FLIGHTS, keyed(3)[1:], timeout_s=0.1)) == [None, None]
+        assert asyncio.get_running_loop().time() == pytest.approx(5)
+        [unknown, placed] = await writing
+        assert asyncio.get_running_loop().time() == pytest.approx(6)
+        assert unknown.error is not None
+        assert (unknown.error.code, unknown.error.details) == ("outcome_unknown", {"partition": 0})
+        assert placed.seq == 1
+        writer.delays_s.clear()
+        assert codes(await world.write(FLIGHTS, keyed(2), timeout_s=5)) == [None, None]
+        assert await world.drain(timeout_s=30)
+        assert [len(writer.records[ref]) for ref in FLIGHTS.refs()] == [1, 1, 1, 0]
 
     run_virtual(scenario())
 

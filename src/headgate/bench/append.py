@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
 import msgspec
 import psutil
 
@@ -76,6 +77,7 @@ async def run(quick: bool, say: Say) -> Result:
     sizes = QUICK if quick else FULL
     conditions = {
         **machine(),
+        "sqlite": apsw.sqlite_lib_version(),
         "clients": CLIENTS,
         "partitions": PARTITIONS,
         "events_per_request": EVENTS_PER_REQUEST,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -70,7 +71,7 @@ class _Writer(threading.Thread):
 
     def run(self) -> None:
         order = self._order
-        connection = connect(Path(order.folder) / f"{self._number}.db", LOG_SCHEMA)
+        connection = _kept_open(Path(order.folder) / f"{self._number}.db")
         head = _head(connection)
         count = order.commits // order.writers
         commits = [self._commit(head, at) for at in range(count)]
@@ -83,7 +84,6 @@ class _Writer(threading.Thread):
             last = head + (at + 1) * order.rows
             connection.execute("UPDATE partition SET head = ?", (last,))
             connection.execute("COMMIT")
-        connection.close()
 
     def _commit(self, head: int, at: int) -> Commit:
         order, statements = self._order, Commit()
@@ -100,6 +100,13 @@ class _Writer(threading.Thread):
             statements.append((IDS + rows(3, len(numbers)), ids))
             statements.append((RECORDS + rows(10, len(numbers)), records))
         return statements
+
+
+@cache
+def _kept_open(path: Path) -> apsw.Connection:
+    """From round to round, as the system keeps its own: a new write-ahead log costs more to sync,
+    because it grows."""
+    return connect(path, LOG_SCHEMA)
 
 
 def _head(connection: apsw.Connection) -> int:

@@ -1,17 +1,19 @@
 """The clients of the append benchmark: a process that sends produce requests as fast as it can.
 
-Bodies are made before the clock starts, answers are looked at after it has stopped, and HTTP is
-spoken by a few lines on a socket, so that the clients take as little as possible of the machine
-they share with what is measured. Every event must have been acknowledged, else there is no answer.
+Bodies are made before the clock starts, answers are looked at after it has stopped, and a few lines
+speak HTTP, so that the clients take as little as possible of the machine that they share with what
+is measured. Every event must have been acknowledged, else there is no answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import sys
 import time
 from collections.abc import Iterator
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,8 +25,9 @@ from headgate.client.http import topic_path
 from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest
 
 REQUEST_TIMEOUT_S = 30.0
+ROUND_TIMEOUT_S = 300.0
 
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
 class Load(msgspec.Struct):
@@ -48,6 +51,8 @@ class Sent(msgspec.Struct):
 
 
 def run(load: Load) -> Sent:
+    if load.clients == 1 and load.per_s is None:
+        return _run_alone(load)
     if sys.platform == "win32":
         return asyncio.run(_run(load))
     import uvloop
@@ -55,11 +60,52 @@ def run(load: Load) -> Sent:
     return uvloop.run(_run(load))
 
 
+def _run_alone(load: Load) -> Sent:
+    """One client needs no event loop, only a socket to wait at."""
+    address = urlsplit(load.url)
+    requests = [_request(load, number) for number in range(load.requests)]
+    answers: list[bytes] = []
+    latencies_ms: list[float] = []
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(REQUEST_TIMEOUT_S)
+        started_s = sent_s = time.perf_counter()
+        for request in requests:
+            connection.sendall(request)
+            answers.append(_answer_from(connection))
+            now_s = time.perf_counter()
+            latencies_ms.append((now_s - sent_s) * 1_000)
+            sent_s = now_s
+    for answer in answers:
+        _check(answer)
+    return Sent(sent_s - started_s, latencies_ms)
+
+
+def _answer_from(connection: socket.socket) -> bytes:
+    received = b""
+    while data := connection.recv(65_536):
+        received += data
+        answer = _answer_in(received)
+        if answer is not None:
+            return answer
+    raise Failed("the connection broke in the middle of a round")
+
+
 async def _run(load: Load) -> Sent:
+    address = urlsplit(load.url)
     requests = iter([_request(load, number) for number in range(load.requests)])
-    clients = [await _Client.connect(load.url) for _ in range(load.clients)]
+    loop = asyncio.get_running_loop()
+    clients: list[_Client] = []
+    for _ in range(load.clients):
+        _, client = await loop.create_connection(
+            lambda: _Client(load, requests), address.hostname or "", address.port or 80
+        )
+        clients.append(client)
     started_s = time.perf_counter()
-    await asyncio.gather(*(client.send_all(load, requests) for client in clients))
+    for client in clients:
+        client.send()
+    async with asyncio.timeout(ROUND_TIMEOUT_S):
+        await asyncio.gather(*(client.done for client in clients))
     seconds = time.perf_counter() - started_s
     for client in clients:
         client.close()
@@ -68,44 +114,70 @@ async def _run(load: Load) -> Sent:
     return Sent(seconds, [one for client in clients for one in client.latencies_ms])
 
 
-class _Client:
-    """One connection that is kept, one request at a time."""
+class _Client(asyncio.Protocol):
+    """One connection that is kept, one request at a time, until there are no more requests.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    At its share of the rate if there is one: a request that is late is sent at once.
+    """
+
+    def __init__(self, load: Load, requests: Iterator[bytes]) -> None:
+        self._requests = requests
+        self._interval_s = 0.0 if load.per_s is None else load.clients * load.events / load.per_s
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._received = b""
+        self._sent_s = self._due_s = time.perf_counter()
+        self.done: asyncio.Future[None] = self._loop.create_future()
         self.answers: list[bytes] = []
         self.latencies_ms: list[float] = []
 
-    @classmethod
-    async def connect(cls, url: str) -> _Client:
-        address = urlsplit(url)
-        return cls(*await asyncio.open_connection(address.hostname, address.port))
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
 
-    async def send_all(self, load: Load, requests: Iterator[bytes]) -> None:
-        """Take requests until none is left, at its share of the rate if there is one."""
-        interval_s = 0.0 if load.per_s is None else load.clients * load.events / load.per_s
-        due_s = time.perf_counter()
-        for request in requests:
-            if interval_s:
-                await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
-                due_s += interval_s
-            sent_s = time.perf_counter()
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                self.answers.append(await self._exchange(request))
-            self.latencies_ms.append((time.perf_counter() - sent_s) * 1_000)
+    def connection_lost(self, _error: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(Failed("the connection broke in the middle of a round"))
 
-    async def _exchange(self, request: bytes) -> bytes:
-        self._writer.write(request)
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        found = _LENGTH.search(head)
-        body = await self._reader.readexactly(int(found[1]) if found else 0)
-        if b" 200 " not in head[:16]:
-            raise Failed(f"a request was refused: {body.decode(errors='replace')}")
-        return body
+    def send(self) -> None:
+        request = next(self._requests, None)
+        if request is None:
+            self.done.set_result(None)
+            return
+        self._sent_s = time.perf_counter()
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        try:
+            answer = _answer_in(self._received)
+        except Failed as error:
+            self.done.set_exception(error)
+            return
+        if answer is None:
+            return
+        self._received = b""
+        self.latencies_ms.append((time.perf_counter() - self._sent_s) * 1_000)
+        self.answers.append(answer)
+        if self._interval_s:
+            self._due_s += self._interval_s
+            self._loop.call_later(max(0.0, self._due_s - time.perf_counter()), self.send)
+        else:
+            self.send()
 
     def close(self) -> None:
-        self._writer.close()
+        self._transport.close()
+
+
+def _answer_in(received: bytes) -> bytes | None:
+    """The body of the answer, once all of it is there."""
+    end = received.find(b"\r\n\r\n")
+    found = _LENGTH.search(received, 0, end + 2) if end > 0 else None
+    if found is None or len(received) < end + 4 + int(found[1]):
+        return None
+    body = received[end + 4 :]
+    if b" 200 " not in received[:16]:
+        raise Failed(f"a request was refused: {body.decode(errors='replace')}")
+    return body
 
 
 def _check(answer: bytes) -> None:

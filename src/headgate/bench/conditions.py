@@ -27,6 +27,12 @@ def machine() -> dict[str, str | int | float]:
         "load_1m": round(psutil.getloadavg()[0], 2),
         "headgate": version("headgate"),
         "python": platform.python_version(),
+    }
+
+
+def spark() -> dict[str, str | int | float]:
+    """For benchmarks that start Spark; the others need no Java."""
+    return {
         "pyspark": version("pyspark"),
         "java": find_java(inherited_environment()).version,
     }

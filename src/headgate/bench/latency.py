@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.bench.conditions import machine
+from headgate.bench.conditions import machine, spark
 from headgate.bench.echo import bare_latency
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.demo.figures import Histogram
@@ -39,6 +39,7 @@ async def run(quick: bool, say: Say) -> Result:
         )
         conditions = {
             **machine(),
+            **spark(),
             "events_per_s": PER_S,
             "seconds": plan.seconds or 0.0,
             "partitions": plan.partitions,

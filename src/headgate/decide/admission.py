@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -21,6 +22,9 @@ from headgate.model.topology import Topic
 
 REQUEST_TIMEOUT_MS_ABOVE = 10
 REQUEST_TIMEOUT_MS_MAX = 15 * 60_000
+OPENING_BRACE = ord("{")
+LONGEST_CHARACTER = 4
+"""Bytes of UTF-8."""
 
 _DECODER = msgspec.json.Decoder(ProduceRequest)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -64,10 +68,66 @@ def admit(
     """
     request = _decode(body, limits)
     timeout_ms = _request_timeout_ms(request.request_timeout)
+    events = _plain(body, request.events, topic, limits)
+    if events is not None:
+        return Admitted(events, timeout_ms, request.version, ids_given=True)
+    events = _careful(request.events, topic, limits, new_id)
+    ids_given = any(offered.event_id is not None for offered in request.events)
+    return Admitted(events, timeout_ms, request.version, ids_given)
+
+
+def _plain(
+    body: bytes, offered: list[ProduceEvent], topic: Topic, limits: ProduceLimits
+) -> list[Event] | None:
+    """The events, where a glance at each shows that nothing is wrong or to be changed; else None.
+
+    Most requests are like that, and the way below takes three times as long. Whatever this lets
+    through, `_careful` would let through just the same.
+    """
+    events = [
+        Event(one.event_id or "", bytes(one.document), one.key, one.op, one.collection)
+        for one in offered
+    ]
+    ids = {event.event_id for event in events}
+    names = ids | {event.collection for event in events}
+    if topic.placement == "keyed":
+        names |= {event.key or "" for event in events}
+    elif any(event.key is not None for event in events):
+        return None
+    shortest = min(limits.event_id_bytes, limits.key_bytes, limits.collection_bytes)
+    if (
+        len(ids) < len(events)
+        or "" in ids
+        or max(map(len, names)) * LONGEST_CHARACTER > shortest
+        or b"\n" in body
+        or b"\r" in body
+    ):
+        return None
+    documents = [event.document for event in events]
+    if max(map(len, documents)) > limits.document_bytes:
+        return None
+    if any(document[0] != OPENING_BRACE for document in documents):
+        return None
+    # Each event opens two objects, its own and its document, and there are two around all of them:
+    # what is left is as much as a single document can have opened besides.
+    opened = body.count(b"{") + body.count(b"[") - 2 * len(events) - 1
+    if opened > limits.document_depth:
+        deepest = max(document.count(b"{") + document.count(b"[") for document in documents)
+        return events if deepest <= limits.document_depth else None
+    return events
+
+
+def _careful(
+    offered: list[ProduceEvent],
+    topic: Topic,
+    limits: ProduceLimits,
+    new_id: Callable[[], str],
+) -> list[Event]:
+    """The events one by one, each with its own error."""
     events: list[Event] = []
     seen: set[str] = set()
-    for index, offered in enumerate(request.events):
-        event = _event(index, offered, topic, limits, new_id)
+    for index, one in enumerate(offered):
+        event = _event(index, one, topic, limits, new_id)
         if event.event_id in seen:
             raise InvalidRequest(
                 f"event {index} repeats the event_id {event.event_id!r} of an earlier event in the "
@@ -77,8 +137,7 @@ def admit(
             )
         seen.add(event.event_id)
         events.append(event)
-    ids_given = any(offered.event_id is not None for offered in request.events)
-    return Admitted(events, timeout_ms, request.version, ids_given)
+    return events
 
 
 def _decode(body: bytes, limits: ProduceLimits) -> ProduceRequest:
@@ -112,6 +171,7 @@ def _decode(body: bytes, limits: ProduceLimits) -> ProduceRequest:
     return request
 
 
+@lru_cache(maxsize=256)
 def _request_timeout_ms(text: str) -> int:
     timeout_ms = parse_duration_ms(text)
     if not REQUEST_TIMEOUT_MS_ABOVE < timeout_ms <= REQUEST_TIMEOUT_MS_MAX:
@@ -153,8 +213,8 @@ def _event(
 
 
 def _check_length(index: int, field: str, text: str, limit: int) -> None:
-    # Four bytes is the longest a character gets, so most texts need no encoding to be cleared.
-    if len(text) * 4 > limit and len(text.encode()) > limit:
+    # Most texts need no encoding to be cleared.
+    if len(text) * LONGEST_CHARACTER > limit and len(text.encode()) > limit:
         raise InvalidRequest(
             f"event {index} has a {field} of more than {limit} bytes: shorten it",
             index=index,

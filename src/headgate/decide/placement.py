@@ -13,6 +13,7 @@ Never trusts a partition number that somebody else computed, never splits an opp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from headgate.model.event import Event
 
@@ -29,11 +30,15 @@ def fnv1a_64(data: bytes) -> int:
     return value
 
 
+@lru_cache(maxsize=65_536)
+def _hash_of(collection: str, key: str) -> int:
+    """A hash costs as much as storing the event; most keys come again and again."""
+    return fnv1a_64(f"{collection}/{key}".encode())
+
+
 def partition_of(key: str, *, collection: str, count: int) -> int:
     """The partition of `key`; the only partition there is needs no hash."""
-    if count == 1:
-        return 0
-    return fnv1a_64(f"{collection}/{key}".encode()) % count
+    return 0 if count == 1 else _hash_of(collection, key) % count
 
 
 def routing_key(event: Event) -> str:
@@ -47,10 +52,17 @@ def routing_key(event: Event) -> str:
 
 def split_keyed(events: Sequence[Event], count: int) -> dict[int, list[int]]:
     """The indexes of `events` by partition, each list in the order of the request."""
+    if count == 1:
+        return {0: list(range(len(events)))} if events else {}
     parts: dict[int, list[int]] = {}
     for index, event in enumerate(events):
-        partition = partition_of(routing_key(event), collection=event.collection, count=count)
-        parts.setdefault(partition, []).append(index)
+        key = event.key
+        partition = _hash_of(event.collection, event.event_id if key is None else key) % count
+        part = parts.get(partition)
+        if part is None:
+            parts[partition] = [index]
+        else:
+            part.append(index)
     return parts
 
 

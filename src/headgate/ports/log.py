@@ -6,7 +6,7 @@ reach the store. `seq` is dense from 1 and never restarts, not even when a delet
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Appended(msgspec.Struct, frozen=True, array_like=True):
+class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where one event stands. `repeated` says that its idempotency key was there already."""
 
     seq: int
@@ -57,9 +57,9 @@ class LogWriter(Protocol):
         stored. Raises Fenced when a higher epoch has opened it before. A seal outlives it.
         """
 
-    async def append(
+    def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
-    ) -> list[Appended]:
+    ) -> Awaitable[list[Appended]]:
         """Append all of `events` as one transaction, or none of them.
 
         Returns once they are on disk (fsync). An event whose id is in the partition already keeps

@@ -1,4 +1,4 @@
-"""The application and the server together, over real sockets."""
+"""The application and either server together, over real sockets."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from headgate.adapters.http.app import (
     StreamResponse,
     json_response,
 )
+from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.server import HttpServer
 
 LOOPBACK = "127.0.0.1"
+Kind = type[HttpServer] | type[Http1Server]
 
 
 class Greeting(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,8 +75,8 @@ ROUTES = [
 
 
 @contextlib.asynccontextmanager
-async def serving(routes: list[Route]) -> AsyncIterator[str]:
-    server = HttpServer()
+async def serving(kind: Kind, routes: list[Route]) -> AsyncIterator[str]:
+    server = kind()
     port = await server.start(HttpApp(routes), LOOPBACK, 0)
     try:
         yield f"http://{LOOPBACK}:{port}"
@@ -82,17 +84,35 @@ async def serving(routes: list[Route]) -> AsyncIterator[str]:
         await server.stop(2.0)
 
 
-@pytest.fixture(params=["http/1.1", "http/2"])
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+CASES = [
+    pytest.param((HttpServer, "http/1.1"), id="granian-http/1.1"),
+    pytest.param((HttpServer, "http/2"), id="granian-http/2"),
+    pytest.param((Http1Server, "http/1.1"), id="own-http/1.1"),
+]
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[Kind, str]:
+    chosen: tuple[Kind, str] = request.param
+    return chosen
+
+
+@pytest.fixture
+def kind(case: tuple[Kind, str]) -> Kind:
+    return case[0]
+
+
+@pytest.fixture
+async def client(case: tuple[Kind, str]) -> AsyncIterator[Client]:
     builder = ClientBuilder().timeout(timedelta(seconds=10))
-    if request.param == "http/2":
+    if case[1] == "http/2":
         builder = builder.http2_prior_knowledge()
     async with builder.build() as client:
         yield client
 
 
-async def test_handler_gets_params_body_query_and_headers(client: Client) -> None:
-    async with serving(ROUTES) as url:
+async def test_handler_gets_params_body_query_and_headers(client: Client, kind: Kind) -> None:
+    async with serving(kind, ROUTES) as url:
         answer = (
             await client.post(f"{url}/places/oslo/greet")
             .body_bytes(b'{"name":"ada"}')
@@ -133,9 +153,9 @@ async def test_handler_gets_params_body_query_and_headers(client: Client) -> Non
     ],
 )
 async def test_every_failure_has_the_documented_body(
-    client: Client, method: str, path: str, body: bytes, status: int, code: str
+    client: Client, kind: Kind, method: str, path: str, body: bytes, status: int, code: str
 ) -> None:
-    async with serving(ROUTES) as url:
+    async with serving(kind, ROUTES) as url:
         message = client.request(method, url + path)
         answer = await (message.body_bytes(body) if body else message).build().send()
         text = await answer.text()
@@ -147,8 +167,10 @@ async def test_every_failure_has_the_documented_body(
     assert "secret" not in text
 
 
-async def test_wrong_method_names_the_allowed_ones_and_not_now_says_when(client: Client) -> None:
-    async with serving(ROUTES) as url:
+async def test_wrong_method_names_the_allowed_ones_and_not_now_says_when(
+    client: Client, kind: Kind
+) -> None:
+    async with serving(kind, ROUTES) as url:
         wrong = await client.delete(f"{url}/echo").build().send()
         busy = await client.get(f"{url}/later").build().send()
     assert wrong.get_header("allow") == "GET"
@@ -156,17 +178,18 @@ async def test_wrong_method_names_the_allowed_ones_and_not_now_says_when(client:
 
 
 async def test_a_bug_is_logged_with_its_traceback(
-    client: Client, caplog: pytest.LogCaptureFixture
+    client: Client, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(ROUTES) as url:
+    async with serving(kind, ROUTES) as url:
         await client.get(f"{url}/crash").build().send()
     assert any(
         record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records
     )
 
 
-async def test_chunked_body_over_the_limit_is_refused_before_it_has_ended() -> None:
-    async with serving(ROUTES) as url:
+@pytest.mark.parametrize("kind", [HttpServer, Http1Server])
+async def test_chunked_body_over_the_limit_is_refused_before_it_has_ended(kind: Kind) -> None:
+    async with serving(kind, ROUTES) as url:
         reader, writer = await asyncio.open_connection(LOOPBACK, int(url.rsplit(":", 1)[1]))
         writer.write(b"POST /places/oslo/greet HTTP/1.1\r\nhost: x\r\n")
         writer.write(b"transfer-encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2_000 + b"\r\n")
@@ -175,7 +198,7 @@ async def test_chunked_body_over_the_limit_is_refused_before_it_has_ended() -> N
     assert b" 413 " in status_line
 
 
-async def test_stream_ends_when_the_client_leaves(client: Client) -> None:
+async def test_stream_ends_when_the_client_leaves(client: Client, kind: Kind) -> None:
     closed = asyncio.Event()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -188,7 +211,7 @@ async def test_stream_ends_when_the_client_leaves(client: Client) -> None:
     async def handler(request: Request) -> StreamResponse:
         return StreamResponse(200, {"content-type": "text/plain"}, chunks())
 
-    async with serving([Route("GET", "/stream", handler)]) as url:
+    async with serving(kind, [Route("GET", "/stream", handler)]) as url:
         async with (
             client.get(f"{url}/stream").streamed_read_buffer_limit(0).build_streamed() as answer
         ):
@@ -201,6 +224,7 @@ async def test_stream_ends_when_the_client_leaves(client: Client) -> None:
 
 async def test_stalled_reader_stops_the_stream_instead_of_filling_the_memory(
     client: Client,
+    kind: Kind,
 ) -> None:
     produced = 0
     chunk = b"x" * 65_536
@@ -216,7 +240,7 @@ async def test_stalled_reader_stops_the_stream_instead_of_filling_the_memory(
         return StreamResponse(200, {}, chunks())
 
     async with (
-        serving([Route("GET", "/stream", handler)]) as url,
+        serving(kind, [Route("GET", "/stream", handler)]) as url,
         client.get(f"{url}/stream").streamed_read_buffer_limit(0).build_streamed() as answer,
     ):
         await answer.body_reader.read_chunk()
@@ -228,7 +252,7 @@ async def test_stalled_reader_stops_the_stream_instead_of_filling_the_memory(
         assert produced < 64 * 1_024 * 1_024
 
 
-async def test_stop_ends_streams_and_frees_the_port(client: Client) -> None:
+async def test_stop_ends_streams_and_frees_the_port(client: Client, kind: Kind) -> None:
     closed = asyncio.Event()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -241,7 +265,7 @@ async def test_stop_ends_streams_and_frees_the_port(client: Client) -> None:
     async def handler(request: Request) -> StreamResponse:
         return StreamResponse(200, {}, chunks())
 
-    server = HttpServer()
+    server = kind()
     port = await server.start(HttpApp([Route("GET", "/stream", handler)]), LOOPBACK, 0)
     async with (
         client.get(f"http://{LOOPBACK}:{port}/stream")
@@ -253,12 +277,14 @@ async def test_stop_ends_streams_and_frees_the_port(client: Client) -> None:
         assert closed.is_set()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(LOOPBACK, port)
-    second = HttpServer()
+    second = kind()
     assert await second.start(HttpApp(ROUTES), LOOPBACK, port) == port
     await second.stop(1.0)
 
 
-async def test_stop_is_bounded_by_its_timeout_when_a_handler_hangs(client: Client) -> None:
+async def test_stop_is_bounded_by_its_timeout_when_a_handler_hangs(
+    client: Client, kind: Kind
+) -> None:
     entered = asyncio.Event()
 
     async def hang(request: Request) -> Response:
@@ -266,7 +292,7 @@ async def test_stop_is_bounded_by_its_timeout_when_a_handler_hangs(client: Clien
         await asyncio.Event().wait()
         return Response()
 
-    server = HttpServer()
+    server = kind()
     port = await server.start(HttpApp([Route("GET", "/hang", hang)]), LOOPBACK, 0)
     call = asyncio.ensure_future(client.get(f"http://{LOOPBACK}:{port}/hang").build().send())
     await asyncio.wait_for(entered.wait(), 5)
@@ -275,7 +301,7 @@ async def test_stop_is_bounded_by_its_timeout_when_a_handler_hangs(client: Clien
         await asyncio.wait_for(call, 3)
 
 
-async def test_stop_lets_a_running_request_finish(client: Client) -> None:
+async def test_stop_lets_a_running_request_finish(client: Client, kind: Kind) -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
     async def slow(request: Request) -> Response:
@@ -283,7 +309,7 @@ async def test_stop_lets_a_running_request_finish(client: Client) -> None:
         await release.wait()
         return json_response({"done": True})
 
-    server = HttpServer()
+    server = kind()
     port = await server.start(HttpApp([Route("GET", "/slow", slow)]), LOOPBACK, 0)
     call = asyncio.ensure_future(client.get(f"http://{LOOPBACK}:{port}/slow").build().send())
     await asyncio.wait_for(entered.wait(), 5)
@@ -295,7 +321,8 @@ async def test_stop_lets_a_running_request_finish(client: Client) -> None:
     await asyncio.wait_for(stopping, 5)
 
 
-async def test_port_in_use_is_one_sentence_that_names_the_setting() -> None:
+@pytest.mark.parametrize("kind", [HttpServer, Http1Server])
+async def test_port_in_use_is_one_sentence_that_names_the_setting(kind: Kind) -> None:
     with socket.socket() as taken:
         # Even a listener that shares its port is a port in use.
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -303,18 +330,20 @@ async def test_port_in_use_is_one_sentence_that_names_the_setting() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(errors.PortInUse) as caught:
-            await HttpServer().start(HttpApp(ROUTES), LOOPBACK, port, setting="public.port")
+            await kind().start(HttpApp(ROUTES), LOOPBACK, port, setting="public.port")
     assert str(caught.value) == (
         f"port {port} on 127.0.0.1 is in use; stop what listens there or set public.port"
     )
 
 
-async def test_address_of_another_machine_is_an_operator_error() -> None:
+@pytest.mark.parametrize("kind", [HttpServer, Http1Server])
+async def test_address_of_another_machine_is_an_operator_error(kind: Kind) -> None:
     with pytest.raises(errors.OperatorError, match=r"cannot listen on 192\.0\.2\.1:0"):
-        await HttpServer().start(HttpApp(ROUTES), "192.0.2.1", 0)
+        await kind().start(HttpApp(ROUTES), "192.0.2.1", 0)
 
 
-async def test_signal_handlers_and_logging_of_the_process_stay_as_they_were() -> None:
+@pytest.mark.parametrize("kind", [HttpServer, Http1Server])
+async def test_signal_handlers_and_logging_of_the_process_stay_as_they_were(kind: Kind) -> None:
     class Recorder(logging.Handler):
         closed = False
 
@@ -331,7 +360,7 @@ async def test_signal_handlers_and_logging_of_the_process_stay_as_they_were() ->
     try:
         handlers = list(root.handlers)
         signals = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-        async with serving(ROUTES):
+        async with serving(kind, ROUTES):
             assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == (
                 signals
             )

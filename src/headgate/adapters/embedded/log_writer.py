@@ -12,6 +12,7 @@ import contextlib
 import copy
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -50,11 +51,16 @@ class EmbeddedLogWriter:
     async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
         return await self._thread(ref).call(lambda file: file.open(epoch, version))
 
-    async def append(
+    def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
-    ) -> list[Appended]:
-        thread = self._opened(ref)
-        return await thread.append(AppendRequest(events, version=version, now_ms=now_ms))
+    ) -> asyncio.Future[list[Appended]]:
+        try:
+            thread = self._opened(ref)
+            return thread.append(AppendRequest(events, version=version, now_ms=now_ms))
+        except HeadgateError as error:
+            refused: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         if not self._exists(ref):
@@ -143,6 +149,9 @@ class _Call:
         self.future = future
 
 
+Job = _Append | _Call
+
+
 class _PartitionThread:
     """The loop's side is `append`, `call` and `stop`; everything from `_run` on is the thread's.
 
@@ -156,7 +165,9 @@ class _PartitionThread:
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[_Append | _Call] = queue.SimpleQueue()
+        self._leaving: list[Job] = []
+        self._queue: queue.SimpleQueue[list[Job]] = queue.SimpleQueue()
+        self._arrived: deque[Job] = deque()
         self._file: PartitionFile | None = None
         self._bell = Bell(folder.root, ref)
         self._thread = threading.Thread(target=self._run, name=f"log-{ref}", daemon=True)
@@ -164,23 +175,37 @@ class _PartitionThread:
 
     # --- on the event loop -----------------------------------------------------------------------
 
-    async def append(self, request: AppendRequest) -> list[Appended]:
+    def append(self, request: AppendRequest) -> asyncio.Future[list[Appended]]:
         if self._waiting_bytes and self._waiting_bytes + request.weight > self._max_waiting_bytes:
             raise overloaded(self._ref)
         self._waiting_bytes += request.weight
         future: asyncio.Future[list[Appended]] = self._loop.create_future()
-        self._queue.put(_Append(request, future))
-        return await future
+        self._hand_in(_Append(request, future))
+        return future
 
     async def call(self, work: Callable[[PartitionFile], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Call(work, future))
+        self._hand_in(_Call(work, future))
         return await future
 
     async def stop(self) -> None:
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._queue.put(_Call(None, future))
+        self._hand_in(_Call(None, future))
         await future
+
+    def _hand_in(self, job: Job) -> None:
+        """Hand `job` to the thread when the loop has done what it is at.
+
+        The thread would wake up sooner, only to wait for the interpreter lock; this way it gets all
+        that came meanwhile at once, and commits it together.
+        """
+        if not self._leaving:
+            self._loop.call_soon(self._hand_over)
+        self._leaving.append(job)
+
+    def _hand_over(self) -> None:
+        jobs, self._leaving = self._leaving, []
+        self._queue.put(jobs)
 
     def _settle(self, answers: Sequence[Answer], weight: int) -> None:
         self._waiting_bytes -= weight
@@ -196,7 +221,7 @@ class _PartitionThread:
 
     def _run(self) -> None:
         while True:
-            job: _Append | _Call | None = self._queue.get()
+            job = self._next(wait=True)
             if isinstance(job, _Append):
                 job = self._commit_group(job)
             if job is None:
@@ -209,25 +234,32 @@ class _PartitionThread:
         self._bell.close()
         self._answer([(job.future, None)])
 
+    def _next(self, *, wait: bool) -> Job | None:
+        """The next job, in the order they were handed in; None when there is none to wait for."""
+        if not self._arrived:
+            try:
+                self._arrived.extend(self._queue.get(block=wait))
+            except queue.Empty:
+                return None
+        return self._arrived.popleft()
+
     def _commit_group(self, first: _Append) -> _Call | None:
         """Commit `first` and what has queued behind it; returns the call that ended the group."""
         group, weight = [first], first.request.weight
         behind: _Call | None = None
         while weight < GROUP_BYTES:
-            try:
-                job = self._queue.get_nowait()
-            except queue.Empty:
-                break
-            if isinstance(job, _Call):
+            job = self._next(wait=False)
+            if not isinstance(job, _Append):
                 behind = job
                 break
             group.append(job)
             weight += job.request.weight
         outcomes = self._append([job.request for job in group])
         futures = [job.future for job in group]
-        self._answer(list(zip(futures, outcomes, strict=True)), weight)
         if any(isinstance(outcome, list) for outcome in outcomes):
             self._bell.ring()
+        # The last thing before this thread waits: the loop wakes up and wants the interpreter lock.
+        self._answer(list(zip(futures, outcomes, strict=True)), weight)
         if self._file is not None:
             self._file.tidy()
         return behind

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from headgate.adapters.embedded.schema import (
     EXTENT,
     FORGET_IDS,
     FRONT,
-    ID_COLUMNS,
+    IDS_OF_RECORDS,
     LOG_SCHEMA,
     RECORD_COLUMNS,
     STATE,
@@ -30,9 +31,11 @@ from headgate.adapters.log.appending import (
     AppendRequest,
     Outcome,
     PartitionState,
+    Placed,
     check_owner,
     fenced,
     place,
+    place_new,
 )
 from headgate.adapters.log.retention import expired_prefix
 from headgate.errors import OutcomeUnknown, StorageFailed
@@ -43,10 +46,10 @@ CHECKPOINT_PAGES = 1_000
 """4 MB of write-ahead log are moved into the file at a time. More at once was not faster, and the
 appends that come meanwhile wait longer."""
 
-ROWS_PER_STATEMENT = (64, 8, 1)
-"""SQLite runs without the interpreter lock, and asks for it back after every statement. With one
-statement per row a busy event loop made the rate swing between 2,000 and 80,000 rows/s; this way it
-stayed between 14,000 and 70,000."""
+ROWS_MAX = 512
+"""SQLite runs without the interpreter lock, and asks for it back after every statement, which a
+busy event loop makes it wait for. So many rows go with one statement: powers of two, as few of them
+as add up to what there is."""
 
 DROP_ROWS = 2_000
 VACUUM_PAGES = 500
@@ -107,23 +110,21 @@ class PartitionFile:
         """
         try:
             with self._transaction():
-                return self._append(requests, {})
+                state = self._owned()
+                return self._write(state, place_new(self._ref, state, requests))
         except apsw.ConstraintError as error:
             if detailed_code(error) != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:
                 raise
         with self._transaction():
-            ids = [event.event_id for request in requests for event in request.events]
-            return self._append(requests, self._known(ids))
+            state = self._owned()
+            known = self._known([one.event_id for each in requests for one in each.events])
+            return self._write(state, place(self._ref, state, requests, known))
 
-    def _append(self, requests: Sequence[AppendRequest], known: dict[str, int]) -> list[Outcome]:
-        placed = place(self._ref, self._owned(), requests, known)
+    def _write(self, state: PartitionState, placed: Placed) -> list[Outcome]:
         if placed.rows:
-            ids: list[object] = []
-            for row in placed.rows:
-                ids += (row[2], row[0], row[9])
-            self._run("INSERT INTO ids VALUES ", ID_COLUMNS, ids)
             values = list(chain.from_iterable(placed.rows))
             self._run("INSERT INTO records VALUES ", RECORD_COLUMNS, values)
+            self._execute(IDS_OF_RECORDS, state.head)
             self._execute(
                 "UPDATE partition SET head = ?, size_bytes = ?", placed.head, placed.size_bytes
             )
@@ -163,13 +164,14 @@ class PartitionFile:
     ) -> list[tuple[str, int]]:
         """Run one statement over many rows of `values` at a time; what it returned for all."""
         found: list[tuple[str, int]] = []
-        at = 0
-        for count in ROWS_PER_STATEMENT:
-            size = count * columns
-            statement = start + rows(columns, count) + end
-            while len(values) - at >= size:
-                found += self._connection.execute(statement, values[at : at + size])
-                at += size
+        at, left, count = 0, len(values) // columns, ROWS_MAX
+        while left:
+            while count > left:
+                count //= 2
+            statement = _statement(start, columns, count, end)
+            found += self._connection.execute(statement, values[at : at + count * columns])
+            at += count * columns
+            left -= count
         return found
 
     def drop_records(self) -> None:
@@ -255,3 +257,9 @@ class PartitionFile:
     def _on_commit(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+@cache
+def _statement(start: str, columns: int, count: int, end: str) -> str:
+    """One of some thirty: their texts are also the keys of SQLite's prepared statements."""
+    return start + rows(columns, count) + end

@@ -53,7 +53,6 @@ CREATE TABLE checkpoints (
 """
 
 RECORD_COLUMNS = 10
-ID_COLUMNS = 3
 
 EXTENT = "SELECT coalesce((SELECT min(seq) FROM records), head + 1), head FROM partition"
 STATE = "SELECT epoch, version, head, sealed, size_bytes FROM partition"
@@ -61,6 +60,7 @@ READ = """
 SELECT seq, version, event_id, key, collection, op, document, earlier, source, time_ms
 FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
 """
+IDS_OF_RECORDS = "INSERT INTO ids SELECT event_id, seq, time_ms FROM records WHERE seq > ?"
 FRONT = """
 SELECT seq, time_ms, length(document), coalesce(length(earlier), 0)
 FROM records WHERE seq <= ? ORDER BY seq LIMIT ?

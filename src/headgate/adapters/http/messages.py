@@ -31,9 +31,19 @@ class Headers:
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._pairs = [(name.lower(), value) for name, value in pairs]
 
+    @classmethod
+    def lowered(cls, pairs: list[tuple[str, str]]) -> Headers:
+        """Of pairs whose names are in lower case already."""
+        headers = cls.__new__(cls)
+        headers._pairs = pairs
+        return headers
+
     def get(self, name: str, default: str = "") -> str:
         wanted = name.lower()
-        return next((value for key, value in self._pairs if key == wanted), default)
+        for key, value in self._pairs:
+            if key == wanted:
+                return value
+        return default
 
     def items(self) -> list[tuple[str, str]]:
         return list(self._pairs)

@@ -1,14 +1,12 @@
 """Serves an `HttpApp` with granian, inside the service's own event loop.
 
-HTTP/1.1 and HTTP/2 (prior knowledge) on one port. The listening socket is made here, so that a port
-in use is an error with a sentence and port 0 yields the port that was bound. Invariants: no signal
-handler is touched, no logging is configured, and `stop` returns within its timeout.
+HTTP/1.1 and HTTP/2 (prior knowledge) on one port. Invariants: no signal handler is touched, no
+logging is configured, and `stop` returns within its timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 from typing import Any
 
@@ -18,10 +16,9 @@ from granian.http import HTTP2Settings
 from granian.log import LogLevels
 from granian.server.embed import Server
 
-from headgate import errors
 from headgate.adapters.http.app import HttpApp
+from headgate.adapters.http.listening import BACKLOG, listen
 
-BACKLOG = 1_024
 MAX_CONNECTIONS = 65_536
 
 
@@ -79,34 +76,3 @@ class HttpServer:
         await asyncio.wait({serving}, timeout=max(timeout_s, 1.0))
         if serving.done() and not serving.cancelled():
             serving.exception()
-
-
-def listen(host: str, port: int, *, setting: str = "") -> socket.socket:
-    """A listening, non-blocking socket; PortInUse when the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(error, host, port, setting) from error
-    return listener
-
-
-def _cannot_listen(error: OSError, host: str, port: int, setting: str) -> errors.OperatorError:
-    remedy = f" or set {setting}" if setting else ""
-    if error.errno == errno.EADDRINUSE:
-        return errors.PortInUse(
-            f"port {port} on {host} is in use; stop what listens there{remedy}",
-            host=host,
-            port=port,
-        )
-    reason = error.strerror or str(error)
-    return errors.OperatorError(
-        f"cannot listen on {host}:{port}: {reason}; choose another address{remedy}",
-        host=host,
-        port=port,
-    )

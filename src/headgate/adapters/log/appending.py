@@ -33,7 +33,7 @@ Row = tuple[int, int, str, str | None, str, str, bytes, bytes | None, str | None
 class AppendRequest:
     """What one `append` call asked for. `weight` is roughly its memory, in bytes."""
 
-    __slots__ = ("events", "now_ms", "version", "weight")
+    __slots__ = ("document_bytes", "events", "now_ms", "version", "weight")
 
     EVENT_WEIGHT = 512
 
@@ -42,7 +42,9 @@ class AppendRequest:
         self.version = version
         self.now_ms = now_ms
         documents = sum([len(event.document) for event in events])
-        self.weight = documents + self.EVENT_WEIGHT * (len(events) + 1)
+        earlier = sum([len(event.earlier) for event in events if event.earlier is not None])
+        self.document_bytes = documents + earlier
+        self.weight = self.document_bytes + self.EVENT_WEIGHT * (len(events) + 1)
 
 
 class PartitionState(msgspec.Struct, frozen=True):
@@ -73,44 +75,90 @@ def place(
     """Give every new event of `requests` its seq. `known` has the seqs of ids that are stored,
     and learns those of the new ones.
     """
-    if state.sealed:
-        return Placed([_sealed(ref) for _ in requests], [], state.head, state.size_bytes)
-    head, size_bytes = state.head, state.size_bytes
-    outcomes: list[Outcome] = []
-    rows: list[Row] = []
+    placed = Placed([], [], state.head, state.size_bytes)
     for request in requests:
-        version, now_ms = request.version, request.now_ms
-        if version != state.version:
-            outcomes.append(_stale(ref, stored=state.version, came=version))
+        refusal = _refusal(ref, state, request)
+        placed.outcomes.append(refusal or _placed(placed, request, known))
+    return placed
+
+
+def place_new(
+    ref: PartitionRef, state: PartitionState, requests: Sequence[AppendRequest]
+) -> Placed:
+    """As `place`, for events that nobody has looked up, which is several times as fast.
+
+    Only for a store that refuses the second event under an id, and then starts over with `place`.
+    """
+    placed = Placed([], [], state.head, state.size_bytes)
+    for request in requests:
+        refusal = _refusal(ref, state, request)
+        placed.outcomes.append(refusal or _placed_new(placed, request))
+    return placed
+
+
+def _refusal(
+    ref: PartitionRef, state: PartitionState, request: AppendRequest
+) -> HeadgateError | None:
+    if state.sealed:
+        return _sealed(ref)
+    if request.version != state.version:
+        return _stale(ref, stored=state.version, came=request.version)
+    return None
+
+
+def _placed(placed: Placed, request: AppendRequest, known: dict[str, int]) -> list[Appended]:
+    version, now_ms = request.version, request.now_ms
+    answer: list[Appended] = []
+    for event in request.events:
+        seq = known.get(event.event_id)
+        if seq is not None:
+            answer.append(Appended(seq, True))
             continue
-        answer: list[Appended] = []
-        for event in request.events:
-            event_id = event.event_id
-            seq = known.get(event_id)
-            if seq is not None:
-                answer.append(Appended(seq, True))
-                continue
-            head += 1
-            known[event_id] = head
-            document, earlier = event.document, event.earlier
-            size_bytes += record_bytes(len(document), 0 if earlier is None else len(earlier))
-            rows.append(
-                (
-                    head,
-                    version,
-                    event_id,
-                    event.key,
-                    event.collection,
-                    event.op,
-                    document,
-                    earlier,
-                    event.source,
-                    now_ms,
-                )
-            )
-            answer.append(Appended(head))
-        outcomes.append(answer)
-    return Placed(outcomes, rows, head, size_bytes)
+        placed.head += 1
+        known[event.event_id] = placed.head
+        placed.size_bytes += record_bytes(len(event.document), len(event.earlier or b""))
+        placed.rows.append(_row(placed.head, version, event, now_ms))
+        answer.append(Appended(placed.head))
+    return answer
+
+
+def _placed_new(placed: Placed, request: AppendRequest) -> list[Appended]:
+    events, version, now_ms = request.events, request.version, request.now_ms
+    seqs = range(placed.head + 1, placed.head + 1 + len(events))
+    placed.head += len(events)
+    placed.size_bytes += len(events) * RECORD_OVERHEAD_BYTES + request.document_bytes
+    # The tuples of `_row`, without a call for each.
+    placed.rows += [
+        (
+            seq,
+            version,
+            one.event_id,
+            one.key,
+            one.collection,
+            one.op,
+            one.document,
+            one.earlier,
+            one.source,
+            now_ms,
+        )
+        for seq, one in zip(seqs, events, strict=True)
+    ]
+    return [Appended(seq) for seq in seqs]
+
+
+def _row(seq: int, version: int, event: Event, now_ms: int) -> Row:
+    return (
+        seq,
+        version,
+        event.event_id,
+        event.key,
+        event.collection,
+        event.op,
+        event.document,
+        event.earlier,
+        event.source,
+        now_ms,
+    )
 
 
 def record_bytes(document_bytes: int, earlier_bytes: int) -> int:

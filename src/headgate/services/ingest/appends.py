@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import structlog
 
@@ -51,9 +51,9 @@ class WriteBounds:
     remembered_events: int = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _UnderWay:
-    ref: PartitionRef
+    target: OpenPartition
     request: int
 
 
@@ -72,16 +72,18 @@ class Appends:
         self._writer = writer
         self._now_ms = now_ms
         self._bounds = bounds
-        self._tasks: dict[asyncio.Task[list[Appended]], _UnderWay] = {}
+        self._under_way: dict[asyncio.Future[list[Appended]], _UnderWay] = {}
         self._holds: dict[int, _Hold] = {}
         self._numbers = itertools.count()
         self._events_waiting = 0
 
     # --- the bound -------------------------------------------------------------------------------
 
-    @contextmanager
-    def entered(self, events: int) -> Iterator[int]:
-        """A place for a request of so many events, under a new number; Overloaded without room."""
+    def enter(self, events: int) -> int:
+        """The number of a request of so many events, which has a place until it leaves.
+
+        Overloaded when there is no room.
+        """
         full = len(self._holds) >= self._bounds.requests
         if full or self._events_waiting + events > self._bounds.events:
             raise errors.Overloaded(
@@ -92,10 +94,11 @@ class Appends:
         request = next(self._numbers)
         self._holds[request] = _Hold(events)
         self._events_waiting += events
-        try:
-            yield request
-        finally:
-            self._release(request)
+        return request
+
+    def leave(self, request: int) -> None:
+        """The request is answered; its appends under way keep its place until they have ended."""
+        self._release(request)
 
     def _release(self, request: int) -> None:
         hold = self._holds[request]
@@ -108,34 +111,34 @@ class Appends:
 
     def start(
         self, request: int, target: OpenPartition, events: Sequence[Event], *, version: int
-    ) -> asyncio.Task[list[Appended]]:
-        task = asyncio.create_task(self._append(target, events, version))
+    ) -> asyncio.Future[list[Appended]]:
+        """The append under way. A future of the store is taken as it is: no task goes with it."""
+        written = self._writer.append(
+            target.owner.ref, events, version=version, now_ms=self._now_ms()
+        )
+        append = asyncio.ensure_future(written)
         self._holds[request].holders += 1
-        self._tasks[task] = _UnderWay(target.owner.ref, request)
-        task.add_done_callback(self._ended)
-        return task
+        self._under_way[append] = _UnderWay(target, request)
+        # The first to be told, so that whoever waits finds the head moved.
+        append.add_done_callback(self._ended)
+        return append
 
-    async def _append(
-        self, target: OpenPartition, events: Sequence[Event], version: int
-    ) -> list[Appended]:
-        try:
-            appended = await self._writer.append(
-                target.owner.ref, events, version=version, now_ms=self._now_ms()
-            )
-        except errors.Fenced:
+    def _ended(self, append: asyncio.Future[list[Appended]]) -> None:
+        under_way = self._under_way.pop(append)
+        self._release(under_way.request)
+        failure = None if append.cancelled() else append.exception()
+        target = under_way.target
+        if failure is None:
+            if not append.cancelled():
+                target.head = max([target.head, *[one.seq for one in append.result()]])
+            return
+        if isinstance(failure, errors.Fenced):
             target.lost = True
-            raise
-        target.head = max(target.head, *(one.seq for one in appended))
-        return appended
-
-    def _ended(self, task: asyncio.Task[list[Appended]]) -> None:
-        append = self._tasks.pop(task)
-        self._release(append.request)
-        failure = None if task.cancelled() else task.exception()
+        partition = str(target.owner.ref)
         if isinstance(failure, errors.HeadgateError):
-            log.warning(LogEvent.APPEND_FAILED, partition=str(append.ref), reason=str(failure))
-        elif failure is not None:
-            log.error(LogEvent.UNEXPECTED, partition=str(append.ref), exc_info=failure)
+            log.warning(LogEvent.APPEND_FAILED, partition=partition, reason=str(failure))
+        else:
+            log.error(LogEvent.UNEXPECTED, partition=partition, exc_info=failure)
 
     # --- looking back ----------------------------------------------------------------------------
 
@@ -155,12 +158,37 @@ class Appends:
 
     async def finished(self, ref: PartitionRef) -> None:
         """Wait for the appends to `ref` that are under way."""
-        under_way = [task for task, append in self._tasks.items() if append.ref == ref]
-        if under_way:
-            await asyncio.wait(under_way)
+        of_it = [one for one, under in self._under_way.items() if under.target.owner.ref == ref]
+        if of_it:
+            await asyncio.wait(of_it)
 
     async def drain(self, *, timeout_s: float) -> bool:
         """Wait for every append under way; False when some are still there at the end."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=timeout_s)
-        return not self._tasks
+        if self._under_way:
+            await asyncio.wait(list(self._under_way), timeout=timeout_s)
+        return not self._under_way
+
+
+Ending = Literal["written", "failed", "unknown", "refused"]
+
+
+def ending(append: asyncio.Future[list[Appended]]) -> Ending:
+    """How an append has ended: only `failed` and `refused` say that nothing was written.
+
+    One that has not ended is as unknown as one that the store didn't foresee the end of, which may
+    have happened at any point.
+    """
+    if not append.done() or append.cancelled():
+        return "unknown"
+    match append.exception():
+        case None:
+            return "written"
+        case errors.OutcomeUnknown():
+            return "unknown"
+        case errors.StaleVersion():
+            return "failed"
+        case errors.CallerError():
+            return "refused"
+        case errors.HeadgateError():
+            return "failed"
+    return "unknown"

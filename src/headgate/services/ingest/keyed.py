@@ -4,21 +4,23 @@ Invariants: the partition is computed here, under the version that this node ser
 part for one partition is written whole or not at all, and every event has its own outcome. A part
 that another node owns is handed on, a bounded number of times, or redirected when its sender routes
 by itself (it named a version). What the store holds back (a partition that is being sealed, or is a
-version ahead of us) is placed anew until the request's time is up.
+version ahead of us) is placed anew until the request's time is up. A write without an answer within
+the write timeout stays with its partition, and is read back there until the request's time is up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from headgate import errors
 from headgate.decide.placement import split_keyed
+from headgate.decide.placing import PlacingRules
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
 from headgate.ports.log import Appended
-from headgate.services.ingest.appends import Appends
+from headgate.services.ingest.appends import Appends, ending
 from headgate.services.ingest.handing_on import HandingOn, Incoming
 from headgate.services.ingest.outcomes import Outcome, Placed, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
@@ -26,18 +28,25 @@ from headgate.services.ingest.partitions import Partitions
 HOLD_S = 0.05
 """Between two tries of what the store holds back; a new topology ends it early."""
 
-READ_BACK_S = 0.5
-"""Between two tries to learn what became of a write."""
-
 Part = Sequence[int]
 """Indexes of the events of a request that belong to one partition."""
 
 
 class Keyed:
-    def __init__(self, partitions: Partitions, appends: Appends, handing_on: HandingOn) -> None:
+    """Of `rules` it follows the write timeout, and the pauses between two reads back."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        appends: Appends,
+        handing_on: HandingOn,
+        *,
+        rules: PlacingRules,
+    ) -> None:
         self._partitions = partitions
         self._appends = appends
         self._handing_on = handing_on
+        self._rules = rules
 
     async def write(self, request: int, incoming: Incoming) -> list[Outcome]:
         """One outcome per event, in the order of the request, by its deadline."""
@@ -48,50 +57,70 @@ class Keyed:
             if incoming.version is not None and incoming.version < topic.version:
                 outcomes |= dict.fromkeys(pending, self._partitions.redirect(topic))
                 break
-            outcomes |= await self._write_parts(request, topic, incoming, pending)
-            pending = [index for index in pending if _is_held(outcomes[index])]
+            unwritten = await self._write_parts(request, topic, incoming, pending, outcomes)
+            pending = [index for index in unwritten if _is_held(outcomes[index])]
             if not pending or self._partitions.closing or _left_s(incoming) <= 0:
                 break
             await self._partitions.change(timeout_s=min(HOLD_S, max(_left_s(incoming), 0)))
-        return [_told(outcomes[index]) for index in range(len(incoming.events))]
+        for index in pending:
+            outcomes[index] = _told(outcomes[index])
+        return [outcomes[index] for index in range(len(incoming.events))]
 
     async def _write_parts(
-        self, request: int, topic: Topic, incoming: Incoming, pending: Part
-    ) -> dict[int, Outcome]:
-        split = split_keyed([incoming.events[index] for index in pending], topic.partitions)
-        parts = {number: [pending[place] for place in places] for number, places in split.items()}
-        outcomes: dict[int, Outcome] = {}
-        local: dict[int, asyncio.Task[list[Appended]]] = {}
-        remote: dict[int, asyncio.Task[list[Outcome]]] = {}
+        self,
+        request: int,
+        topic: Topic,
+        incoming: Incoming,
+        pending: Part,
+        outcomes: dict[int, Outcome],
+    ) -> Part:
+        """Put an outcome for each of `pending` into `outcomes`; which of them were not written."""
+        offered, version, unwritten = incoming.events, topic.version, list[int]()
+        parts: Mapping[int, Part] = split_keyed(offered, topic.partitions)
+        if len(pending) < len(offered):
+            again = set(pending)
+            kept = {number: [i for i in part if i in again] for number, part in parts.items()}
+            parts = {number: part for number, part in kept.items() if part}
+        appends: dict[int, asyncio.Future[list[Appended]]] = {}
+        asked: dict[int, asyncio.Task[list[Outcome]]] = {}
         for number, part in parts.items():
             ref = PartitionRef(topic.name, number)
-            events = [incoming.events[index] for index in part]
+            events = [offered[index] for index in part]
             target = self._partitions.get(ref)
             if target is not None:
-                local[number] = self._appends.start(request, target, events, version=topic.version)
+                appends[number] = self._appends.start(request, target, events, version=version)
                 continue
             where = self._elsewhere(topic, ref, incoming, events)
             if isinstance(where, errors.HeadgateError):
                 outcomes |= dict.fromkeys(part, where)
+                unwritten += part
             else:
-                remote[number] = asyncio.create_task(where)
-        tasks = [*local.values(), *remote.values()]
+                asked[number] = asyncio.create_task(where)
         try:
             # Waiting cancels no append: when the caller goes away or its time is up, they go on.
-            if tasks:
-                await asyncio.wait(tasks, timeout=max(_left_s(incoming), 0))
-            for number, task in local.items():
-                events = [incoming.events[index] for index in parts[number]]
-                told = await self._local_outcome(topic, number, task, events, incoming)
-                outcomes |= dict(zip(parts[number], told, strict=True))
-            for number, handed in remote.items():
-                outcomes |= dict(
-                    zip(parts[number], _remote_outcome(number, handed, parts[number]), strict=True)
-                )
+            timeout_s = min(self._rules.write_timeout_s, _left_s(incoming))
+            await _ended([*appends.values(), *asked.values()], timeout_s=timeout_s)
+            for number, append in appends.items():
+                ref, part = PartitionRef(topic.name, number), parts[number]
+                ended = ending(append)
+                if ended == "unknown":
+                    events = [offered[index] for index in part]
+                    reading = self._read_back(ref, append, events, incoming)
+                    asked[number] = asyncio.create_task(reading)
+                    continue
+                outcomes |= zip(part, _answered(ref, append, len(part)), strict=True)
+                if ended != "written":
+                    unwritten += part
+            await _ended(asked.values(), timeout_s=_left_s(incoming))
+            for number, task in asked.items():
+                part = parts[number]
+                told = task.result() if task.done() else [unknown_outcome(number)] * len(part)
+                outcomes |= zip(part, told, strict=True)
+                unwritten += part
         finally:
-            for handed in remote.values():
-                handed.cancel()
-        return outcomes
+            for task in asked.values():
+                task.cancel()
+        return unwritten
 
     def _elsewhere(
         self, topic: Topic, ref: PartitionRef, incoming: Incoming, events: Sequence[Event]
@@ -108,55 +137,91 @@ class Keyed:
             partition=ref.partition,
         )
 
-    async def _local_outcome(
+    async def _read_back(
         self,
-        topic: Topic,
-        number: int,
-        task: asyncio.Task[list[Appended]],
+        ref: PartitionRef,
+        append: asyncio.Future[list[Appended]],
         events: Sequence[Event],
         incoming: Incoming,
     ) -> list[Outcome]:
-        if not task.done():
-            return [unknown_outcome(number)] * len(events)
-        if task.cancelled():
-            stopping = errors.NotNow("the node is stopping; try again", partition=number)
-            return [stopping] * len(events)
-        failure = task.exception()
-        match failure:
-            case None:
-                return [Placed(number, appended.seq) for appended in task.result()]
-            case errors.Fenced():
-                moved = errors.NotNow(
-                    f"partition {number} of {topic.name} moved to another node; try again",
-                    topic=topic.name,
-                    partition=number,
-                )
-                return [moved] * len(events)
-            case errors.OutcomeUnknown():
-                return await self._read_back(PartitionRef(topic.name, number), events, incoming)
-            case errors.HeadgateError():
-                return [failure] * len(events)
-        crash = errors.HeadgateError("the write failed for a reason that is in the node's log")
-        return [crash] * len(events)
-
-    async def _read_back(
-        self, ref: PartitionRef, events: Sequence[Event], incoming: Incoming
-    ) -> list[Outcome]:
-        """What became of a write that the store itself doesn't know the end of."""
+        """What became of a write that nobody has told us the end of, yet or ever."""
+        tries = 0
         while (left_s := _left_s(incoming)) > 0:
-            seqs = await self._appends.find(ref, events, timeout_s=left_s)
+            timeout_s = min(left_s, self._rules.write_timeout_s)
+            seqs = await self._appends.find(ref, events, timeout_s=timeout_s)
+            if ending(append) != "unknown":
+                return _answered(ref, append, len(events))
             if seqs is not None:
                 self._partitions.saw(ref, seqs.values())
-                return [_read_outcome(ref, event, seqs) for event in events]
+                return [_read_outcome(ref, event, seqs, append) for event in events]
             if self._partitions.closing:
                 break
-            await self._partitions.change(timeout_s=min(READ_BACK_S, max(_left_s(incoming), 0)))
+            tries += 1
+            pause_s = self._rules.health.set_aside_s(tries)
+            await self._partitions.change(timeout_s=min(pause_s, max(_left_s(incoming), 0)))
         return [unknown_outcome(ref.partition)] * len(events)
 
 
-def _read_outcome(ref: PartitionRef, event: Event, seqs: Mapping[str, int]) -> Outcome:
+async def _ended(futures: Collection[asyncio.Future[Any]], *, timeout_s: float) -> None:
+    """Wait until all of `futures` have ended, or for `timeout_s`; cancels none of them.
+
+    What asyncio.wait does, at half its price: every request comes by here.
+    """
+    pending = [future for future in futures if not future.done()]
+    if not pending:
+        return
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    left = len(pending)
+
+    def count(_ended: asyncio.Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            end()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    for future in pending:
+        future.add_done_callback(count)
+    timer = loop.call_later(max(timeout_s, 0), end)
+    try:
+        await over
+    finally:
+        timer.cancel()
+        for future in pending:
+            future.remove_done_callback(count)
+
+
+def _answered(
+    ref: PartitionRef, append: asyncio.Future[list[Appended]], count: int
+) -> list[Outcome]:
+    """The outcomes of an append that has told how it ended."""
+    failure = append.exception()
+    match failure:
+        case None:
+            return [Placed(ref.partition, appended.seq) for appended in append.result()]
+        case errors.Fenced():
+            moved = errors.NotNow(
+                f"partition {ref.partition} of {ref.topic} moved to another node; try again",
+                topic=ref.topic,
+                partition=ref.partition,
+            )
+            return [moved] * count
+    assert isinstance(failure, errors.HeadgateError)  # Any other end is unknown.
+    return [failure] * count
+
+
+def _read_outcome(
+    ref: PartitionRef, event: Event, seqs: Mapping[str, int], append: asyncio.Future[list[Appended]]
+) -> Outcome:
     if event.event_id in seqs:
         return Placed(ref.partition, seqs[event.event_id])
+    crashed = append.done() and not append.cancelled()
+    if crashed and not isinstance(append.exception(), errors.HeadgateError):
+        return errors.HeadgateError("the write failed for a reason that is in the node's log")
     return errors.StorageFailed(
         f"the write to partition {ref.partition} of {ref.topic} failed; it was not written, "
         "try again",
@@ -164,14 +229,8 @@ def _read_outcome(ref: PartitionRef, event: Event, seqs: Mapping[str, int]) -> O
     )
 
 
-def _remote_outcome(
-    number: int, task: asyncio.Task[list[Outcome]], part: Part
-) -> Sequence[Outcome]:
-    return task.result() if task.done() else [unknown_outcome(number)] * len(part)
-
-
 def _is_held(outcome: Outcome) -> bool:
-    """A redirect of ours names the owners and goes to the client; one of the store doesn't."""
+    """Whether it may be placed anew: a redirect of ours, which names the owners, may not."""
     if isinstance(outcome, errors.StaleVersion):
         return "owners" not in outcome.details
     return isinstance(outcome, errors.Sealed)

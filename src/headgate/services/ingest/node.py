@@ -18,15 +18,17 @@ from importlib.metadata import version
 import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.peer import HttpProducePeers
-from headgate.adapters.http.server import HttpServer
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
+    EpochTooLow,
     FromCoordinator,
     Hello,
     IngestReport,
     PushTopology,
+    Recall,
     Refused,
     Welcome,
 )
@@ -55,6 +57,7 @@ class IngestOptions:
     port: int = 0
     port_setting: str = ""
     advertised_host: str = ""
+    weight: float = 1.0
     report_every_s: float = 1.0
     stop_timeout_s: float = 10.0
     writing: WritingOptions = field(default_factory=WritingOptions)
@@ -92,7 +95,7 @@ class Ingest:
         )
         self._partitions = self._writing.partitions
         self._metrics = Metrics()
-        self._server = HttpServer()
+        self._server = Http1Server()
         self._session: ControlSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unapplied: Topology | None = None
@@ -162,6 +165,7 @@ class Ingest:
             pid=os.getpid(),
             owns=self._partitions.owns(),
             generation=self._partitions.generation,
+            weight=self._options.weight,
         )
 
     async def _listen(self, session: ControlSession) -> None:
@@ -170,7 +174,9 @@ class Ingest:
 
     async def _on_message(self, session: ControlSession, message: FromCoordinator) -> None:
         match message:
-            case Welcome():
+            case Welcome(learning=learning):
+                if learning:
+                    await session.send(Recall(self._partitions.topology))
                 await session.send(IngestReport(self._partitions.heads()))
             case PushTopology(topology=topology):
                 self._unapplied = topology
@@ -194,6 +200,8 @@ class Ingest:
             if self._unapplied is topology:
                 self._unapplied = None
             log.info(LogEvent.TOPOLOGY_APPLIED, generation=self._partitions.generation)
+            for ref, epoch in self._partitions.too_low():
+                await session.send(EpochTooLow(ref, epoch))
             await session.send(AckTopology(self._partitions.generation))
             await session.send(IngestReport(self._partitions.heads()))
 
@@ -227,9 +235,12 @@ class Ingest:
         ]
 
     async def _answer_produce(self, request: Request) -> Response:
-        with self._metrics.produce_latency.time():
+        started_s = time.perf_counter()
+        try:
             results = await self._writing.produce.handle(request)
-        appended = sum(result.error is None for result in results)
+        finally:
+            self._metrics.produce_latency.observe(time.perf_counter() - started_s)
+        appended = len([result for result in results if result.error is None])
         self._metrics.appends.labels(request.params["name"]).inc(appended)
         return json_response(ProduceAnswer(results))
 

@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from headgate import errors
 from headgate.decide.placing import Answer, Append, Effect, Placing, PlacingRules, ReadBack
 from headgate.decide.placing_memory import PlacingMemory
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended
-from headgate.services.ingest.appends import Appends, WriteBounds
+from headgate.services.ingest.appends import Appends, WriteBounds, ending
 from headgate.services.ingest.handing_on import HandingOn, Incoming
 from headgate.services.ingest.outcomes import Outcome, Placed, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
@@ -45,6 +44,14 @@ class _Pending:
         return len(new)
 
 
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    """The handle of uvloop doesn't know its time when that is past already."""
+
+    at_s: float
+    handle: asyncio.Handle
+
+
 class Opportunistic:
     def __init__(
         self,
@@ -64,7 +71,7 @@ class Opportunistic:
         self._rules = rules
         self._ttl_s = idempotency_ttl_s
         self._placings: dict[str, Placing] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, _Timer] = {}
         self._pending: dict[int, _Pending] = {}
         self._reads: set[asyncio.Task[None]] = set()
         self._doubts = PlacingMemory(ttl_s=idempotency_ttl_s, entries=bounds.remembered_events)
@@ -191,16 +198,16 @@ class Opportunistic:
         topic: str,
         effect: Append,
         events: Sequence[Event],
-        task: asyncio.Task[list[Appended]],
+        task: asyncio.Future[list[Appended]],
     ) -> None:
         pending = self._pending.get(effect.request)
-        ending = _ending(task)
-        if ending == "written" and pending is not None:
+        ended = ending(task)
+        if ended == "written" and pending is not None:
             seqs = {e.event_id: a.seq for e, a in zip(events, task.result(), strict=True)}
             pending.found(effect.partition, seqs)
-        if ending == "refused" and pending is not None:
+        if ended == "refused" and pending is not None:
             pending.refusal = task.exception()
-        if ending in ("failed", "refused"):
+        if ended in ("failed", "refused"):
             self._doubts.forget(topic, [event.event_id for event in events], effect.partition)
         self.refresh(topic)
         placing = self._placing(topic)
@@ -209,7 +216,7 @@ class Opportunistic:
             "failed": placing.failed,
             "unknown": placing.unknown,
             "refused": placing.refused,
-        }[ending]
+        }[ended]
         self._run(topic, report(_now_s(), effect.request, effect.attempt, effect.partition))
 
     async def _read_back(self, topic: str, effect: ReadBack) -> None:
@@ -259,12 +266,13 @@ class Opportunistic:
         at_s = self._placing(topic).next_s
         timer = self._timers.get(topic)
         if timer is not None:
-            if not timer.cancelled() and timer.when() <= at_s:
+            if timer.at_s <= at_s:
                 return  # It sets the next one itself.
-            timer.cancel()
+            timer.handle.cancel()
+            del self._timers[topic]
         if at_s < float("inf"):
-            loop = asyncio.get_running_loop()
-            self._timers[topic] = loop.call_at(at_s, self._tick, topic)
+            handle = asyncio.get_running_loop().call_at(at_s, self._tick, topic)
+            self._timers[topic] = _Timer(at_s, handle)
 
     def _tick(self, topic: str) -> None:
         del self._timers[topic]
@@ -278,30 +286,10 @@ class Opportunistic:
 
     def close(self) -> None:
         for timer in self._timers.values():
-            timer.cancel()
+            timer.handle.cancel()
         self._timers.clear()
         for task in self._reads:
             task.cancel()
-
-
-def _ending(
-    task: asyncio.Task[list[Appended]],
-) -> Literal["written", "failed", "unknown", "refused"]:
-    """How an append has ended; what the store didn't foresee may have happened at any point."""
-    if task.cancelled():
-        return "unknown"
-    match task.exception():
-        case None:
-            return "written"
-        case errors.OutcomeUnknown():
-            return "unknown"
-        case errors.StaleVersion():
-            return "failed"
-        case errors.CallerError():
-            return "refused"
-        case errors.HeadgateError():
-            return "failed"
-    return "unknown"
 
 
 def _outcomes(pending: _Pending, answer: Answer) -> list[Outcome]:

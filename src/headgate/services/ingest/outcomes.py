@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headgate import errors
 from headgate.model.api import ErrorBody, ProduceResult
 from headgate.model.event import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """An event that is on disk."""
 
     partition: int
@@ -35,7 +35,13 @@ def results(events: Sequence[Event], outcomes: Sequence[Outcome]) -> list[Produc
     "May have been written" wins over "nothing was written". Errors that ask for different things
     are told event by event.
     """
-    failures = [outcome for outcome in outcomes if isinstance(outcome, errors.HeadgateError)]
+    placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+    if len(placed) == len(events):
+        return [
+            ProduceResult(event.event_id, place.partition, place.seq)
+            for event, place in zip(events, placed, strict=True)
+        ]
+    failures = [outcome for outcome in outcomes if not isinstance(outcome, Placed)]
     if len(failures) == len(events):
         unknown = next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), None)
         if unknown is not None:
@@ -47,6 +53,6 @@ def results(events: Sequence[Event], outcomes: Sequence[Outcome]) -> list[Produc
 
 def _result(event: Event, outcome: Outcome) -> ProduceResult:
     if isinstance(outcome, Placed):
-        return ProduceResult(event.event_id, partition=outcome.partition, seq=outcome.seq)
+        return ProduceResult(event.event_id, outcome.partition, outcome.seq)
     body = ErrorBody(outcome.code, outcome.message, dict(outcome.details))
     return ProduceResult(event.event_id, error=body)

@@ -33,9 +33,11 @@ class Partitions:
         self._writer = writer
         self._appends = appends
         self._topology = Topology(generation=0)
+        self._topics: dict[str, Topic] = {}
         self._owners: dict[PartitionRef, Owner] = {}
         self._open: dict[PartitionRef, OpenPartition] = {}
         self._changed = asyncio.Event()
+        self._too_low: dict[PartitionRef, int] = {}
         self.closing = False
 
     # --- what is known ---------------------------------------------------------------------------
@@ -43,6 +45,14 @@ class Partitions:
     @property
     def generation(self) -> int:
         return self._topology.generation
+
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    def too_low(self) -> list[tuple[PartitionRef, int]]:
+        """Partitions that are ours, but the store has seen a higher epoch, and which."""
+        return sorted(self._too_low.items())
 
     def owns(self) -> tuple[Owner, ...]:
         return tuple(partition.owner for partition in self.opened())
@@ -54,7 +64,7 @@ class Partitions:
         return [self._open[ref] for ref in sorted(self._open) if not self._open[ref].lost]
 
     def topic(self, name: str) -> Topic:
-        topic = self._topology.topic(name)
+        topic = self._topics.get(name)
         if topic is None:
             raise errors.UnknownTopic(
                 f"there is no topic {name}: create it with `headgate topic create {name}`",
@@ -129,9 +139,11 @@ class Partitions:
         mine = {owner.ref: owner for owner in topology.logs if owner.node_id == self._node_id}
         leaving = [ref for ref in self._open if ref not in mine]
         self._topology = topology
+        self._topics = {topic.name: topic for topic in topology.topics}
         self._owners = {owner.ref: owner for owner in topology.logs}
         for ref in leaving:
             del self._open[ref]
+        self._too_low.clear()
         emptied = await self._drop([ref for ref in leaving if ref.topic in topology.deleted])
         opened = [await self._open_one(owner) for owner in mine.values() if self._is_news(owner)]
         self._tell()
@@ -152,10 +164,12 @@ class Partitions:
         ref, version = owner.ref, self._version(owner.ref)
         try:
             extent = await self._writer.open(ref, epoch=owner.epoch, version=version)
-        except errors.Fenced:
-            # Somebody newer has it; the topology that says so is on its way.
+        except errors.Fenced as error:
+            # Somebody newer has it, and the topology that says so is on its way; or the
+            # coordinator has forgotten how far epochs had come, and must hear it.
             log.warning(LogEvent.FENCED, partition=str(ref), epoch=owner.epoch)
             self._open.pop(ref, None)
+            self._too_low[ref] = max(error.epoch, owner.epoch)
             return True
         except errors.HeadgateError as error:
             log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Any
 
 from headgate import errors
 from headgate.adapters.http.app import Request
@@ -27,9 +28,6 @@ from headgate.services.ingest.partitions import Partitions
 
 NEWS_TIMEOUT_S = 5.0
 """How long a request waits for the topology that its sender knows already."""
-
-WATCH_AFTER_S = 0.1
-"""Only what takes longer than this is worth watching its client for."""
 
 
 class Produce:
@@ -49,8 +47,9 @@ class Produce:
         self._opportunistic = opportunistic
         self._limits = limits
         self._now_ms = now_ms
-        self._under_way: set[asyncio.Task[list[ProduceResult]]] = set()
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self._given_up = False
 
     def stop(self) -> None:
         """Refuse what is new, and let nobody wait for news."""
@@ -61,11 +60,12 @@ class Produce:
         """Let requests end; those whose writes don't are told that nobody knows."""
         if self._under_way:
             await asyncio.wait(set(self._under_way), timeout=timeout_s)
+        self._given_up = True
         for task in self._under_way:
             task.cancel()
 
     async def handle(self, request: Request) -> list[ProduceResult]:
-        """The results for a request that came over HTTP."""
+        """The results for a request that came over HTTP; cancelled when its client goes away."""
         self._check_running()
         topic = self._partitions.topic(request.params["name"])
         body = await request.body(self._limits.body_bytes)
@@ -80,10 +80,21 @@ class Produce:
             hops=_hops(request),
             ids_given=admitted.ids_given,
         )
-        writing = asyncio.create_task(self.write(incoming))
-        self._under_way.add(writing)
-        writing.add_done_callback(self._under_way.discard)
-        return await _unless_gone(request, writing)
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            return await self.write(incoming)
+        except asyncio.CancelledError:
+            if not self._given_up:
+                raise
+            task.uncancel()
+            raise errors.OutcomeUnknown(
+                "this ingest node stopped before the write ended, which may still succeed: send "
+                "the same event ids again to find out"
+            ) from None
+        finally:
+            self._under_way.discard(task)
 
     def _check_running(self) -> None:
         if self._stopping:
@@ -94,23 +105,26 @@ class Produce:
 
     async def write(self, incoming: Incoming) -> list[ProduceResult]:
         """One result per event, in the order of the request; raises when none was written."""
-        with self._appends.entered(len(incoming.events)) as number:
+        number = self._appends.enter(len(incoming.events))
+        try:
             topic = await self._caught_up(incoming)
             outcomes: list[Outcome]
             if topic.placement == "keyed":
                 outcomes = await self._keyed.write(number, incoming)
             else:
                 outcomes = await self._opportunistic.write(number, incoming)
+        finally:
+            self._appends.leave(number)
         return results(incoming.events, outcomes)
 
     async def _caught_up(self, incoming: Incoming) -> Topic:
         """The topic, once this node knows the version that the sender knows."""
+        topic = self._partitions.topic(incoming.topic)
+        if incoming.version is None or incoming.version <= topic.version:
+            return topic
         loop = asyncio.get_running_loop()
         until_s = min(incoming.deadline_s, loop.time() + NEWS_TIMEOUT_S)
-        while True:
-            topic = self._partitions.topic(incoming.topic)
-            if incoming.version is None or incoming.version <= topic.version:
-                return topic
+        while incoming.version > topic.version:
             self._check_running()
             left_s = until_s - loop.time()
             if left_s <= 0:
@@ -120,37 +134,11 @@ class Produce:
                     version=topic.version,
                 )
             await self._partitions.change(timeout_s=left_s)
+            topic = self._partitions.topic(incoming.topic)
+        return topic
 
 
 def _hops(request: Request) -> int:
     text = request.headers.get(HOPS_HEADER)
     # What is no small number can't be from a node of ours.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-
-
-async def _unless_gone(
-    request: Request, writing: asyncio.Task[list[ProduceResult]]
-) -> list[ProduceResult]:
-    try:
-        await asyncio.wait({writing}, timeout=WATCH_AFTER_S)
-        if not writing.done():
-            await _ended_or_gone(request, writing)
-        if not writing.done():
-            raise errors.PeerUnreachable("the client went away before it was answered")
-        if writing.cancelled():
-            raise errors.OutcomeUnknown(
-                "this ingest node stopped before the write ended, which may still succeed: send "
-                "the same event ids again to find out"
-            )
-        return writing.result()
-    finally:
-        writing.cancel()
-
-
-async def _ended_or_gone(request: Request, writing: asyncio.Task[list[ProduceResult]]) -> None:
-    gone = asyncio.create_task(request.disconnected())
-    try:
-        await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)

@@ -1,7 +1,8 @@
 """The settled positions, read from their store when they are needed.
 
-Requests that come at the same time share one read. When the store is away, the last known positions
-serve: old ones place a little worse and keep records a little longer, refusing would be worse.
+Requests that come at the same time share one read. When the store is slow or away, the last known
+positions serve: old ones place a little worse and keep records a little longer, refusing would be
+worse, and so would waiting.
 """
 
 from __future__ import annotations
@@ -17,23 +18,33 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
+PATIENCE_S = 0.2
+"""Longest wait for the store: a produce request may have to be written within half a second."""
+
 SettledPositions = Callable[[], Awaitable[Mapping[PartitionRef, int]]]
 
 
 class Settled:
     def __init__(self, stored: SettledPositions) -> None:
         self._stored = stored
-        self._reading: asyncio.Task[Mapping[PartitionRef, int]] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._deadline = 0.0
         self.known: Mapping[PartitionRef, int] = {}
 
     async def read(self) -> Mapping[PartitionRef, int]:
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read())
-        return await asyncio.shield(self._reading)
+        loop = asyncio.get_running_loop()
+        reading = self._reading
+        if reading is None or reading.done():
+            reading = self._reading = asyncio.create_task(self._read())
+            self._deadline = loop.time() + PATIENCE_S
+        # Of those that share a read that hangs, only the first ones wait for it.
+        await asyncio.wait({reading}, timeout=max(0.0, self._deadline - loop.time()))
+        if reading.done():
+            reading.result()
+        return self.known
 
-    async def _read(self) -> Mapping[PartitionRef, int]:
+    async def _read(self) -> None:
         try:
             self.known = await self._stored()
         except errors.HeadgateError as error:
             log.warning(LogEvent.CHECKPOINT_FAILED, reason=str(error))
-        return self.known

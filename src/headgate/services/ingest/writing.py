@@ -55,7 +55,7 @@ class Writing:
         self.produce = Produce(
             partitions=self.partitions,
             appends=self.appends,
-            keyed=Keyed(self.partitions, self.appends, handing_on),
+            keyed=Keyed(self.partitions, self.appends, handing_on, rules=options.placing),
             opportunistic=self.opportunistic,
             limits=options.limits,
             now_ms=now_ms,

@@ -1,0 +1,71 @@
+"""Serves an `HttpApp` over HTTP/1.1 on the event loop itself.
+
+For roles that answer many small requests: no other thread and no other runtime stand between the
+socket and the handler (see docs/adr/0012). Invariants: no signal handler is touched, no logging is
+configured, and `stop` returns soon after its timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+
+from headgate.adapters.http.app import HttpApp
+from headgate.adapters.http.http1_connection import Connection, Serving
+from headgate.adapters.http.http1_limits import Http1Limits
+from headgate.adapters.http.listening import BACKLOG, listen
+
+TICK_S = 1.0
+"""How often deadlines are looked at, and the Date header moves."""
+CANCEL_TIMEOUT_S = 1.0
+
+
+class Http1Server:
+    """One listening address. Start it once, stop it once."""
+
+    def __init__(self, limits: Http1Limits | None = None) -> None:
+        self._limits = limits or Http1Limits()
+        self._serving: Serving | None = None
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
+        """Listen and serve; returns the bound port. `setting` is the config key of the port."""
+        listener = listen(host, port, setting=setting)
+        bound: int = listener.getsockname()[1]
+        serving = self._serving = Serving(app, self._limits)
+        self._tick(serving)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(serving), sock=listener, backlog=BACKLOG
+        )
+        return bound
+
+    async def stop(self, timeout_s: float) -> None:
+        """Stop listening, let requests finish within `timeout_s`, cut off the rest."""
+        serving, self._serving = self._serving, None
+        if serving is None or self._server is None or self._timer is None:
+            return
+        serving.stopping = True
+        self._server.close()
+        for connection in tuple(serving.connections):
+            connection.stop()
+        for stream in tuple(serving.streams):
+            stream.cancel()
+        if serving.tasks:
+            await asyncio.wait(tuple(serving.tasks), timeout=timeout_s)
+        for task in tuple(serving.tasks):
+            task.cancel()
+        if serving.tasks:
+            await asyncio.wait(tuple(serving.tasks), timeout=CANCEL_TIMEOUT_S)
+        for connection in tuple(serving.connections):
+            connection.finish()
+        self._timer.cancel()
+
+    def _tick(self, serving: Serving) -> None:
+        loop = asyncio.get_running_loop()
+        serving.date = b"date: " + formatdate(usegmt=True).encode() + b"\r\n"
+        now_s = loop.time()
+        for connection in [one for one in serving.connections if one.deadline_s <= now_s]:
+            connection.expire()
+        self._timer = loop.call_later(TICK_S, self._tick, serving)
