@@ -2,83 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.adapters.embedded import log_reader
-from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.decide.log_ranges import SeqRange
 from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
-from headgate.model.event import Event, PartitionRef
+from headgate.model.event import Event
 from headgate.spark import log_tasks
+from headgate.spark.log_place import LogPlace
 from headgate.spark.log_source import read_topic, register, stream_topic
-
-TOPIC = "flights"
-NOW_MS = 1_700_000_000_123
-AWAIT_S = 90
-
-
-class Log:
-    """A data folder that events are appended to."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.heads: Counter[int] = Counter()
-
-    def append(self, partition: int, events: Sequence[Event]) -> None:
-        async def work() -> None:
-            writer = EmbeddedLogWriter(DataFolder.open(self.root))
-            ref = PartitionRef(TOPIC, partition)
-            await writer.open(ref, epoch=1, version=3)
-            await writer.append(ref, events, version=3, now_ms=NOW_MS)
-            await writer.close()
-
-        asyncio.run(work())
-
-    def grow(self, partition: int, count: int) -> None:
-        """Append `count` events whose ids say where they stand: 2-15 is seq 15 of partition 2."""
-        head = self.heads[partition]
-        self.heads[partition] += count
-        seqs = range(head + 1, head + count + 1)
-        self.append(partition, [Event(f"{partition}-{seq}", b"{}") for seq in seqs])
-
-    def drop(self, partition: int) -> None:
-        """What retention does: the records go, the head stays."""
-
-        async def work() -> None:
-            writer = EmbeddedLogWriter(DataFolder.open(self.root))
-            await writer.drop_records(PartitionRef(TOPIC, partition))
-            await writer.close()
-
-        asyncio.run(work())
+from tests.spark.logs import AWAIT_S, NOW_MS, TOPIC, Collected, Log, ids, named, table
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return Log(tmp_path / "data")
-
-
-def table(spark: SparkSession, log: Log, **options: object) -> DataFrame:
-    register(spark)
-    given = {name.rstrip("_"): str(value) for name, value in options.items()}
-    return spark.read.format("headgate_log").options(data=str(log.root), **given).load(TOPIC)
-
-
-def ids(rows: DataFrame) -> list[str]:
-    return [row.event_id for row in rows.select("event_id").collect()]
-
-
-def named(partition: int, seqs: range) -> list[str]:
-    return [f"{partition}-{seq}" for seq in seqs]
 
 
 # --- batch ----------------------------------------------------------------------------------------
@@ -154,7 +97,7 @@ def test_a_task_gathers_small_reads_and_loses_none(
     monkeypatch.setattr(log_tasks, "BATCH_ROWS", 6)
     log.grow(0, 20)
     task = log_tasks.LogTask(
-        root=str(log.root), topic=TOPIC, seqs=SeqRange(0, 2, 19), partial=False
+        place=LogPlace(root=str(log.root)), topic=TOPIC, seqs=SeqRange(0, 2, 19), partial=False
     )
     batches = [batch["seq"].to_pylist() for batch in log_tasks.read_task(task)]
     assert batches == [[*range(3, 9)], [*range(9, 15)], [*range(15, 20)]]
@@ -224,31 +167,6 @@ def test_conveniences_raise_plain_errors(
 
 
 # --- streams --------------------------------------------------------------------------------------
-
-
-class Collected:
-    """A sink: the event ids of every batch that had any."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[str]] = []
-
-    def start(
-        self, stream: DataFrame, checkpoint: Path, *, all_now: bool = False
-    ) -> StreamingQuery:
-        def collect(batch: DataFrame, _: int) -> None:
-            found = ids(batch)
-            if found:
-                self.batches.append(found)
-
-        writer = stream.writeStream.foreachBatch(collect)
-        writer = writer.option("checkpointLocation", str(checkpoint))
-        return (writer.trigger(availableNow=True) if all_now else writer).start()
-
-    def take(self) -> list[str]:
-        """What came since the last call."""
-        taken = [one for batch in self.batches for one in batch]
-        self.batches.clear()
-        return taken
 
 
 def test_a_stream_reads_appends_once_through_a_restart(
@@ -362,7 +280,7 @@ def test_a_checkpoint_of_another_log_is_refused(
     assert query.awaitTermination(AWAIT_S)
     other = Log(tmp_path / "other")
     other.grow(0, 1)
-    with pytest.raises(PySparkException, match="it belongs to another data folder"):
+    with pytest.raises(PySparkException, match="it belongs to another log"):
         seen.start(
             stream_topic(spark, TOPIC, data=other.root), tmp_path / "c", all_now=True
         ).awaitTermination(AWAIT_S)

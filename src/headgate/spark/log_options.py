@@ -1,33 +1,41 @@
 """The options of `format("headgate_log")`: what is asked for, checked and complete.
 
-Invariant: a LogOptions came from options that are all known and all possible, and its folder was a
-data folder of a format that this Headgate reads. Mistakes are one sentence. Runs on the driver, so
-that `data` means a folder seen from there; never makes a folder.
+Invariant: a LogOptions came from options that are all known and all possible, and a folder that it
+names was a data folder of a format that this Headgate reads. Mistakes are one sentence. Runs on the
+driver, so that `data` means a folder seen from there; never makes a folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.embedded.folder import FORMAT_NAME, DataFolder
 from headgate.decide.starting import Start, parse_positions, parse_start
-from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
+from headgate.errors import InvalidRequest, UnknownTopic
 from headgate.model.event import PartitionRef
+from headgate.spark.log_place import LogPlace, in_folder, in_postgres
 
 FORMAT = "headgate_log"
 DEFAULT_DATA = "headgate-data"
 DEFAULT_ROWS_PER_PARTITION = 250_000
 MAX_ROWS = 2**31 - 1
-KNOWN = ("topic", "path", "data", "from", "up_to", "rows_per_partition", "max_records_per_batch")
+KNOWN = (
+    "topic",
+    "path",
+    "data",
+    "dsn",
+    "from",
+    "up_to",
+    "rows_per_partition",
+    "max_records_per_batch",
+)
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`root` is absolute. `up_to` gives the last seq wanted; `start` knows about `from`."""
+    """`up_to` gives the last seq wanted; `start` knows about `from`."""
 
-    root: str
+    place: LogPlace
     topic: str
     start: Start
     up_to: dict[int, int] | None
@@ -46,7 +54,7 @@ def read_options(options: Mapping[str, str]) -> LogOptions:
             raise InvalidRequest(f"option {name} is empty; give it a value or leave it out")
     up_to = given.get("up_to")
     return LogOptions(
-        root=_data_folder(given.get("data", DEFAULT_DATA)),
+        place=_place(given),
         topic=_topic(given),
         start=parse_start(given.get("from", "earliest")),
         up_to=None if up_to is None else parse_positions(up_to, "up_to"),
@@ -57,14 +65,14 @@ def read_options(options: Mapping[str, str]) -> LogOptions:
 
 def topic_partitions(wanted: LogOptions) -> list[PartitionRef]:
     """The partitions that are there by now; raises UnknownTopic when there is none."""
-    stored = DataFolder(Path(wanted.root)).stored_partitions()
+    stored = wanted.place.stored_partitions()
     found = [ref for ref in stored if ref.topic == wanted.topic]
     if not found:
         topics = sorted({ref.topic for ref in stored})
         there = f"it has {', '.join(topics[:10])}" if topics else "it has none yet"
         raise UnknownTopic(
-            f"{wanted.root} has no topic {wanted.topic}: {there}; "
-            "create the topic or name another data folder with the option data",
+            f"{wanted.place} has no topic {wanted.topic}: {there}; create the topic or name "
+            "another log with the option data or dsn",
             topic=wanted.topic,
         )
     return found
@@ -79,15 +87,14 @@ def _topic(given: Mapping[str, str]) -> str:
     return named.pop()
 
 
-def _data_folder(path: str) -> str:
-    root = Path(path).expanduser().resolve()
-    if not (root / FORMAT_NAME).is_file():
-        raise DataFolderError(
-            f"{root} is not a Headgate data folder; name the one that headgate up --data uses "
-            "with the option data",
-            path=str(root),
+def _place(given: Mapping[str, str]) -> LogPlace:
+    if "dsn" not in given:
+        return in_folder(given.get("data", DEFAULT_DATA))
+    if "data" in given:
+        raise InvalidRequest(
+            "data names a folder and dsn a database, but there is one log: leave one of them out"
         )
-    return str(DataFolder.open(root).root)
+    return in_postgres(given["dsn"])
 
 
 def _rows(given: Mapping[str, str], name: str) -> int | None:

@@ -30,8 +30,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import NOTHING_YET, EmbeddedLogReader
 from headgate.decide.log_ranges import advance, split
 from headgate.decide.starting import ends_at, refuse_gaps, starts_after
 from headgate.errors import InvalidRequest
@@ -50,14 +48,16 @@ def read_topic(
     spark: SparkSession,
     topic: str,
     *,
-    data: str | Path = "headgate-data",
+    data: str | Path | None = None,
+    dsn: str | None = None,
     start: str = "earliest",
     up_to: str | None = None,
 ) -> DataFrame:
-    """The records of `topic` that are there now, as a DataFrame."""
-    options = {"topic": topic, "data": str(data), "from": start}
-    if up_to is not None:
-        options["up_to"] = up_to
+    """The records of `topic` that are there now, as a DataFrame.
+
+    The log is the one in the folder `data` (headgate-data) or in the PostgreSQL database `dsn`.
+    """
+    options = _given(topic=topic, data=data, dsn=dsn, start=start, up_to=up_to)
     register(spark)
     return spark.read.format(FORMAT).options(**_checked_here(options)).load()
 
@@ -66,23 +66,33 @@ def stream_topic(
     spark: SparkSession,
     topic: str,
     *,
-    data: str | Path = "headgate-data",
+    data: str | Path | None = None,
+    dsn: str | None = None,
     start: str = "earliest",
     max_records_per_batch: int | None = None,
 ) -> DataFrame:
     """The records of `topic` as a streaming DataFrame, those to come included."""
-    options = {"topic": topic, "data": str(data), "from": start}
-    if max_records_per_batch is not None:
-        options["max_records_per_batch"] = str(max_records_per_batch)
+    options = _given(
+        topic=topic, data=data, dsn=dsn, start=start, max_records_per_batch=max_records_per_batch
+    )
     register(spark)
     return spark.readStream.format(FORMAT).options(**_checked_here(options)).load()
+
+
+def _given(*, start: str, **options: object) -> dict[str, str]:
+    """As Spark wants them; `from` is no name for a parameter."""
+    named = {"from": start, **options}
+    return {name: str(value) for name, value in named.items() if value is not None}
 
 
 def _checked_here(options: dict[str, str]) -> dict[str, str]:
     """Mistakes surface here as plain errors, and `data` is relative to this process's folder."""
     wanted = read_options(options)
     topic_partitions(wanted)
-    return {**options, "data": wanted.root}
+    return {**options, **dict([wanted.place.option])}
+
+
+NOTHING_YET = Extent(FIRST_SEQ, 0)
 
 
 class LogSource(DataSource):
@@ -197,11 +207,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Log:
-    """What is there of the topic, asked again with every call: partitions may have been added."""
+    """What is there of the topic, asked again with every call: partitions may have been added.
+
+    All calls share one event loop, because a reader's connections belong to the loop they were
+    opened on.
+    """
 
     def __init__(self, wanted: LogOptions) -> None:
         self._wanted = wanted
-        self._reader = EmbeddedLogReader(DataFolder(Path(wanted.root)))
+        self._reader = wanted.place.open_reader()
+        self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
         return self
@@ -210,10 +225,11 @@ class _Log:
         self.close()
 
     def extents(self) -> dict[int, Extent]:
-        return asyncio.run(self._extents())
+        return self._runner.run(self._extents())
 
     def close(self) -> None:
-        asyncio.run(self._reader.close())
+        self._runner.run(self._reader.close())
+        self._runner.close()
 
     async def _extents(self) -> dict[int, Extent]:
         refs = topic_partitions(self._wanted)
@@ -239,7 +255,7 @@ def _refuse_another_log(
         if seq > head + 1:
             raise InvalidRequest(
                 f"the stream's checkpoint has read partition {partition} of {topic} up to seq "
-                f"{seq - 1}, but the log ends at {head}: it belongs to another data folder; "
+                f"{seq - 1}, but the log ends at {head}: it belongs to another log; "
                 "start with a new checkpointLocation",
                 partition=partition,
                 head=head,
@@ -251,7 +267,7 @@ def _tasks(
 ) -> list[InputPartition]:
     partial = wanted.start == "earliest"
     return [
-        LogTask(root=wanted.root, topic=wanted.topic, seqs=seqs, partial=partial)
+        LogTask(place=wanted.place, topic=wanted.topic, seqs=seqs, partial=partial)
         for seqs in split(start, end, rows=wanted.rows_per_partition)
     ]
 

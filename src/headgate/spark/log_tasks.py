@@ -1,15 +1,14 @@
 """What a task of a topic's DataFrame does: read one range of the log as Arrow, in Spark's columns.
 
 Invariant: `seq` is dense, so a range is read whole or the task fails; only a task that may be
-`partial` takes what retention has left. A task opens its own files, after the fork, and closes them
-before it ends; what it holds in memory is bounded by BATCH_ROWS and BATCH_BYTES.
+`partial` takes what retention has left. A task opens the log for itself, after the fork, and closes
+it before it ends; what it holds in memory is bounded by BATCH_ROWS and BATCH_BYTES.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -22,11 +21,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.decide.log_ranges import SeqRange
 from headgate.decide.starting import gone
 from headgate.model.event import PartitionRef
+from headgate.spark.log_place import LogPlace
 
 SCHEMA = StructType(
     [
@@ -65,9 +63,9 @@ BATCH_BYTES = 64 * 1024 * 1024
 class LogTask(InputPartition):
     """One range for one task. `partial` says that what retention took may be missing."""
 
-    def __init__(self, *, root: str, topic: str, seqs: SeqRange, partial: bool) -> None:
+    def __init__(self, *, place: LogPlace, topic: str, seqs: SeqRange, partial: bool) -> None:
         super().__init__(None)
-        self.root = root
+        self.place = place
         self.topic = topic
         self.seqs = seqs
         self.partial = partial
@@ -77,7 +75,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(task, LogTask):
         return  # Spark makes up an empty task for a read without any.
     partition, after_seq, up_to_seq = task.seqs
-    reader = EmbeddedLogReader(DataFolder(Path(task.root)))
+    reader = task.place.open_reader()
     try:
         ref = PartitionRef(task.topic, partition)
         batches = reader.read_arrow(ref, after_seq=after_seq, up_to_seq=up_to_seq)
