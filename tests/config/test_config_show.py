@@ -90,3 +90,24 @@ def test_the_databases_password_is_never_printed(
     assert result.exit_code == 0, result.output
     assert shown in result.stdout
     assert "hunt" not in result.output
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HEADGATE_MONGO__URL", "mongodb://me:hunter2@one,two/?replicaSet=x"),
+        ("HEADGATE_MONGO__URL", "mongodb://one/?tlsCertificateKeyFilePassword=hunter2"),
+        ("HEADGATE_ETCD__PASSWORD", "hunter2"),
+    ],
+)
+def test_a_stores_password_is_never_printed(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, options: list[str]
+) -> None:
+    monkeypatch.setenv("HEADGATE_ETCD__USER", "me")
+    monkeypatch.setenv("HEADGATE_ETCD__PASSWORD", "hunter1")
+    monkeypatch.setenv(variable, value)
+    result = CliRunner().invoke(app, ["show", *options])
+    assert result.exit_code == 0, result.output
+    assert "***" in result.stdout
+    assert "hunt" not in result.output

@@ -195,7 +195,6 @@ def test_a_config_survives_the_way_through_the_environment(data: st.DataObject) 
         ("routing.mode", "broadcast", "direct"),
         ("routing.mode", "consistent_hash", "direct"),
         ("routing.delivery.protocol", "nats", "http"),
-        ("reliability.checkpoint.backend", "etcd", "embedded"),
     ],
 )
 def test_a_choice_whose_part_is_missing_is_refused(

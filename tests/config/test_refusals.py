@@ -182,6 +182,12 @@ CONTRADICTIONS: dict[tuple[str, str], dict[str, object]] = {
     },
     ("ingest.set_aside_initial", "ingest.set_aside_max"): {"ingest.set_aside_initial": "6s"},
     ("log.backend", "log.dsn"): {"log.backend": "postgresql"},
+    ("coordinator.store", "etcd.endpoints"): {"coordinator.store": "etcd"},
+    ("reliability.checkpoint.backend", "etcd.endpoints"): {
+        "reliability.checkpoint.backend": "etcd"
+    },
+    ("reliability.checkpoint.backend", "mongo.url"): {"reliability.checkpoint.backend": "mongo"},
+    ("etcd.user", "etcd.password"): {"etcd.user": "headgate"},
     ("public.port", "public.ws_port"): {"public.port": 8781},
     ("gateway.client_port", "public.port"): {"gateway.client_port": 8780},
     ("gateway.client_port", "public.ws_port"): {"gateway.client_port": 8781},

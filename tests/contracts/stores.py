@@ -14,6 +14,10 @@ from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
+from headgate.adapters.etcd.connection import EtcdConnection
+from headgate.adapters.etcd.coordination import EtcdCoordinationStore
+from headgate.adapters.mongo.checkpoints import MongoCheckpointStore
 from headgate.adapters.postgres.log_reader import PostgresLogReader
 from headgate.adapters.postgres.log_writer import PostgresLogWriter
 from headgate.ports.checkpoints import CheckpointStore
@@ -34,6 +38,26 @@ SAFETY_S = 60.0
 def on_postgres(schema: str, dsn: str) -> str:
     """The location of a store in PostgreSQL."""
     return f"{schema} {dsn}"
+
+
+def on_etcd(prefix: str, endpoints: str) -> str:
+    """The location of a store in etcd."""
+    return f"{prefix} {endpoints}"
+
+
+def on_mongodb(database: str, url: str) -> str:
+    """The location of a store in MongoDB."""
+    return f"{database} {url}"
+
+
+def etcd_connection(location: str) -> EtcdConnection:
+    prefix, _, endpoints = location.partition(" ")
+    return EtcdConnection(endpoints, prefix=prefix)
+
+
+def _mongo_checkpoints(location: str) -> CheckpointStore:
+    database, _, url = location.partition(" ")
+    return MongoCheckpointStore(url, database=database)
 
 
 def _postgres_writer(location: str) -> LogWriter:
@@ -58,9 +82,12 @@ READERS: dict[str, Callable[[str, float], LogReader]] = {
 }
 CHECKPOINTS: dict[str, Callable[[str], CheckpointStore]] = {
     "embedded": lambda location: EmbeddedCheckpointStore(DataFolder.open(location)),
+    "etcd": lambda location: EtcdCheckpointStore(etcd_connection(location)),
+    "mongodb": _mongo_checkpoints,
 }
 COORDINATION: dict[str, Callable[[str], CoordinationStore]] = {
     "embedded": lambda location: EmbeddedCoordinationStore(DataFolder.open(location)),
+    "etcd": lambda location: EtcdCoordinationStore(etcd_connection(location)),
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
+from headgate.ports.checkpoints import CheckpointStore
 from tests.contracts.stores import Opened
 
 REF = PartitionRef("flights", 0)
@@ -74,6 +77,18 @@ async def test_after_a_claim_the_former_holder_saves_nothing(positions: Opened) 
     assert await new.list() == {REF: 5}
 
 
+async def test_a_refusal_names_the_epoch_that_holds_the_partition(positions: Opened) -> None:
+    store = positions.checkpoints()
+    with pytest.raises(Fenced) as nobody:
+        await store.save(REF, Fence(3), 1)
+    await store.claim(REF, Fence(7))
+    with pytest.raises(Fenced) as claiming:
+        await store.claim(REF, Fence(3))
+    with pytest.raises(Fenced) as saving:
+        await store.save(REF, Fence(3), 1)
+    assert [said.value.epoch for said in (nobody, claiming, saving)] == [0, 7, 7]
+
+
 @pytest.mark.parametrize("fence", [Fence(1), Fence(9)], ids=["lower", "higher"])
 async def test_only_the_claimed_fence_saves(positions: Opened, fence: Fence) -> None:
     store = positions.checkpoints()
@@ -92,6 +107,100 @@ async def test_a_position_never_goes_back(positions: Opened) -> None:
     for saved, stored in [(3, 3), (10, 10), (4, 10), (0, 10), (10, 10), (11, 11)]:
         await store.save(REF, Fence(1), saved)
         assert await store.list() == {REF: stored, OTHER: 0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_sequence_ends_as_the_plain_rule_says(positions: Opened, seed: int) -> None:
+    """The oracle: a partition has a holder and a position, written down as the port says it."""
+    chance = random.Random(seed)
+    stores = [positions.checkpoints() for _ in range(3)]
+    held: dict[PartitionRef, Fence] = {}
+    settled: dict[PartitionRef, int] = {}
+    for _ in range(60):
+        store, ref = chance.choice(stores), chance.choice([REF, OTHER])
+        # Among so few fences the holder's own comes up often.
+        fence = Fence(chance.randint(1, 2), chance.randint(0, 2), chance.randint(0, 1))
+        if chance.random() < 0.3:
+            allowed = ref not in held or held[ref] <= fence
+            with contextlib.nullcontext() if allowed else pytest.raises(Fenced):
+                assert await store.claim(ref, fence) == settled.setdefault(ref, 0)
+                held[ref] = fence
+        else:
+            fence = chance.choice([fence, held.get(ref, fence)])
+            position = chance.randint(0, 100)
+            allowed = held.get(ref) == fence
+            with contextlib.nullcontext() if allowed else pytest.raises(Fenced):
+                await store.save(ref, fence, position)
+                settled[ref] = max(settled[ref], position)
+        assert await store.list() == settled
+
+
+async def test_of_two_that_claim_at_once_the_higher_holds_it_afterwards(positions: Opened) -> None:
+    one, two = positions.checkpoints(), positions.checkpoints()
+    for number in range(20):
+        ref = PartitionRef("raced", number)
+        low, high = Fence(1, number), Fence(2)
+        late, won = await asyncio.gather(
+            one.claim(ref, low), two.claim(ref, high), return_exceptions=True
+        )
+        assert won == 0
+        assert late == 0 or isinstance(late, Fenced)
+        with pytest.raises(Fenced):
+            await one.save(ref, low, 5)
+        await two.save(ref, high, 3)
+    assert set((await one.list()).values()) == {3}
+
+
+async def test_those_that_claim_at_once_under_the_same_fence_all_hold_it(positions: Opened) -> None:
+    stores = [positions.checkpoints() for _ in range(4)]
+    assert await asyncio.gather(*(s.claim(REF, Fence(1)) for s in stores)) == [0] * 4
+    await asyncio.gather(*(s.save(REF, Fence(1), n) for n, s in enumerate(stores)))
+    assert await stores[0].list() == {REF: 3}
+
+
+async def test_what_a_lower_fence_saved_is_never_above_what_a_higher_one_found(
+    positions: Opened,
+) -> None:
+    """Otherwise it moved the position after the claim, and the new owner would repeat nothing."""
+    saved: list[tuple[Fence, int]] = []
+    found: list[tuple[Fence, int]] = []
+
+    async def follow(store: CheckpointStore, epochs: range) -> None:
+        for epoch in epochs:
+            fence = Fence(epoch)
+            with contextlib.suppress(Fenced):
+                position = await store.claim(REF, fence)
+                found.append((fence, position))
+                for step in range(1, 4):
+                    await store.save(REF, fence, position + step)
+                    saved.append((fence, position + step))
+
+    await asyncio.gather(
+        *(follow(positions.checkpoints(), range(first, 41, 4)) for first in (1, 2, 3, 4))
+    )
+    assert saved
+    broken = [
+        (low, position, high, start)
+        for low, position in saved
+        for high, start in found
+        if low < high and position > start
+    ]
+    assert not broken
+    assert await positions.checkpoints().list() == {REF: max(position for _, position in saved)}
+
+
+async def test_a_call_that_was_given_up_leaves_the_store_usable(positions: Opened) -> None:
+    """As a lane does that has to end by a deadline."""
+    store = positions.checkpoints()
+    await store.claim(REF, Fence(1))
+    for number in range(1, 11):
+        call = asyncio.create_task(store.save(REF, Fence(1), number))
+        await asyncio.sleep(0)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+    await store.save(REF, Fence(1), 20)
+    assert await store.list() == {REF: 20}
 
 
 SAVER = """

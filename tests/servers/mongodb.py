@@ -6,8 +6,10 @@ The package exists for Linux on x86-64 only, and its program wants libraries of 
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sysconfig
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +31,13 @@ def why_missing() -> str | None:
     if version.returncode != 0:
         return f"MongoDB doesn't run on this system: {version.stderr.strip()}"
     return None
+
+
+def collect_sockets() -> None:
+    """PyMongo leaves a connect that is cancelled to the garbage collector, which warns of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 class MongoNode(Server):

@@ -81,6 +81,10 @@ class Server(ABC):
         return self._running().pid
 
     @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    @property
     def log(self) -> Path:
         return self.folder / f"{self.name}.log"
 

@@ -100,11 +100,17 @@ class Key:
 
     @property
     def is_secret(self) -> bool:
-        return any(isinstance(mark, Secret) for mark in self.field.metadata)
+        return bool(self._secrets)
+
+    @property
+    def _secrets(self) -> list[Secret]:
+        return [mark for mark in self.field.metadata if isinstance(mark, Secret)]
 
     def shown(self, value: object) -> str:
         """`value` as anybody may see it: like `text`, without a password."""
         text = self.text(value)
+        if any(mark.whole for mark in self._secrets):
+            return HIDDEN if text else ""
         if self.is_secret:
             for password in _PASSWORDS:
                 text = password.sub(rf"\g<before>{HIDDEN}\g<after>", text)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 ONLY_AVAILABLE: Mapping[str, frozenset[str]] = {
     "routing.mode": frozenset({"direct"}),
     "routing.delivery.protocol": frozenset({"http"}),
-    "reliability.checkpoint.backend": frozenset({"embedded"}),
 }
 """Of the values the schema knows, those that work in this version."""
 
@@ -21,10 +20,6 @@ NOT_YET: frozenset[str] = frozenset(
         "consumers.shard_size",
         "coordinator.adoption_timeout",
         "coordinator.consumer_imbalance",
-        "coordinator.ingest_imbalance",
-        "coordinator.learn_for",
-        "coordinator.rebalance",
-        "coordinator.router_imbalance",
         "reliability.circuit_breaker.threshold",
         "reliability.circuit_breaker.timeout",
         "reliability.dedup.cache_size",

@@ -109,6 +109,30 @@ RULES: tuple[Rule, ...] = (
         lambda c: c.log.backend == "embedded" or bool(c.log.dsn),
     ),
     Rule(
+        "coordinator.store",
+        "come with the members' addresses in",
+        "etcd.endpoints",
+        lambda c: c.coordinator.store != "etcd" or bool(c.etcd.endpoints),
+    ),
+    Rule(
+        "reliability.checkpoint.backend",
+        "come with the members' addresses in",
+        "etcd.endpoints",
+        lambda c: c.reliability.checkpoint.backend != "etcd" or bool(c.etcd.endpoints),
+    ),
+    Rule(
+        "reliability.checkpoint.backend",
+        "come with the replica set's address in",
+        "mongo.url",
+        lambda c: c.reliability.checkpoint.backend != "mongo" or bool(c.mongo.url),
+    ),
+    Rule(
+        "etcd.user",
+        "come with its password in",
+        "etcd.password",
+        lambda c: bool(c.etcd.user) == bool(c.etcd.password),
+    ),
+    Rule(
         "public.port",
         "differ from",
         "public.ws_port",

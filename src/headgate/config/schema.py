@@ -25,8 +25,12 @@ class Wording:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Marks a text that may hold a password, which is never shown."""
+    """Marks a text that may hold a password, which is never shown. `whole`: it is one."""
 
+    whole: bool = False
+
+
+_ENDPOINT = r"(http://)?(\[[0-9A-Fa-f:.]+\]|[^\s/:,\[\]]+):\d{1,5}/?"
 
 LogLevel = Literal["error", "warn", "info", "verbose", "debug", "silly"]
 
@@ -40,6 +44,13 @@ Imbalance = Annotated[int, Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 Host = Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]+$")]
+_HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s/:,\[\]]+)(:\d{1,5})?"
+Hosts = Annotated[
+    str,
+    Wording("an address, or several such as 10.0.0.1,10.0.0.2:8100"),
+    Field(pattern=rf"^{_HOST}(,{_HOST})*$"),
+]
+Weight = Annotated[float, Field(gt=0, le=1_000)]
 NodeName = Annotated[
     str,
     Wording("up to 128 letters, digits, dots, hyphens and underscores"),
@@ -53,6 +64,27 @@ SparkMaster = Annotated[
         pattern=r"^(local\[([1-9]\d*|\*),[1-9]\d*\]|local-cluster\[\d+,\d+,\d+\]"
         r"|(spark|k8s)://\S+|yarn)$"
     ),
+]
+EtcdEndpoints = Annotated[
+    str,
+    Wording("addresses such as 10.0.0.1:2379,10.0.0.2:2379"),
+    Field(pattern=rf"^({_ENDPOINT}(\s*,\s*{_ENDPOINT})*)?$"),
+]
+KeyPrefix = Annotated[
+    str,
+    Wording("a path such as /headgate, of letters, digits, dots, hyphens and underscores"),
+    Field(pattern=r"^(/[A-Za-z0-9._-]+)+$"),
+]
+MongoUrl = Annotated[
+    str,
+    Secret(),
+    Wording("the address of a MongoDB replica set, as mongodb://…"),
+    Field(pattern=r"^(mongodb(\+srv)?://\S+)?$"),
+]
+MongoDatabase = Annotated[
+    str,
+    Wording("up to 63 letters, digits, hyphens and underscores"),
+    Field(pattern=r"^[A-Za-z0-9_-]{1,63}$"),
 ]
 SparkMemory = Annotated[
     str, Wording("an amount such as 800m or 2g"), Field(pattern=r"^[1-9]\d*[mg]$")
@@ -78,6 +110,10 @@ class PublicSettings(Section):
 class CoordinatorSettings(Section):
     host: Host = "127.0.0.1"
     """Address the coordinator listens on."""
+    advertise: Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]*$")] = ""
+    """Name by which others reach it, where `host` doesn't say that."""
+    store: Literal["embedded", "etcd"] = "embedded"
+    """Where its state is kept; with etcd there may be several coordinators, of which one leads."""
     http_port: Port = 8782
     """Port of its HTTP interface."""
     router_port: Port = 8000
@@ -86,6 +122,8 @@ class CoordinatorSettings(Section):
     """Port for gateways and clients."""
     rebalance: DurationMs = seconds("10s")
     """Time between two plans that may move partitions."""
+    strategy: Literal["balanced", "ring"] = "balanced"
+    """How plans choose: to spread every topic evenly, or by a consistent-hash ring."""
     router_imbalance: Imbalance = 0
     """How many more source partitions than its peers a router may keep."""
     consumer_imbalance: Imbalance = 0
@@ -109,10 +147,12 @@ class IngestSettings(Section):
     """Address an ingest node listens on."""
     port: Port = 9100
     """Port of its HTTP interface."""
-    server_address: Host = "127.0.0.1"
-    """Address of the coordinator."""
+    server_address: Hosts = "127.0.0.1"
+    """Address of the coordinator; of several, all of them, with their ports where those differ."""
     server_port: Port = 8000
     """The coordinator's router_port."""
+    weight: Weight = 1.0
+    """Its share of the log partitions, compared with other ingest nodes."""
     write_timeout: Duration = seconds("3s")
     """Longest attempt to write to one partition."""
     max_body: Size = size_bytes("16MiB")
@@ -156,11 +196,31 @@ class LogSettings(Section):
     retention: RetentionSettings = RetentionSettings()
 
 
+class EtcdSettings(Section):
+    endpoints: EtcdEndpoints = ""
+    """Addresses of the cluster's members for clients, with commas in between."""
+    prefix: KeyPrefix = "/headgate"
+    """Beginning of every key; clusters of Headgate that share an etcd need one each."""
+    user: str = ""
+    """User, where etcd asks for one (empty: none)."""
+    password: Annotated[str, Secret(whole=True), Wording("the user's password")] = ""
+    """Its password."""
+
+
+class MongoSettings(Section):
+    url: MongoUrl = ""
+    """Address of a replica set, as mongodb://user@host,host2/?replicaSet=name."""
+    database: MongoDatabase = "headgate"
+    """Database; clusters of Headgate that share a MongoDB need one each."""
+
+
 class RouterSettings(Section):
-    server_address: Host = "127.0.0.1"
-    """Address of the coordinator."""
+    server_address: Hosts = "127.0.0.1"
+    """Address of the coordinator; of several, all of them, with their ports where those differ."""
     server_port: Port = 8000
     """The coordinator's router_port."""
+    weight: Weight = 1.0
+    """Its share of the source partitions, compared with other routers."""
     master: SparkMaster = "local[8,4]"
     """Where Spark runs the lanes."""
     slots: Count = 4
@@ -184,8 +244,8 @@ class GatewaySettings(Section):
     """Address where routers deliver."""
     client_port: Port = 9000
     """Port where routers deliver."""
-    server_address: Host = "127.0.0.1"
-    """Address of the coordinator."""
+    server_address: Hosts = "127.0.0.1"
+    """Address of the coordinator; of several, all of them, with their ports where those differ."""
     server_port: Port = 8001
     """The coordinator's consumer_port."""
     subscriber_queue: Count = 1_000
@@ -271,7 +331,7 @@ class RoutingSettings(Section):
 
 class CheckpointSettings(Section):
     backend: Literal["embedded", "etcd", "mongo"] = "embedded"
-    """Where positions are kept."""
+    """Where positions are kept: in a file of the data folder, in etcd or in MongoDB."""
     interval: Duration = seconds("5s")
     """Longest time between two saves of a partition's position."""
     event_count: Count = 1_000
@@ -329,6 +389,8 @@ class Config(Section):
     coordinator: CoordinatorSettings = CoordinatorSettings()
     ingest: IngestSettings = IngestSettings()
     log: LogSettings = LogSettings()
+    etcd: EtcdSettings = EtcdSettings()
+    mongo: MongoSettings = MongoSettings()
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
     consumers: ConsumersSettings = ConsumersSettings()

@@ -17,11 +17,24 @@ class LogStore(msgspec.Struct, frozen=True):
     dsn: str = ""
 
 
+class CheckpointPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the positions are: in the data folder (`embedded`), in `etcd` or in `mongo`."""
+
+    backend: str = "embedded"
+    etcd_endpoints: str = ""
+    etcd_prefix: str = ""
+    etcd_user: str = ""
+    etcd_password: str = ""
+    mongo_url: str = ""
+    mongo_database: str = ""
+
+
 class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the config that lanes act on, in seconds and counts."""
 
     log_level: str = "info"
     log: LogStore = LogStore()
+    checkpoints: CheckpointPlace = CheckpointPlace()
     window_s: float = 120.0
     read_limit: int = 500
     batch_max_size: int = 100

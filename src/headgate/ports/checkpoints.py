@@ -3,6 +3,9 @@
 A position is the highest seq with everything up to it settled (0: nothing yet). It outlives
 windows, lanes and routers. After a fence was claimed, nothing under a lower one can move the
 position.
+
+A store that can't be reached in a few seconds raises StorageFailed. The answer alone may have got
+lost, so that a claim or a save may have taken effect all the same; doing either again is harmless.
 """
 
 from __future__ import annotations

@@ -9,6 +9,15 @@ from headgate.model.control import Hello
 from headgate.ports.control import ControlSession
 
 
-def connector(address: str, port: int) -> Callable[[Callable[[], Hello]], ControlSession]:
-    """Opens control streams to the coordinator at `address`."""
-    return lambda hello: GrpcControlSession(f"{address}:{port}", hello)
+def addresses(hosts: str, port: int) -> str:
+    """All coordinators as host:port with commas in between; `port` where a host has none."""
+    return ",".join(host if _has_port(host) else f"{host}:{port}" for host in hosts.split(","))
+
+
+def _has_port(host: str) -> bool:
+    return ":" in host.rpartition("]")[2]
+
+
+def connector(coordinators: str) -> Callable[[Callable[[], Hello]], ControlSession]:
+    """Opens control streams to whichever of `coordinators` (see `addresses`) leads."""
+    return lambda hello: GrpcControlSession(coordinators, hello)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.http.delivery import HttpDeliveryTransport
 from headgate.lane.host import LaneHost
@@ -16,7 +15,7 @@ from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import configure_logging
 from headgate.wiring.control import connector
-from headgate.wiring.stores import open_log_reader
+from headgate.wiring.stores import open_checkpoints, open_log_reader
 
 _hosts: list[LaneHost[DeliveryTransport]] = []
 """The lane host of this worker process, once it has one."""
@@ -52,13 +51,12 @@ def _open_lane(
 ) -> tuple[Lane, Callable[[], Awaitable[None]]]:
     configure_logging(spec.settings.log_level, role="lane", node_id=spec.router_id)
     folder = DataFolder(Path(spec.data))
-    address, _, port = spec.coordinator.rpartition(":")
     reader = open_log_reader(spec.settings.log, folder)
-    checkpoints = EmbeddedCheckpointStore(folder)
+    checkpoints = open_checkpoints(spec.settings.checkpoints, folder)
 
     async def close() -> None:
         await reader.close()
         await checkpoints.close()
 
-    lane = Lane(spec, LanePorts(reader, checkpoints, transport, connector(address, int(port))))
+    lane = Lane(spec, LanePorts(reader, checkpoints, transport, connector(spec.coordinator)))
     return lane, close

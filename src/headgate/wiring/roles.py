@@ -10,13 +10,15 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import Config, inherited_environment
 from headgate.lane.spec import LaneSettings
-from headgate.wiring.control import connector
+from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
+    checkpoint_place,
+    coordination,
     log_store,
+    open_checkpoints,
     open_log_reader,
     open_log_writer,
     retention,
@@ -25,7 +27,7 @@ from headgate.wiring.stores import (
 
 if TYPE_CHECKING:
     from headgate.decide.placing import PlacingRules
-    from headgate.services.coordinator import Coordinator, CoordinatorSettings
+    from headgate.services.coordinator.service import Coordinator, CoordinatorSettings
     from headgate.services.gateway.service import Gateway, GatewayOptions
     from headgate.services.ingest.node import Ingest, IngestOptions
     from headgate.spark.router import Router, RouterSettings
@@ -48,10 +50,12 @@ def wall_ms() -> int:
 
 
 def coordinator_settings(config: Config) -> CoordinatorSettings:
-    from headgate.decide.coordination.members import Timing
-    from headgate.services.coordinator import CoordinatorSettings
+    from headgate.decide.coordination.members import Balance, Timing
+    from headgate.services.coordinator.service import CoordinatorSettings
 
-    settings = config.coordinator
+    settings, shutdown = config.coordinator, config.reliability.shutdown
+    # A donor is given what a stop is given, and a little for the way.
+    handoff_s = shutdown.flush_timeout + shutdown.checkpoint_timeout + 5.0
     return CoordinatorSettings(
         node_id=node_id(config, "coordinator"),
         host=settings.host,
@@ -61,20 +65,31 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
             lease_ms=round(settings.timeout * 1000),
             check_in_ms=round(settings.check_in * 1000),
             lane_report_timeout_ms=round(config.router.lane_report_timeout * 1000),
+            rebalance_ms=round(settings.rebalance * 1000),
+            handoff_ms=round(handoff_s * 1000),
+            learn_for_ms=round(settings.learn_for * 1000),
         ),
         default_partitions=config.routing.num_partitions,
+        balance=Balance(
+            settings.strategy, ingest=settings.ingest_imbalance, router=settings.router_imbalance
+        ),
+        advertised_host=settings.advertise,
+        alone=settings.store == "embedded",
     )
 
 
 def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
-    from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
-    from headgate.services.coordinator import Coordinator
+    from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 
+    election, open_store = coordination(config, folder)
     return Coordinator(
         coordinator_settings(config),
-        EmbeddedCoordinationStore(folder),
-        EmbeddedCheckpointStore(folder),
-        open_log_reader(log_store(config), folder),
+        CoordinatorPorts(
+            election,
+            open_store,
+            open_checkpoints(checkpoint_place(config), folder),
+            open_log_reader(log_store(config), folder),
+        ),
     )
 
 
@@ -91,6 +106,7 @@ def ingest_options(config: Config) -> IngestOptions:
         host=settings.host,
         port=settings.port,
         port_setting="ingest.port",
+        weight=settings.weight,
         writing=WritingOptions(
             limits=ProduceLimits(
                 body_bytes=settings.max_body,
@@ -130,11 +146,18 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
     return Ingest(
         ingest_options(config),
         writer=open_log_writer(log_store(config), folder),
-        open_session=connector(config.ingest.server_address, config.ingest.server_port),
-        settled=EmbeddedCheckpointStore(folder).list,
+        open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
+        settled=open_checkpoints(checkpoint_place(config), folder).list,
         now_ms=wall_ms,
         stored=stored_partitions(log_store(config), folder),
     )
+
+
+def coordinator_url(config: Config) -> str:
+    """Where the coordinator serves HTTP, as long as none has said so itself."""
+    host = config.gateway.server_address.partition(",")[0]
+    bare = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return f"http://{bare}:{config.coordinator.http_port}"
 
 
 def gateway_options(config: Config) -> GatewayOptions:
@@ -145,7 +168,7 @@ def gateway_options(config: Config) -> GatewayOptions:
     return GatewayOptions(
         node_id=node_id(config, "gateway"),
         incarnation=incarnation(),
-        coordinator_url=f"http://{settings.server_address}:{config.coordinator.http_port}",
+        coordinator_url=coordinator_url(config),
         host=public.host,
         port=public.port,
         ws_port=public.ws_port,
@@ -165,7 +188,9 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
     return Gateway(
         gateway_options(config),
         reader=open_log_reader(log_store(config), folder),
-        open_session=connector(config.gateway.server_address, config.gateway.server_port),
+        open_session=connector(
+            addresses(config.gateway.server_address, config.gateway.server_port)
+        ),
     )
 
 
@@ -176,7 +201,8 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
     return RouterSettings(
         node_id=node_id(config, "router"),
         incarnation=incarnation(),
-        coordinator=f"{settings.server_address}:{settings.server_port}",
+        weight=settings.weight,
+        coordinator=addresses(settings.server_address, settings.server_port),
         master=settings.master,
         slots=settings.slots,
         driver_memory=settings.driver_memory,
@@ -195,7 +221,7 @@ def build_router(config: Config, folder: DataFolder) -> Router:
     return Router(
         router_settings(config, folder),
         find_java(inherited_environment()),
-        connector(config.router.server_address, config.router.server_port),
+        connector(addresses(config.router.server_address, config.router.server_port)),
     )
 
 
@@ -204,6 +230,7 @@ def lane_settings(config: Config) -> LaneSettings:
     return LaneSettings(
         log_level=config.log_level,
         log=log_store(config),
+        checkpoints=checkpoint_place(config),
         window_s=config.router.window,
         read_limit=config.router.read_limit,
         batch_max_size=routing.batch.max_size,

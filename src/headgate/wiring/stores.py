@@ -1,4 +1,4 @@
-"""Opens the log that a configuration names: files of the data folder, or PostgreSQL.
+"""Opens the stores that a configuration names: the log's and the positions'.
 
 The one place that knows which stores there are. A store's libraries are loaded when it is chosen.
 """
@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import Config
 from headgate.errors import InvalidConfig
-from headgate.lane.spec import LogStore
+from headgate.lane.spec import CheckpointPlace, LogStore
 from headgate.model.event import PartitionRef
+from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.coordination import CoordinationStore
+from headgate.ports.election import Election, Leadership
 from headgate.ports.log import LogReader, LogWriter, Retention
 
 
@@ -33,7 +36,7 @@ def open_log_writer(store: LogStore, folder: DataFolder) -> LogWriter:
         try:
             from headgate.adapters.postgres.log_writer import PostgresLogWriter
         except ImportError as error:
-            raise _not_installed(error) from error
+            raise _not_installed("log.backend", "postgresql", error) from error
         return PostgresLogWriter(store.dsn)
     from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 
@@ -45,7 +48,7 @@ def open_log_reader(store: LogStore, folder: DataFolder) -> LogReader:
         try:
             from headgate.adapters.postgres.log_reader import PostgresLogReader
         except ImportError as error:
-            raise _not_installed(error) from error
+            raise _not_installed("log.backend", "postgresql", error) from error
         return PostgresLogReader(store.dsn)
     from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 
@@ -65,9 +68,81 @@ def _stored_in_postgres(dsn: str) -> Sequence[PartitionRef]:
     return in_postgres(dsn)
 
 
-def _not_installed(error: ImportError) -> InvalidConfig:
+def checkpoint_place(config: Config) -> CheckpointPlace:
+    return CheckpointPlace(
+        backend=config.reliability.checkpoint.backend,
+        etcd_endpoints=config.etcd.endpoints,
+        etcd_prefix=config.etcd.prefix,
+        etcd_user=config.etcd.user,
+        etcd_password=config.etcd.password,
+        mongo_url=config.mongo.url,
+        mongo_database=config.mongo.database,
+    )
+
+
+def open_checkpoints(place: CheckpointPlace, folder: DataFolder) -> CheckpointStore:
+    try:
+        if place.backend == "etcd":
+            from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
+            from headgate.adapters.etcd.connection import EtcdConnection
+
+            return EtcdCheckpointStore(
+                EtcdConnection(
+                    place.etcd_endpoints,
+                    prefix=place.etcd_prefix,
+                    user=place.etcd_user,
+                    password=place.etcd_password,
+                )
+            )
+        if place.backend == "mongo":
+            from headgate.adapters.mongo.checkpoints import MongoCheckpointStore
+
+            return MongoCheckpointStore(place.mongo_url, database=place.mongo_database)
+    except ImportError as error:
+        raise _not_installed("reliability.checkpoint.backend", place.backend, error) from error
+    from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
+
+    return EmbeddedCheckpointStore(folder)
+
+
+OpenStore = Callable[[Leadership], CoordinationStore]
+
+
+def coordination(config: Config, folder: DataFolder) -> tuple[Election, OpenStore]:
+    """How a coordinator comes to lead, and the store that a leadership opens."""
+    if config.coordinator.store == "etcd":
+        try:
+            from headgate.adapters.etcd.connection import EtcdConnection
+            from headgate.adapters.etcd.coordination import EtcdCoordinationStore
+            from headgate.adapters.etcd.election import EtcdElection
+        except ImportError as error:
+            raise _not_installed("coordinator.store", "etcd", error) from error
+
+        def connect() -> EtcdConnection:
+            etcd = config.etcd
+            return EtcdConnection(
+                etcd.endpoints, prefix=etcd.prefix, user=etcd.user, password=etcd.password
+            )
+
+        return EtcdElection(connect()), lambda held: EtcdCoordinationStore(connect(), held)
+    from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
+    from headgate.adapters.embedded.election import SoleElection
+
+    election = SoleElection(folder.coordinator_lock)
+    return election, lambda _: EmbeddedCoordinationStore(folder)
+
+
+_LIBRARIES = {
+    "postgresql": ("psycopg", "headgate[postgres]"),
+    "etcd": ("aetcd", "headgate[etcd]"),
+    "mongo": ("pymongo", "headgate[mongo]"),
+}
+
+
+def _not_installed(key: str, backend: str, error: ImportError) -> InvalidConfig:
+    library, extra = _LIBRARIES[backend]
     return InvalidConfig(
-        "log.backend postgresql needs psycopg, which isn't installed: "
-        f"run pip install 'headgate[postgres]' ({error})",
-        key="log.backend",
+        f"{key} {backend} needs {library}, which isn't installed: "
+        f"run pip install '{extra}' ({error})",
+        key=key,
     )

@@ -18,7 +18,7 @@ import apsw
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
-from headgate.errors import Fenced
+from headgate.decide.checkpoints import Checkpoint, claimed, moved
 from headgate.model.event import Fence, PartitionRef
 
 T = TypeVar("T")
@@ -59,31 +59,24 @@ class EmbeddedCheckpointStore:
         connection = self._opened()
         with transaction(connection, f"claiming {ref}"):
             stored = self._stored(connection, ref)
-            if stored is None:
-                held, settled = None, 0
-            else:
-                held, settled = stored
-            if held is not None and held > fence:
-                raise _fenced(ref, held, fence)
-            if held != fence:
+            new = claimed(stored, ref, fence)
+            if new != stored:
                 connection.execute(
                     "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)",
-                    (ref.topic, ref.partition, fence.epoch, fence.window, fence.attempt, settled),
+                    (ref.topic, ref.partition, new.epoch, new.window, new.attempt, new.settled),
                 )
-            return settled
+            return new.settled
 
     def _save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
         connection = self._opened()
         with transaction(connection, f"saving the position of {ref}"):
             stored = self._stored(connection, ref)
-            held = None if stored is None else stored[0]
-            if held != fence:
-                raise _fenced(ref, held, fence)
-            connection.execute(
-                "UPDATE checkpoints SET settled = ?3 "
-                "WHERE topic = ?1 AND partition = ?2 AND settled < ?3",
-                (ref.topic, ref.partition, settled),
-            )
+            new = moved(stored, ref, fence, settled=settled)
+            if new != stored:
+                connection.execute(
+                    "UPDATE checkpoints SET settled = ? WHERE topic = ? AND partition = ?",
+                    (new.settled, ref.topic, ref.partition),
+                )
 
     def _list(self) -> dict[PartitionRef, int]:
         with storage_errors("reading the positions"):
@@ -94,13 +87,13 @@ class EmbeddedCheckpointStore:
             )
         return {PartitionRef(topic, partition): settled for topic, partition, settled in found}
 
-    def _stored(self, connection: apsw.Connection, ref: PartitionRef) -> tuple[Fence, int] | None:
+    def _stored(self, connection: apsw.Connection, ref: PartitionRef) -> Checkpoint | None:
         row = connection.execute(
             "SELECT epoch, window, attempt, settled FROM checkpoints "
             "WHERE topic = ? AND partition = ?",
             (ref.topic, ref.partition),
         ).fetchone()
-        return None if row is None else (Fence(*row[:3]), row[3])
+        return None if row is None else Checkpoint(*row)
 
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
@@ -114,13 +107,3 @@ class EmbeddedCheckpointStore:
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
-
-
-def _fenced(ref: PartitionRef, held: Fence | None, fence: Fence) -> Fenced:
-    holder = "nobody" if held is None else f"epoch {held.epoch}, window {held.window}"
-    return Fenced(
-        f"the position of partition {ref.partition} of {ref.topic} is held by {holder}, not by "
-        f"epoch {fence.epoch}, window {fence.window}; claim it before moving it",
-        topic=ref.topic,
-        partition=ref.partition,
-    )

@@ -1,6 +1,6 @@
 """The coordinator's state as one JSON file, replaced as a whole.
 
-The state is small and only one process writes it (the data folder's lock sees to that), so a file
+The state is small and only one process writes it (the coordinator's lock sees to that), so a file
 that is written aside, synced and renamed is all it takes; an operator can read it. Invariant: after
 a crash the file is the old state or the new one. Never on the event loop.
 """

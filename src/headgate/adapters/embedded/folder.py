@@ -27,6 +27,7 @@ from headgate.model.event import PartitionRef
 FORMAT = 1
 FORMAT_NAME = "FORMAT"
 LOCK_NAME = "lock"
+COORDINATOR_LOCK_NAME = "coordinator.lock"
 CHOOSE_ANOTHER = "choose another --data folder"
 
 _name = re.compile(NAME_PATTERN)
@@ -62,13 +63,17 @@ class DataFolder:
             with folder.lock():
                 pass
 
+    def coordinator_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the coordinator's state for this process, as `lock` does the whole folder."""
+        return self.lock(COORDINATOR_LOCK_NAME)
+
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, name: str = LOCK_NAME) -> Iterator[None]:
         """Hold the folder for this process; raises DataFolderError when another one has it.
 
         The kernel lets go of it when the process dies, however it dies.
         """
-        descriptor = _open_lock(self.root)
+        descriptor = _open_lock(self.root, name)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -249,10 +254,10 @@ def _check_format(root: Path) -> None:
         )
 
 
-def _open_lock(root: Path) -> int:
+def _open_lock(root: Path, name: str = LOCK_NAME) -> int:
     """Opening the lock for writing doubles as the check that the folder can be written."""
     try:
-        return os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         _not_writable(root, error)
 

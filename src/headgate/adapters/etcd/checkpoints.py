@@ -1,0 +1,93 @@
+"""The checkpoint store in etcd: one key per topic and partition.
+
+Invariant: every change is a transaction that holds only if the key is still at the revision that
+was read, so that between all processes only the holder of the highest fence ever moves a position.
+Never keeps a position in memory: each call reads what the cluster has agreed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import aetcd
+import msgspec
+
+from headgate.adapters.etcd.connection import EtcdConnection
+from headgate.decide.checkpoints import Checkpoint, claimed, moved
+from headgate.errors import StorageFailed
+from headgate.model.event import Fence, PartitionRef
+
+FOLDER = "checkpoints"
+
+Change = Callable[[Checkpoint | None], Checkpoint]
+"""From what is stored to what shall be stored; raises Fenced."""
+
+
+class EtcdCheckpointStore:
+    """Implements ports.checkpoints.CheckpointStore; closes the connection with itself."""
+
+    def __init__(self, connection: EtcdConnection) -> None:
+        self._connection = connection
+
+    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+        checkpoint = await self._change(
+            ref, lambda stored: claimed(stored, ref, fence), what=f"claiming {ref}"
+        )
+        return checkpoint.settled
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+        await self._change(
+            ref,
+            lambda stored: moved(stored, ref, fence, settled=settled),
+            what=f"saving the position of {ref}",
+        )
+
+    async def list(self) -> dict[PartitionRef, int]:
+        folder = self._connection.key(FOLDER, "")
+        found: aetcd.GetRange = await self._connection.run(
+            lambda client: client.get_prefix(folder), what="reading the positions"
+        )
+        return {_ref(kv.key, folder): _decoded(kv).settled for kv in found}
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _change(self, ref: PartitionRef, change: Change, *, what: str) -> Checkpoint:
+        key = self._connection.key(FOLDER, ref.topic, ref.partition)
+
+        async def work(client: aetcd.Client) -> Checkpoint:
+            stored: aetcd.KeyValue | None = await client.get(key)
+            # Each turn but the last is one that another writer won. Time bounds them.
+            while True:
+                former = None if stored is None else _decoded(stored)
+                new = change(former)
+                # A claim that changes nothing is not written, so the read alone has to hold.
+                if new == former:
+                    return new
+                revision = 0 if stored is None else stored.mod_revision
+                written, found = await client.transaction(
+                    compare=[client.transactions.mod(key) == revision],
+                    success=[client.transactions.put(key, msgspec.json.encode(new))],
+                    failure=[client.transactions.get(key)],
+                )
+                if written:
+                    return new
+                stored = next((kv for _, kv in found[0]), None)
+
+        return await self._connection.run(work, what=what)
+
+
+def _ref(key: bytes, folder: bytes) -> PartitionRef:
+    topic, _, partition = key.removeprefix(folder).decode().rpartition("/")
+    return PartitionRef(topic, int(partition))
+
+
+def _decoded(found: aetcd.KeyValue) -> Checkpoint:
+    try:
+        return msgspec.json.decode(found.value, type=Checkpoint)
+    except msgspec.MsgspecError as error:
+        key = found.key.decode(errors="replace")
+        raise StorageFailed(
+            f"etcd's key {key} holds something that is no position; delete it to start over",
+            key=key,
+        ) from error

@@ -1,0 +1,175 @@
+"""The checkpoint store in MongoDB: one document per topic and partition.
+
+Invariant: the fence is compared in the same update that moves the position, and a majority has it
+in its journal before the call returns: neither a second process nor the loss of a primary takes a
+position back. Never shows the address with its password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pymongo
+from pymongo import AsyncMongoClient, ReturnDocument
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import (
+    ConfigurationError,
+    ConnectionFailure,
+    DuplicateKeyError,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+)
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+from pymongo.write_concern import WriteConcern
+
+from headgate.decide.checkpoints import FIRST_VERSION, fenced
+from headgate.errors import Fenced, InvalidConfig, StorageFailed
+from headgate.model.event import Fence, PartitionRef
+
+COLLECTION = "checkpoints"
+TIMEOUT_S = 5.0
+"""One call, with the attempts that PyMongo makes while another primary is being elected."""
+CLAIM_TRIES = 10
+"""Of claimants that make the same document at the same moment all but one try again."""
+
+Document = dict[str, Any]
+
+_REFUSED = frozenset({13, 18})
+"""Codes of MongoDB: not authorised, wrong user or password."""
+_NO_REPLICA_SET = 20
+_NO_PRIMARY = frozenset({64, 91, 189, 10107, 11600, 11602, 13435, 13436})
+"""A server that stops or steps down, or that no majority follows."""
+_NOISE = (", full error:", " (configured timeouts:", ", Timeout:", ", Topology Description:")
+"""What follows the reason in PyMongo's messages."""
+
+
+class MongoCheckpointStore:
+    """Implements ports.checkpoints.CheckpointStore."""
+
+    def __init__(self, url: str, *, database: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._client = _client(url)
+        self._positions: AsyncCollection[Document] = self._client[database].get_collection(
+            COLLECTION,
+            write_concern=WriteConcern("majority", j=True),
+            read_concern=ReadConcern("majority"),
+            read_preference=ReadPreference.PRIMARY,
+        )
+
+    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+        async with self._errors(f"claiming {ref}"):
+            for _ in range(CLAIM_TRIES):
+                with contextlib.suppress(DuplicateKeyError):
+                    return await self._claim(ref, fence)
+                # It exists and isn't ours to take, or it was made between looking and making it.
+                held = await self._holder(ref)
+                if held is not None and held > fence:
+                    raise fenced(ref, held, fence)
+            raise StorageFailed(
+                f"claiming {ref} failed: too many claim it at a time; try again", topic=ref.topic
+            )
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+        async with self._errors(f"saving the position of {ref}"):
+            held = {"epoch": fence.epoch, "window": fence.window, "attempt": fence.attempt}
+            found = await self._positions.find_one_and_update(
+                {"_id": _key(ref), **held}, {"$max": {"settled": settled}}, {"_id": True}
+            )
+            if found is None:
+                raise fenced(ref, await self._holder(ref), fence)
+
+    async def list(self) -> dict[PartitionRef, int]:
+        async with self._errors("reading the positions"):
+            found = self._positions.find({}, {"topic": 1, "partition": 1, "settled": 1})
+            return {
+                PartitionRef(one["topic"], one["partition"]): one["settled"] async for one in found
+            }
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _claim(self, ref: PartitionRef, fence: Fence) -> int:
+        """Take what is free or below `fence`; DuplicateKeyError when something above it is there.
+
+        A document that doesn't match isn't updated but made, which its `_id` then prevents.
+        """
+        document = await self._positions.find_one_and_update(
+            {"_id": _key(ref), "$or": _at_most(fence)},
+            {
+                "$set": {"epoch": fence.epoch, "window": fence.window, "attempt": fence.attempt},
+                "$setOnInsert": {
+                    "topic": ref.topic,
+                    "partition": ref.partition,
+                    "version": FIRST_VERSION,
+                    "settled": 0,
+                },
+            },
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
+        assert document is not None, "made when it wasn't there"
+        settled: int = document["settled"]
+        return settled
+
+    async def _holder(self, ref: PartitionRef) -> Fence | None:
+        found = await self._positions.find_one({"_id": _key(ref)})
+        return None if found is None else Fence(found["epoch"], found["window"], found["attempt"])
+
+    @contextlib.asynccontextmanager
+    async def _errors(self, what: str) -> AsyncIterator[None]:
+        """Bounds the block in time and says what MongoDB's errors mean."""
+        try:
+            with pymongo.timeout(self._timeout_s):
+                yield
+        except Fenced:
+            raise
+        except PyMongoError as error:
+            raise storage_failed(error, what) from error
+
+
+def _client(url: str) -> AsyncMongoClient[Document]:
+    """Connects when it is first used; raises InvalidConfig."""
+    # PyMongo would take anything without a scheme for the name of a host.
+    if url.startswith(("mongodb://", "mongodb+srv://")):
+        with contextlib.suppress(InvalidURI, ConfigurationError, ValueError, TypeError):
+            return AsyncMongoClient(url, appname="headgate", retryWrites=True)
+    # Without its cause, which quotes the address.
+    raise InvalidConfig(
+        "mongo.url must be the address of a MongoDB replica set, such as "
+        "mongodb://user@host:27017,host2:27017/?replicaSet=name",
+        key="mongo.url",
+    )
+
+
+def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    for noise in _NOISE:
+        reason = reason.partition(noise)[0]
+    code = error.code if isinstance(error, OperationFailure) else None
+    if code in _REFUSED:
+        advice = f"MongoDB refuses it ({reason}); check the user of mongo.url and its role"
+    elif code == _NO_REPLICA_SET:
+        advice = "MongoDB runs alone; let mongo.url name a replica set, which may have one member"
+    elif isinstance(error, ConnectionFailure) or error.timeout or code in _NO_PRIMARY:
+        advice = f"MongoDB can't be reached ({reason}); check mongo.url and that a majority runs"
+    else:
+        advice = f"MongoDB reports an error ({reason}); check the servers"
+    return StorageFailed(f"{what} failed: {advice}", reason=reason)
+
+
+def _key(ref: PartitionRef) -> str:
+    return f"{ref.topic}/{ref.partition}"
+
+
+def _at_most(fence: Fence) -> list[Document]:
+    """The documents whose fence is `fence` or lower."""
+    epoch, window = fence.epoch, fence.window
+    return [
+        {"epoch": {"$lt": epoch}},
+        {"epoch": epoch, "window": {"$lt": window}},
+        {"epoch": epoch, "window": window, "attempt": {"$lte": fence.attempt}},
+    ]
