@@ -131,6 +131,12 @@ class Fenced(HeadgateError):
     code = "fenced"
     status = 409
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that holds what was asked for; 0 where nobody does, or nobody knows."""
+        held = self.details.get("epoch")
+        return held if isinstance(held, int) else 0
+
 
 # --- the operator must act -----------------------------------------------------------------------
 

@@ -46,6 +46,9 @@ class LogEvent(StrEnum):
     READY = "ready"
     UNEXPECTED = "unexpected_error"
     # control sessions
+    LEADS = "leads"
+    LEADERSHIP_LOST = "leadership_lost"
+    DRAINING = "draining"
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     TOPOLOGY_APPLIED = "topology_applied"
@@ -64,6 +67,7 @@ class LogEvent(StrEnum):
     WINDOW_ENDS = "window_ends"
     RECORDS_MISSING = "records_missing"
     DELIVERY_REJECTED = "delivery_rejected"
+    HANDED_OFF = "handed_off"
     LANE_ENDED = "lane_ended"
     DELIVERY_FAILED = "delivery_failed"
     CHECKPOINT_FAILED = "checkpoint_failed"
@@ -246,6 +250,31 @@ class Metrics:
         )
         self.deliveries_sent = Counter(
             "headgate_deliveries_sent_total", "Events sent to subscribers.", registry=own
+        )
+        self.waiting = Gauge(
+            "headgate_waiting", "Events that wait for subscribers in memory.", registry=own
+        )
+        self.waiting_bytes = Gauge(
+            "headgate_waiting_bytes", "Bytes that wait for subscribers in memory.", registry=own
+        )
+        self.unacknowledged = Gauge(
+            "headgate_unacknowledged",
+            "Positions between what was sent and what was acknowledged, where anything was.",
+            registry=own,
+        )
+        self.repeats_dropped = Counter(
+            "headgate_repeats_dropped_total",
+            "Deliveries dropped because their event id was delivered before.",
+            registry=own,
+        )
+        self.resyncs = Counter(
+            "headgate_resyncs_total",
+            "Times a subscriber was told that records are left out.",
+            ["reason"],
+            registry=own,
+        )
+        self.dropped = Counter(
+            "headgate_dropped_total", "Events left out for slow subscribers.", registry=own
         )
         self.adoption_wait = Histogram(
             "headgate_adoption_wait_seconds",

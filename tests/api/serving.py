@@ -67,7 +67,7 @@ def routes_of_gateway() -> list[Route]:
     return PublicRoutes(
         nothing,
         nothing,
-        coordinator_url="",
+        coordinator_url=nothing,
         ingest_url=nothing,
         health=nothing,
         metrics=nothing,
@@ -114,7 +114,7 @@ def public(folder: Path) -> Callable[[], AbstractAsyncContextManager[str]]:
         anywhere = {"coordinator": {"http_port": 0, "router_port": 0, "consumer_port": 0}}
         coordinator = roles.build_coordinator(Config.model_validate(anywhere), data)
         http = await coordinator.start()
-        control = coordinator._client_address.rpartition(":")[2]
+        control = coordinator.client_address.rpartition(":")[2]
         config = Config.model_validate(
             {
                 "coordinator": {"http_port": int(http.rpartition(":")[2])},

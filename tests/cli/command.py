@@ -23,6 +23,10 @@ class Ended:
     def json(self) -> object:
         return msgspec.json.decode(self.out)
 
+    def shows(self, row: str) -> bool:
+        """Whether a line of the output has these words, whatever is between them."""
+        return row.split() in [line.split() for line in self.out.splitlines()]
+
 
 async def started(*arguments: str, url: str = "") -> Process:
     """A process whose standard input is a pipe."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.cli.operated import OperatedServer, operated_server
 from tests.client.produce_server import ProduceServer, produce_server
 
 
@@ -13,4 +14,10 @@ from tests.client.produce_server import ProduceServer, produce_server
 async def server() -> AsyncIterator[ProduceServer]:
     async with produce_server() as running:
         running.add_topic("flights")
+        yield running
+
+
+@pytest.fixture
+async def operated() -> AsyncIterator[OperatedServer]:
+    async with operated_server() as running:
         yield running

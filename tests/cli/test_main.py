@@ -49,7 +49,7 @@ async def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["prodce"], "No such command 'prodce'. Did you mean 'produce'?", id="command"),
+        pytest.param(["prodce"], "No such command 'prodce'. Did you mean 'produce'", id="command"),
         pytest.param(["topic", "list", "--all"], "No such option", id="option"),
         pytest.param(["topic", "create"], "Missing argument 'NAME'", id="argument"),
         pytest.param(["topic", "create", "x", "--partitions", "0"], "partitions", id="range"),
@@ -73,6 +73,9 @@ async def test_a_wrong_command_line_ends_with_code_2(arguments: list[str], sente
         ["subscribe", "t"],
         ["status"],
         ["topic", "describe", "t"],
+        ["node", "list"],
+        ["node", "drain", "n"],
+        ["rebalance"],
     ],
     ids=" ".join,
 )

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
+from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
@@ -17,7 +18,11 @@ from headgate.client.route import Route
 from headgate.decide.coordination.members import Timing
 from headgate.decide.routing_cache import Applied
 from headgate.model.control import Hello
-from headgate.services.coordinator import Coordinator, CoordinatorSettings
+from headgate.services.coordinator.service import (
+    Coordinator,
+    CoordinatorPorts,
+    CoordinatorSettings,
+)
 
 WAIT_S = 20.0
 
@@ -27,9 +32,12 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
     folder = DataFolder.open(tmp_path / "data")
     coordinator = Coordinator(
         CoordinatorSettings("c", "127.0.0.1", (0, 0), 0, Timing(), 4),
-        EmbeddedCoordinationStore(folder),
-        EmbeddedCheckpointStore(folder),
-        EmbeddedLogReader(folder),
+        CoordinatorPorts(
+            SoleElection(),
+            lambda _: EmbeddedCoordinationStore(folder),
+            EmbeddedCheckpointStore(folder),
+            EmbeddedLogReader(folder),
+        ),
     )
     yield await coordinator.start()
     await coordinator.stop()
@@ -58,7 +66,7 @@ async def test_a_change_reaches_the_cache_by_itself(address: str) -> None:
     session = route._session
     assert isinstance(session, GrpcControlSession)
     node = GrpcControlSession(
-        session._address, lambda: Hello(role="ingest", node_id="i", incarnation="1")
+        session._addresses[0], lambda: Hello(role="ingest", node_id="i", incarnation="1")
     )
     assert await asyncio.wait_for(route.generations.get(), WAIT_S) > fetched
     await node.close()

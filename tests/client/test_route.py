@@ -115,7 +115,7 @@ async def test_a_push_is_applied_and_pruned_and_only_then_acknowledged(followed:
     session.on_send = lambda: seen.append((owners(route), "http://a" in route.connections))
     session.push(Welcome("c", 1_000, 1_000))
     session.push(PushTopology(topology(6, ["b", "c"])))
-    assert await asyncio.wait_for(session.sent.get(), WAIT_S) == AckTopology(6)
+    assert await asyncio.wait_for(session.sent.get(), WAIT_S) == AckTopology(6, ("t",))
     assert seen == [(("http://b", "http://c"), False)]
 
 
@@ -123,7 +123,7 @@ async def test_an_older_push_is_ignored_and_not_acknowledged(followed: Followed)
     session = await followed.session()
     session.push(PushTopology(topology(4, ["x"])))
     session.push(PushTopology(topology(6, ["c"])))
-    assert await asyncio.wait_for(session.sent.get(), WAIT_S) == AckTopology(6)
+    assert await asyncio.wait_for(session.sent.get(), WAIT_S) == AckTopology(6, ("t",))
     assert session.sent.empty()
     assert owners(followed.route) == ("http://c",)
 

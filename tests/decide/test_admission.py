@@ -174,3 +174,30 @@ def test_one_line_means_the_same(document: dict[str, Any], indent: int | None) -
     assert b"\n" not in line
     assert b"\r" not in line
     assert json.loads(line) == document
+
+
+offered = st.fixed_dictionaries(
+    {"document": st.dictionaries(st.text(max_size=4), documents) | st.integers()},
+    optional={
+        "key": st.none() | st.text(max_size=9),
+        "event_id": st.text(max_size=9) | st.sampled_from(["a", "b"]),
+        "collection": st.text(max_size=9),
+        "op": st.sampled_from(["insert", "update", "delete"]),
+    },
+)
+
+
+@given(st.lists(offered, min_size=1, max_size=3), st.sampled_from([KEYED, OPPORTUNISTIC]))
+def test_a_glance_and_a_close_look_come_to_the_same(
+    events: list[dict[str, Any]], topic: Topic
+) -> None:
+    """A line break behind the request changes nothing in it, but takes the careful way."""
+
+    def outcome(text: bytes) -> list[Event] | str:
+        try:
+            return admitted(text, topic)
+        except CallerError as error:
+            return str(error)
+
+    plain = body(*events)
+    assert outcome(plain) == outcome(plain + b"\n")

@@ -10,13 +10,12 @@ from headgate.model import api
 
 DETAIL = api.TopicPartition(0, 10, 10, 0, 0, "ingest-1", "router-1", 1)
 LANE = api.LaneStatus("router-1", 0, 1, 0, 4242, ["flights:0"], 1, 1, 1, 0, 1)
+NODES = ("coordinator-1", "ingest-1", "ingest-2", "router-1", "router-2", "gateway-1")
 HEALTHY = api.Status(
     version="0",
     generation=1,
     revision=1,
-    nodes=[
-        api.NodeStatus(f"{r}-1", r, "ready") for r in ("coordinator", "ingest", "router", "gateway")
-    ],
+    nodes=[api.NodeStatus(name, name.split("-")[0], "ready") for name in NODES],
     topics=[api.TopicInfo("flights", 1, "keyed", 1, [DETAIL])],
     lanes=[LANE],
     gateways=[],
@@ -25,7 +24,38 @@ HEALTHY = api.Status(
 )
 
 
-def verdict(status: api.Status, subject: str) -> Finding:
+def but(**fields: object) -> api.Status:
+    """A healthy system, but for this."""
+    return msgspec.structs.replace(HEALTHY, **fields)
+
+
+def with_nodes(*nodes: api.NodeStatus) -> api.Status:
+    replaced = {node.id: node for node in (*HEALTHY.nodes, *nodes)}
+    return but(nodes=list(replaced.values()))
+
+
+def without_nodes(*ids: str) -> api.Status:
+    return but(nodes=[node for node in HEALTHY.nodes if node.id not in ids])
+
+
+def with_topic(partitions: int, *lanes: api.LaneStatus, **first: object) -> api.Status:
+    """A topic whose first partition is as `first` says; each partition has a lane, unless given."""
+    details = [msgspec.structs.replace(DETAIL, partition=number) for number in range(partitions)]
+    details[0] = msgspec.structs.replace(details[0], **first)
+    alone = [lane_of(f"flights:{number}") for number in range(partitions)]
+    topic = api.TopicInfo("flights", partitions, "keyed", 1, details)
+    return but(topics=[topic], lanes=list(lanes) or alone)
+
+
+def lane_of(*refs: str, cpu: float = 0.0) -> api.LaneStatus:
+    return msgspec.structs.replace(LANE, partitions=list(refs), cpu=cpu)
+
+
+def move(age_ms: int) -> api.MoveStatus:
+    return api.MoveStatus("flights", 0, "router-1", "router-2", "starting", age_ms)
+
+
+def of(status: api.Status, subject: str) -> Finding:
     [finding] = [f for f in judge_status(status) if f.subject == subject]
     return finding
 
@@ -36,33 +66,113 @@ def test_a_healthy_system_gets_no_advice() -> None:
 
 @pytest.mark.parametrize("role", ["coordinator", "ingest", "router", "gateway"])
 def test_a_missing_role_is_bad_and_named(role: str) -> None:
-    nodes = [n for n in HEALTHY.nodes if n.role != role]
-    finding = verdict(msgspec.structs.replace(HEALTHY, nodes=nodes), role)
+    finding = of(without_nodes(f"{role}-1", f"{role}-2"), role)
     assert finding.verdict == "bad"
     assert f"headgate {role}" in finding.advice
 
 
 @pytest.mark.parametrize(
-    ("detail", "lanes", "expected"),
+    ("status", "subject", "verdict", "what"),
     [
-        pytest.param({"owner": None}, [LANE], "bad", id="nobody takes produces"),
-        pytest.param({}, [], "warn", id="no lane reads it"),
-        pytest.param({"lag": 5, "lag_ms": 31_000}, [LANE], "warn", id="far behind"),
-        pytest.param({"lag": 5, "lag_ms": 29_000}, [LANE], "ok", id="a little behind"),
+        pytest.param(
+            with_nodes(api.NodeStatus("router-2", "router", "lost")),
+            "router", "bad", "router-2", id="a node that is lost",
+        ),
+        pytest.param(
+            with_nodes(api.NodeStatus("router-2", "router", "starting")),
+            "router", "warn", "router-2", id="a node that starts",
+        ),
+        pytest.param(
+            with_nodes(api.NodeStatus("router-2", "router", "draining", partitions=3)),
+            "router", "warn", "router-2 (3 left)", id="a draining node with partitions",
+        ),
+        pytest.param(
+            with_nodes(api.NodeStatus("router-2", "router", "draining")),
+            "router", "advice", "drained: router-2", id="a drained node",
+        ),
+        pytest.param(
+            without_nodes("ingest-2"), "ingest", "advice", "the only one", id="a single ingest node"
+        ),
+        pytest.param(
+            without_nodes("router-2"), "router", "advice", "the only one", id="a single router"
+        ),
+        pytest.param(but(moves=[move(61_000)]), "moves", "bad", "flights:0", id="a slow move"),
+        pytest.param(
+            with_topic(1, owner=None), "topic flights", "bad", "flights:0", id="no log owner"
+        ),
+        pytest.param(
+            with_topic(1, router=None), "topic flights", "bad", "flights:0", id="no router"
+        ),
+        pytest.param(
+            with_topic(1, lag=5, lag_ms=31_000), "topic flights", "bad", "30 s behind", id="late"
+        ),
+        pytest.param(but(lanes=[]), "topic flights", "warn", "no lane reads", id="nobody reads it"),
+        pytest.param(
+            with_topic(2, lane_of("flights:0", "flights:1", cpu=0.9)),
+            "lanes", "advice", "90% of a core for 2 partitions", id="a full lane of several",
+        ),
+    ],
+)  # fmt: skip
+def test_whatever_is_not_well_is_named_with_what_to_do(
+    status: api.Status, subject: str, verdict: str, what: str
+) -> None:
+    finding = of(status, subject)
+    assert finding.verdict == verdict
+    assert what in finding.what
+    assert finding.advice
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(with_topic(1, lag=5, lag_ms=29_000), id="a little behind"),
+        pytest.param(but(moves=[move(59_000)]), id="a move that has just begun"),
+        pytest.param(with_topic(1, rate=5_000.0), id="as many events as a partition takes"),
+        pytest.param(with_topic(1, lane_of("flights:0", cpu=0.8)), id="a lane with room left"),
+        pytest.param(with_topic(8, rate=9_000.0), id="as many partitions as are advised"),
     ],
 )
-def test_a_partition_in_trouble_is_named(
-    detail: dict[str, object], lanes: list[api.LaneStatus], expected: str
+def test_what_is_within_its_bounds_is_well(status: api.Status) -> None:
+    assert {finding.verdict for finding in judge_status(status)} == {"ok"}
+
+
+def test_learning_is_a_warning_beside_the_coordinator_itself() -> None:
+    found = [f for f in judge_status(but(learning=True)) if f.subject == "coordinator"]
+    assert [f.verdict for f in found] == ["ok", "warn"]
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted", "load"),
+    [
+        pytest.param(with_topic(1, rate=5_001.0), 4, "5,001 events/s", id="one, by rate"),
+        pytest.param(
+            with_topic(1, lane_of("flights:0", cpu=0.81)), 4, "81% of a core", id="one, by its core"
+        ),
+        pytest.param(with_topic(3, rate=6_000.0), 4, "6,000 events/s", id="three"),
+        pytest.param(with_topic(4, rate=6_000.0), 8, "6,000 events/s", id="four"),
+    ],
+)
+def test_a_partition_that_is_too_busy_asks_for_more_of_them(
+    status: api.Status, wanted: int, load: str
 ) -> None:
-    changed = msgspec.structs.replace(DETAIL, **detail)
-    topic = api.TopicInfo("flights", 1, "keyed", 1, [changed])
-    status = msgspec.structs.replace(HEALTHY, topics=[topic], lanes=lanes)
-    assert verdict(status, "topic flights").verdict == expected
+    finding = of(status, "topic flights")
+    assert finding.verdict == "advice"
+    assert load in finding.what
+    assert f"--partitions {wanted}" in finding.advice
 
 
-@pytest.mark.parametrize("state", ["lost", "starting"])
-def test_a_node_that_is_not_ready_is_a_warning(state: str) -> None:
-    nodes = [*HEALTHY.nodes, api.NodeStatus("router-2", "router", state)]  # type: ignore[arg-type]
-    finding = verdict(msgspec.structs.replace(HEALTHY, nodes=nodes), "router")
-    assert finding.verdict == "warn"
-    assert "router-2" in finding.what
+def test_a_busy_lane_of_several_partitions_does_not_blame_one_of_them() -> None:
+    status = with_topic(2, lane_of("flights:0", "flights:1", cpu=0.9))
+    assert of(status, "topic flights").verdict == "ok"
+
+
+def test_a_busy_topic_in_trouble_gets_both_sentences() -> None:
+    found = judge_status(with_topic(1, rate=9_000.0, lag=5, lag_ms=31_000))
+    assert [f.verdict for f in found if f.subject == "topic flights"] == ["bad", "advice"]
+
+
+def test_of_many_partitions_only_a_few_are_named() -> None:
+    details = [msgspec.structs.replace(DETAIL, partition=n, owner=None) for n in range(1_000)]
+    topic = api.TopicInfo("flights", 1_000, "keyed", 1, details)
+    finding = of(but(topics=[topic]), "topic flights")
+    assert finding.what.endswith("flights:4 and 995 more")

@@ -13,6 +13,7 @@ import pytest
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
+from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
@@ -23,7 +24,11 @@ from headgate.model import control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
-from headgate.services.coordinator import Coordinator, CoordinatorSettings
+from headgate.services.coordinator.service import (
+    Coordinator,
+    CoordinatorPorts,
+    CoordinatorSettings,
+)
 from tests.waiting import until
 
 M = TypeVar("M", bound=control.Message)
@@ -103,7 +108,13 @@ async def running(tmp_path: Path) -> AsyncIterator[Served]:
     ports = (free_port("127.0.0.1"), free_port("127.0.0.1"))
     settings = CoordinatorSettings("coordinator-1", "127.0.0.1", ports, 0, Timing(), 1)
     coordinator = Coordinator(
-        settings, store, EmbeddedCheckpointStore(folder), EmbeddedLogReader(folder)
+        settings,
+        CoordinatorPorts(
+            SoleElection(),
+            lambda _: store,
+            EmbeddedCheckpointStore(folder),
+            EmbeddedLogReader(folder),
+        ),
     )
     await coordinator.start()
     served = Served(coordinator, store, ports[0])
@@ -118,7 +129,6 @@ async def running(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def test_a_gateways_goodbye_reaches_the_lanes_and_everybody_else(tmp_path: Path) -> None:
     async with running(tmp_path) as served:
-        watcher = served.join("client", "watcher")
         gateway = served.join("gateway", "gateway-1")
         lane = served.join("lane", "router-1", window=1)
         await until(lambda: gateway.session.connected and lane.last(control.SubscriptionSnapshot))
@@ -132,7 +142,7 @@ async def test_a_gateways_goodbye_reaches_the_lanes_and_everybody_else(tmp_path:
         )
         await until(
             lambda: (
-                (push := watcher.last(control.PushTopology))
+                (push := lane.last(control.PushTopology))
                 and push.topology.node("gateway-1") is None
             )
         )
@@ -142,7 +152,7 @@ async def test_a_node_that_dies_while_its_hello_is_stored_leaves_no_ghost(tmp_pa
     async with running(tmp_path) as served:
         served.store.gate.clear()
         first = served.join("gateway", "gateway-1", "a")
-        await until(lambda: "gateway-1" in served.coordinator._cluster.members)
+        await until(lambda: "gateway-1" in served.coordinator._leading().cluster.members)
         await first.crash()
         served.store.gate.set()
         second = served.join("gateway", "gateway-1", "b")

@@ -67,10 +67,15 @@ class Command:
     """A running `headgate` command with its output collected."""
 
     def __init__(
-        self, arguments: Sequence[str], environ: Mapping[str, str], cwd: Path | None = None
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        cwd: Path | None = None,
+        *,
+        program: Sequence[str] = HEADGATE,
     ) -> None:
         self.process = subprocess.Popen(
-            [*HEADGATE, *arguments],
+            [*program, *arguments],
             env=dict(environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

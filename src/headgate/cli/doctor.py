@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.model.api import Status
 
 FREE_DISK_MIN_BYTES = 1 << 30
-MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "bad": "[red]bad[/]"}
+STYLES = {"ok": "green", "advice": "cyan", "warn": "yellow", "bad": "red"}
 
 
 def doctor(
@@ -29,7 +29,11 @@ def doctor(
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
-    """Check this machine, the settings and the Headgate that runs; exit code 1 when one is bad."""
+    """Check this machine, the settings and the Headgate that runs.
+
+    Whatever isn't well comes with what to do about it. Exit code 1 when something is bad, 0 with
+    advice and warnings.
+    """
     loaded = load_config(command_line={"data": data}, config_file=config)
     findings = [_python(), _java(), *_data_folder(loaded.config), *await_(_running(url))]
     findings += [Finding("config", "warn", warning) for warning in loaded.warnings]
@@ -43,11 +47,13 @@ def doctor(
 
 def _show(findings: list[Finding]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         text = f"{finding.what}; {finding.advice}" if finding.advice else finding.what
-        table.add_row(MARKS[finding.verdict], finding.subject, text)
+        mark = Text(finding.verdict, style=STYLES[finding.verdict])
+        table.add_row(mark, Text(finding.subject), Text(text))
     console().print(table)
 
 

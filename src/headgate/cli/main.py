@@ -60,7 +60,11 @@ COMMANDS = {
     "subscribe": LazyCommand(
         "headgate.cli.subscribe:subscribe", "Print the events of a topic as they happen."
     ),
-    "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, lanes and lag."),
+    "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, moves and lag."),
+    "node": LazyCommand("headgate.cli.node:app", "List the nodes, and drain one of them."),
+    "rebalance": LazyCommand(
+        "headgate.cli.rebalance:rebalance", "Spread the partitions evenly over the nodes."
+    ),
     "doctor": LazyCommand("headgate.cli.doctor:doctor", "Check this machine and what runs."),
     "demo": LazyCommand("headgate.cli.demo:demo", "Show the whole system with simulated aircraft."),
     "bench": LazyCommand("headgate.cli.bench:bench", "Measure, and compare with a baseline."),

@@ -117,23 +117,35 @@ async def _coordinator_answers(role: str, config: Config) -> None:
     """
     if role == "coordinator":
         return
-    address, port = {
-        "ingest": (config.ingest.server_address, config.ingest.server_port),
-        "router": (config.router.server_address, config.router.server_port),
-        "gateway": (config.gateway.server_address, config.gateway.server_port),
-    }[role]
+    from headgate.wiring.control import addresses
+
+    coordinators = addresses(
+        *{
+            "ingest": (config.ingest.server_address, config.ingest.server_port),
+            "router": (config.router.server_address, config.router.server_port),
+            "gateway": (config.gateway.server_address, config.gateway.server_port),
+        }[role]
+    )
     said = False
     while True:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, writer = await asyncio.open_connection(address, port)
-            writer.close()
-            return
-        except (OSError, TimeoutError):
-            if not said:
-                typer.echo(f"headgate: waiting for the coordinator at {address}:{port}", err=True)
-                said = True
+        for address in coordinators.split(","):
+            if await _listens(address):
+                return
+        if not said:
+            typer.echo(f"headgate: waiting for the coordinator at {coordinators}", err=True)
+            said = True
         await asyncio.sleep(CONNECT_PAUSE_S)
+
+
+async def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        writer.close()
+        return True
+    except (OSError, TimeoutError):
+        return False
 
 
 async def _unless_stopped(work: Awaitable[T], stopping: asyncio.Event) -> T | None:

@@ -1,4 +1,4 @@
-"""`headgate status`: who is there, who owns what, and how far behind it is."""
+"""`headgate status`: who is there, who owns what, what is moving, and how far behind it is."""
 
 from __future__ import annotations
 
@@ -8,64 +8,84 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
+from headgate.errors import HeadgateError, NotNow
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from headgate.client.http import HttpClient
     from headgate.model.api import Status
 
-REFRESH_S = 1.0
+EVERY_MIN_S = 0.2
 
 
 def status(
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Show every partition, however many there are.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every_s: Annotated[
+        float,
+        typer.Option("--every", min=EVERY_MIN_S, metavar="SECONDS", help="How often to refresh."),
+    ] = 1.0,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
-    """Show nodes, topics with their lag, lanes, gateways and windows."""
+    """Show nodes, topics, partitions with owners and lag, moves, lanes and gateways."""
     if not watch:
-        await_(_once(url, as_json))
+        await_(_once(url, as_json, everything=partitions))
         return
     try:
-        await_(_watch(url, as_json))
+        await_(_watch(url, as_json, every_s, everything=partitions))
     except KeyboardInterrupt:
         return  # The way to end it.
 
 
-async def _once(url: str, as_json: bool) -> None:
+async def _once(url: str, as_json: bool, *, everything: bool) -> None:
+    from headgate.cli.status_view import status_view
     from headgate.client.http import HttpClient
 
     async with HttpClient(url) as client:
-        _show(await _ask(client), as_json)
+        status = await _ask(client)
+    if as_json:
+        print_json(status)
+    else:
+        console().print(status_view(status, everything=everything))
 
 
-async def _watch(url: str, as_json: bool) -> None:
+async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -> None:
     from rich.live import Live
 
-    from headgate.cli.tables import status_view
+    from headgate.cli.status_view import status_view
     from headgate.client.http import HttpClient
 
     async with HttpClient(url) as client:
+        status = await _ask(client)
         if as_json:
             while True:
-                print_json(await _ask(client))
-                await asyncio.sleep(REFRESH_S)
-        first = await _ask(client)
-        with Live(status_view(first), console=console(), auto_refresh=False) as live:
+                print_json(status)
+                await asyncio.sleep(every_s)
+                status = await _ask(client)
+        view = status_view(status, everything=everything)
+        with Live(view, console=console(), auto_refresh=False) as live:
             while True:
-                await asyncio.sleep(REFRESH_S)
-                live.update(status_view(await _ask(client)), refresh=True)
+                await asyncio.sleep(every_s)
+                try:
+                    view = status_view(await _ask(client), everything=everything)
+                    live.update(view, refresh=True)
+                except NotNow as error:
+                    live.update(_outdated(view, error), refresh=True)
+
+
+def _outdated(view: RenderableType, error: HeadgateError) -> RenderableType:
+    """What was there last, while nobody answers: a coordinator may be on its way back."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(f"not up to date: {error.message}", style="red"), view)
 
 
 async def _ask(client: HttpClient) -> Status:
     from headgate.model.api import Status
 
     return await client.get("/v1/status", Status)
-
-
-def _show(status: Status, as_json: bool) -> None:
-    from headgate.cli.tables import status_view
-
-    if as_json:
-        print_json(status)
-    else:
-        console().print(status_view(status))

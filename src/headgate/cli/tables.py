@@ -1,163 +1,158 @@
-"""How status and topics look in a terminal. Only shapes what it's given."""
+"""How tables, numbers, times and partitions look in a terminal. Only shapes what it's given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headgate.model.api import (
-    GatewayStatus,
-    LaneStatus,
-    NodeStatus,
-    Status,
-    TopicInfo,
-    TopicPartition,
-    WindowStatus,
-)
+from headgate.model.api import TopicInfo, TopicPartition
 
 LATE_MS = 30_000
 """Lag in time from which a partition is shown in red: the threshold of the health states."""
-
-_STATE_STYLES = {"ready": "green", "starting": "yellow", "lost": "red"}
-
-
-def _counted(number: int) -> str:
-    """A generation or revision as people can compare it: the coordinator's start, and its count."""
-    return f"{number >> 32}.{number & 0xFFFF_FFFF}"
+RANGES_SHOWN_MAX = 4
+UNBOUNDED = 10_000
 
 
-def status_view(status: Status) -> RenderableType:
-    """Everything that /v1/status says, one table per kind, empty ones left out."""
-    summary = Text(
-        f"Headgate {status.version}   generation {_counted(status.generation)}   "
-        f"revision {_counted(status.revision)}   subscriptions {status.subscriptions}"
-    )
-    sections: list[RenderableType] = [summary]
-    if status.ws_url:
-        sections.append(Text(f"WebSocket {status.ws_url}"))
-    for title, table in _sections(status):
-        sections += [Text(), Text(title, style="bold"), table]
-    return Group(*sections)
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table without lines, which leaves out what a narrow terminal has no room for.
+
+    A column whose name ends with `>` is aligned to the right; one that begins with `?` gives way,
+    the last one first. What still doesn't fit is folded, never cut off.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        shown = list(range(len(self.columns)))
+        table = self._table(shown)
+        unbounded = options.update(width=UNBOUNDED)
+        while Measurement.get(console, unbounded, table).maximum > options.max_width:
+            giving_way = [index for index in shown if self.columns[index].startswith("?")]
+            if not giving_way:
+                break
+            shown.remove(giving_way[-1])
+            table = self._table(shown)
+        yield table
+
+    def _table(self, shown: Sequence[int]) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for index in shown:
+            name = self.columns[index].removeprefix("?")
+            justify = "right" if name.endswith(">") else "left"
+            table.add_column(name.removesuffix(">"), justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for row in self.rows:
+            table.add_row(*(row[index] for index in shown))
+        return table
 
 
-def _sections(status: Status) -> Iterator[tuple[str, Table]]:
-    if status.nodes:
-        yield "Nodes", nodes_table(status.nodes)
-    if status.topics:
-        yield "Topics", partitions_table(status.topics)
-    if status.windows:
-        yield "Windows", windows_table(status.windows)
-    if status.lanes:
-        yield "Lanes", lanes_table(status.lanes)
-    if status.gateways:
-        yield "Gateways", gateways_table(status.gateways)
-
-
-def topics_table(topics: Sequence[TopicInfo]) -> Table:
+def topics_table(topics: Sequence[TopicInfo]) -> Grid:
+    """One row per topic; its partitions are added up, and the latest of them counts."""
+    columns = ("topic", "partitions>", "lag>", "behind>", "?rate>", "?adopted>", "?records>")
     rows = [
         (
             topic.name,
-            str(topic.partitions),
+            number(topic.partitions),
+            number(sum(one.lag for one in topic.details)),
+            behind(topic.details),
+            rate(sum(one.rate for one in topic.details)),
+            counted(topic.adopted) if topic.adopted else "-",
+            number(sum(one.head for one in topic.details)),
             topic.placement,
             str(topic.version),
-            _number(sum(one.head for one in topic.details)),
-            _number(sum(one.lag for one in topic.details)),
         )
         for topic in topics
     ]
-    return _table(("topic", "partitions>", "placement", "version>", "records>", "lag>"), rows)
+    return Grid((*columns, "?placement", "?version>"), rows)
 
 
-def partitions_table(topics: Sequence[TopicInfo]) -> Table:
-    columns = ("topic", "partition>", "head>", "settled>", "lag>", "behind>", "owner", "router")
+def partitions_table(partitions: Iterable[tuple[str, TopicPartition]]) -> Grid:
+    """One row per partition of the named topics."""
+    columns = ("partition", "log owner (epoch)", "router (epoch)", "lag>", "behind>", "?head>")
     rows = [
         (
-            topic.name,
-            str(one.partition),
-            _number(one.head),
-            _number(one.settled),
-            _number(one.lag),
-            _behind(one),
-            one.owner or "-",
-            one.router or "-",
-            str(one.epoch),
+            f"{topic}:{one.partition}",
+            _owner(one.owner, one.log_epoch),
+            _owner(one.router, one.epoch),
+            number(one.lag),
+            behind([one]),
+            number(one.head),
+            rate(one.rate),
+            number(one.settled),
         )
-        for topic in topics
-        for one in topic.details
+        for topic, one in partitions
     ]
-    return _table((*columns, "epoch>"), rows)
+    return Grid((*columns, "?rate>", "?settled>"), rows)
 
 
-def nodes_table(nodes: Sequence[NodeStatus]) -> Table:
-    rows = [
-        (
-            node.role,
-            node.id,
-            Text(node.state, style=_STATE_STYLES[node.state]),
-            str(node.pid or "-"),
-            node.url or "-",
-            _duration(node.last_seen_ms_ago),
-        )
-        for node in nodes
-    ]
-    return _table(("role", "id", "state", "pid>", "address", "seen ago>"), rows)
+def _owner(node_id: str | None, epoch: int) -> Text:
+    return Text(f"{node_id} ({epoch})") if node_id else Text("nobody", style="red")
 
 
-def windows_table(windows: Sequence[WindowStatus]) -> Table:
-    rows = [(w.router, w.state, str(w.window), f"{w.change_ms:.0f} ms") for w in windows]
-    return _table(("router", "state", "window>", "gap before it>"), rows)
+def behind(partitions: Sequence[TopicPartition]) -> Text:
+    """The age of the oldest record of all that isn't settled."""
+    lag_ms = max((one.lag_ms for one in partitions if one.lag), default=None)
+    if lag_ms is None:
+        return Text("-")
+    return Text(duration(lag_ms), style="red" if lag_ms > LATE_MS else "")
 
 
-def lanes_table(lanes: Sequence[LaneStatus]) -> Table:
-    columns = ("router", "lane>", "window>", "attempt>", "pid>", "partitions", "read>", "matched>")
-    rows = [
-        (
-            lane.router,
-            str(lane.lane),
-            str(lane.window),
-            str(lane.attempt),
-            str(lane.pid),
-            " ".join(lane.partitions),
-            _number(lane.read),
-            _number(lane.matched),
-            _number(lane.delivered),
-            _number(lane.filter_errors),
-            _counted(lane.revision),
-        )
-        for lane in lanes
-    ]
-    return _table((*columns, "delivered>", "filter errors>", "revision>"), rows)
+def counted(value: int) -> str:
+    """A generation or revision as people can compare it: the coordinator's start, and its count."""
+    return f"{value >> 32}.{value & 0xFFFF_FFFF}"
 
 
-def gateways_table(gateways: Sequence[GatewayStatus]) -> Table:
-    rows = [(g.id, str(g.subscribers), _number(g.depth), _number(g.sent)) for g in gateways]
-    return _table(("gateway", "subscribers>", "waiting>", "sent>"), rows)
-
-
-def _table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without lines; a column whose name ends with > is aligned to the right."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        right = column.endswith(">")
-        table.add_column(column.removesuffix(">"), justify="right" if right else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _behind(one: TopicPartition) -> Text:
-    style = "red" if one.lag_ms >= LATE_MS else ""
-    return Text(_duration(one.lag_ms) if one.lag else "-", style=style)
-
-
-def _number(value: int) -> str:
+def number(value: int) -> str:
     return f"{value:,}"
 
 
-def _duration(ms: int) -> str:
+def rate(per_s: float) -> str:
+    return f"{per_s:,.0f}/s" if per_s >= 0.5 else "-"
+
+
+def share(part: float) -> str:
+    return f"{part:.0%}"
+
+
+def duration(ms: int) -> str:
     if ms < 1_000:
         return f"{ms} ms"
     return f"{ms / 1_000:.1f} s" if ms < 60_000 else f"{ms / 60_000:.1f} min"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def named(partitions: Iterable[tuple[str, int]]) -> str:
+    """Partitions in as few words as they can be named: `flights:0-3,7 trips:1`."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    pieces: list[tuple[str, list[int]]] = [
+        (topic, one) for topic, numbers in by_topic.items() for one in _runs(numbers)
+    ]
+    shown: dict[str, list[str]] = {}
+    for topic, run in pieces[:RANGES_SHOWN_MAX]:
+        text = str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
+        shown.setdefault(topic, []).append(text)
+    words = [f"{topic}:{','.join(runs)}" for topic, runs in shown.items()]
+    if more := sum(len(run) for _, run in pieces[RANGES_SHOWN_MAX:]):
+        words.append(f"and {more:,} more")
+    return " ".join(words)
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for one in numbers:
+        if runs and runs[-1][-1] == one - 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs

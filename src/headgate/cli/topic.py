@@ -78,7 +78,7 @@ def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = 
         print_json(topic)
         return
     print(f"{topic.name}: {_count(topic.partitions)}, {topic.placement}, version {topic.version}")
-    console().print(partitions_table([topic]))
+    console().print(partitions_table((topic.name, one) for one in topic.details))
 
 
 @app.command()

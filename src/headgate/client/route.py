@@ -57,6 +57,8 @@ class Route:
         self._fetching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._session: ControlSession | None = None
+        self._routed: set[str] = set()
+        self._acknowledged = 0
         self._stale = False
         self._ask_after_s = 0.0
         self._id = f"client-{uuid.uuid4().hex}"
@@ -81,6 +83,9 @@ class Route:
 
     async def learn(self, topic: str) -> None:
         """Ask for the topology if that may help; everybody who wants to know shares the answer."""
+        if topic not in self._routed:
+            self._routed.add(topic)
+            await self._acknowledge()
         if self.must_ask(topic):
             self.begin()
         if self._fetching is not None:
@@ -117,9 +122,15 @@ class Route:
             if isinstance(message, PushTopology):
                 applied = await self._apply(message.topology)
                 if applied.acknowledge is not None:
-                    await session.send(AckTopology(applied.acknowledge))
+                    self._acknowledged = applied.acknowledge
+                    await self._acknowledge()
             elif isinstance(message, Refused):
                 return
+
+    async def _acknowledge(self) -> None:
+        """Tell the coordinator by which generation which topics are routed here."""
+        if self._session is not None and self._acknowledged:
+            await self._session.send(AckTopology(self._acknowledged, tuple(sorted(self._routed))))
 
     def _hello(self) -> Hello:
         return Hello(

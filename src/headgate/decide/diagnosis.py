@@ -1,17 +1,30 @@
-"""What is wrong, and what to do about it: `headgate doctor`'s judgement, from values alone."""
+"""What is wrong, and what to do about it: `headgate doctor`'s judgement, from values alone.
+
+Invariant: whatever isn't well comes with one sentence that says what to do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.model.api import Status
+from headgate.model.api import LaneStatus, NodeStatus, Status, TopicInfo
 
-Verdict = Literal["ok", "warn", "bad"]
+Verdict = Literal["ok", "advice", "warn", "bad"]
+"""`advice` is how it could be better, `warn` may pass by itself, `bad` won't."""
 
 LAG_THRESHOLD_MS = 30_000
 """A partition whose oldest unsettled record is older than this is lagging."""
+MOVE_THRESHOLD_MS = 60_000
+BUSY_EVENTS_PER_S = 5_000.0
+"""What one partition takes comfortably."""
+BUSY_CORE_SHARE = 0.8
+PARTITION_STEPS = (4, 8)
 ROLES = ("coordinator", "ingest", "router", "gateway")
+SPARE_ROLES = ("ingest", "router")
+"""Of these a second one takes over when the first fails."""
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +38,17 @@ class Finding:
 
 
 def judge_status(status: Status) -> list[Finding]:
-    """Findings about a system that runs: its roles, its partitions and their lag."""
-    return [*(_role(status, role) for role in ROLES), *_partitions(status)]
+    """Findings about a system that runs: its nodes, partitions and moves, and its load."""
+    return [
+        *(_role(status, role) for role in ROLES),
+        *_learning(status),
+        *_moves(status),
+        *(finding for topic in status.topics for finding in _topic(status, topic)),
+        *_lanes(status),
+    ]
+
+
+# --- nodes -------------------------------------------------------------------------------------
 
 
 def _role(status: Status, role: str) -> Finding:
@@ -36,36 +58,147 @@ def _role(status: Status, role: str) -> Finding:
     if lost := [node.id for node in nodes if node.state == "lost"]:
         return Finding(
             role,
-            "warn",
-            f"{', '.join(lost)} lost its connection to the coordinator",
+            "bad",
+            f"cut off from the coordinator: {_some(lost)}",
             "see its log; what it owns moves when its lease ends",
         )
+    if draining := [node for node in nodes if node.state == "draining"]:
+        return _draining(role, draining)
     if starting := [node.id for node in nodes if node.state == "starting"]:
-        return Finding(role, "warn", f"{', '.join(starting)} is starting", "wait a little")
-    return Finding(role, "ok", ", ".join(node.id for node in nodes))
+        return Finding(role, "warn", f"starting: {_some(starting)}", "wait a little")
+    if len(nodes) == 1 and role in SPARE_ROLES:
+        return Finding(
+            role,
+            "advice",
+            f"{nodes[0].id} is the only one",
+            f"start another with `headgate {role}`, so that it takes over when this one fails",
+        )
+    return Finding(role, "ok", _some([node.id for node in nodes]))
 
 
-def _partitions(status: Status) -> list[Finding]:
-    findings = []
+def _draining(role: str, nodes: Sequence[NodeStatus]) -> Finding:
+    if owning := [node for node in nodes if node.partitions]:
+        left = ", ".join(f"{node.id} ({node.partitions} left)" for node in owning[:NAMED_MAX])
+        advice = f"wait for it with `headgate node drain {owning[0].id} --wait`"
+        return Finding(role, "warn", f"draining: {left}", advice)
+    node_id = nodes[0].id
+    return Finding(
+        role,
+        "advice",
+        f"drained: {_some([node.id for node in nodes])}",
+        f"stop it, or take it back with `headgate node drain {node_id} --cancel`",
+    )
+
+
+def _learning(status: Status) -> Iterator[Finding]:
+    if status.learning:
+        yield Finding(
+            "coordinator",
+            "warn",
+            "it has lost its state and learns who owns what",
+            "wait a minute, and see that all nodes from before are running",
+        )
+
+
+def _moves(status: Status) -> Iterator[Finding]:
+    slow = [m for m in status.moves if m.age_ms > MOVE_THRESHOLD_MS]
+    if slow:
+        yield Finding(
+            "moves",
+            "bad",
+            f"on the way to {_some(sorted({m.to_id for m in slow}))} for more than "
+            f"{MOVE_THRESHOLD_MS // 1_000} s: {_some([f'{m.topic}:{m.partition}' for m in slow])}",
+            "see that router's log; if it can't start lanes, stop it, and others take over",
+        )
+
+
+# --- partitions --------------------------------------------------------------------------------
+
+
+def _topic(status: Status, topic: TopicInfo) -> Iterator[Finding]:
+    trouble = _trouble(status, topic)
+    busy = _too_busy(status, topic)
+    if trouble is not None:
+        yield trouble
+    if busy is not None:
+        yield busy
+    if trouble is None and busy is None:
+        plural = "partition" if topic.partitions == 1 else "partitions"
+        yield Finding(f"topic {topic.name}", "ok", f"{topic.partitions} {plural}, keeping up")
+
+
+def _trouble(status: Status, topic: TopicInfo) -> Finding | None:
+    subject = f"topic {topic.name}"
+    refs = {d.partition: f"{topic.name}:{d.partition}" for d in topic.details}
+    unowned = [refs[d.partition] for d in topic.details if d.owner is None]
+    if unowned:
+        what = f"can't be produced to: {_some(unowned)}"
+        return Finding(subject, "bad", what, "start an ingest node with `headgate ingest`")
+    unrouted = [refs[d.partition] for d in topic.details if d.router is None]
+    if unrouted:
+        what = f"without a router: {_some(unrouted)}"
+        return Finding(subject, "bad", what, "start one with `headgate router`")
+    lagging = [refs[d.partition] for d in topic.details if d.lag_ms > LAG_THRESHOLD_MS]
+    if lagging:
+        what = f"more than {LAG_THRESHOLD_MS // 1_000} s behind: {_some(lagging)}"
+        advice = "see `headgate status` for a full lane or a gateway that doesn't take deliveries"
+        return Finding(subject, "bad", what, advice)
     read = {ref for lane in status.lanes for ref in lane.partitions}
-    for topic in status.topics:
-        refs = [f"{topic.name}:{detail.partition}" for detail in topic.details]
-        unowned = [r for r, d in zip(refs, topic.details, strict=True) if d.owner is None]
-        unread = [r for r in refs if r not in read]
-        lagging = [
-            r for r, d in zip(refs, topic.details, strict=True) if d.lag_ms > LAG_THRESHOLD_MS
-        ]
-        subject = f"topic {topic.name}"
-        if unowned:
-            what = f"{', '.join(unowned)} can't be produced to"
-            findings.append(Finding(subject, "bad", what, "start an ingest node"))
-        elif unread:
-            what = f"no lane reads {', '.join(unread)} at the moment"
-            advice = "normal for a second between two windows; if it stays, see the router's log"
-            findings.append(Finding(subject, "warn", what, advice))
-        elif lagging:
-            what = f"{', '.join(lagging)} is more than {LAG_THRESHOLD_MS // 1000} s behind"
-            findings.append(Finding(subject, "warn", what, "see `headgate status`"))
+    if unread := [ref for ref in refs.values() if ref not in read]:
+        what = f"no lane reads {_some(unread)} at the moment"
+        advice = "normal for a second between two windows; if it stays, see the router's log"
+        return Finding(subject, "warn", what, advice)
+    return None
+
+
+# --- load --------------------------------------------------------------------------------------
+
+
+def _too_busy(status: Status, topic: TopicInfo) -> Finding | None:
+    """A partition that is too much for one lane, where more partitions would spread it."""
+    wanted = next((step for step in PARTITION_STEPS if step > topic.partitions), None)
+    if wanted is None:
+        return None
+    alone = {lane.partitions[0]: lane for lane in status.lanes if len(lane.partitions) == 1}
+    for detail in topic.details:
+        ref = f"{topic.name}:{detail.partition}"
+        lane = alone.get(ref)
+        if detail.rate > BUSY_EVENTS_PER_S:
+            load = f"takes {detail.rate:,.0f} events/s"
+        elif lane is not None and lane.cpu > BUSY_CORE_SHARE:
+            load = f"keeps its lane at {lane.cpu:.0%} of a core"
         else:
-            findings.append(Finding(subject, "ok", f"{topic.partitions} partitions, keeping up"))
-    return findings
+            continue
+        return Finding(
+            f"topic {topic.name}",
+            "advice",
+            f"{ref} {load}, and the topic has {topic.partitions} in all",
+            f"give it {wanted}: make a topic with `--partitions {wanted}` and produce to that",
+        )
+    return None
+
+
+def _lanes(status: Status) -> Iterator[Finding]:
+    """Lanes that have too much of several partitions."""
+    full = [
+        lane for lane in status.lanes if lane.cpu > BUSY_CORE_SHARE and len(lane.partitions) > 1
+    ]
+    if full:
+        worst = max(full, key=lambda lane: lane.cpu)
+        yield Finding(
+            "lanes", "advice", _full(worst), "raise router.slots, or start another router"
+        )
+
+
+def _full(lane: LaneStatus) -> str:
+    return (
+        f"lane {lane.lane} of {lane.router} uses {lane.cpu:.0%} of a core for "
+        f"{len(lane.partitions)} partitions"
+    )
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first few by name, the others by number."""
+    listed = list(names)
+    more = len(listed) - NAMED_MAX
+    return ", ".join(listed[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")

@@ -2,7 +2,7 @@
 
 Invariant: what comes out of `starts_after` is, for every partition, the seq after which reading
 begins, and the log has everything after it. Whether a wanted record that retention took is an error
-(`refuse_gaps`) or not (`starts_after` alone begins at what is left) is the caller's choice.
+(`refuse_gaps`) or is told and passed over (`gaps`) is the caller's choice.
 """
 
 from __future__ import annotations
@@ -43,6 +43,18 @@ def parse_start(text: str) -> Start:
             parameter="from",
         )
     return wanted
+
+
+def start_of(wanted: str | Mapping[str, int]) -> Start:
+    """The same from a JSON message, where the positions may be an object, too."""
+    if isinstance(wanted, str):
+        return parse_start(wanted)
+    if not wanted:
+        raise errors.InvalidRequest(
+            "from names no partition: write now, earliest or the first seq of each partition",
+            parameter="from",
+        )
+    return parse_start(",".join(f"{partition}:{seq}" for partition, seq in wanted.items()))
 
 
 def parse_last_event_id(text: str) -> Start:
@@ -107,10 +119,19 @@ def refuse_gaps(
     first_seqs: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str
 ) -> None:
     """Raises NotFound when a wanted record isn't in the log any more."""
-    for partition, seq in first_seqs.items():
-        there = stretches.get(partition)
-        if there is not None and seq < there.earliest:
-            raise gone(topic, partition, first=seq, last=there.earliest - 1)
+    for partition, (first, earliest) in gaps(first_seqs, stretches).items():
+        raise gone(topic, partition, first=first, last=earliest - 1)
+
+
+def gaps(
+    first_seqs: Mapping[int, int], stretches: Mapping[int, Stretch]
+) -> dict[int, tuple[int, int]]:
+    """Where wanted records aren't in the log any more: the first one, and the first that is."""
+    return {
+        partition: (seq, stretches[partition].earliest)
+        for partition, seq in first_seqs.items()
+        if partition in stretches and seq < stretches[partition].earliest
+    }
 
 
 def gone(topic: str, partition: int, *, first: int, last: int) -> errors.NotFound:

@@ -15,9 +15,12 @@ and changes from one to the other inside a single call, so that nothing falls be
     live      -> held                 `hold`, when the registry has forgotten the subscription
     catching up -> live               `replayed`, once the position reached the target
 
+What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
+(the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
+
 Invariant: what `take` returns is, per partition, exactly the matching records after the start, in
-order, without a gap or a repeat, and never more than `capacity` items wait. It must never look at a
-clock, wait, or drop anything.
+order, without a repeat; where records are left out, a Resync stands in their place. Never more than
+`capacity` items wait. It must never look at a clock, wait, or drop anything in silence.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 
 class Sized(Protocol):
@@ -35,14 +38,21 @@ class Sized(Protocol):
 
 T = TypeVar("T", bound=Sized)
 
+WhenSlow = Literal["park", "drop_oldest", "disconnect"]
+"""What happens when a subscriber's queue is full."""
+ResyncReason = Literal["retention", "slow"]
+"""Why records are left out: the log doesn't have them any more, or the subscriber was too slow."""
+
 
 class Delivered(Enum):
-    """What became of one live delivery; all three settle it."""
+    """What became of one live delivery; all of them settle it."""
 
     QUEUED = "queued"
     DEFERRED = "deferred"
     """Accepted but not queued: it will be read from the log."""
     DUPLICATE = "duplicate"
+    OVERFLOW = "overflow"
+    """Not accepted, and nothing is from now on: the subscriber has to be disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +71,40 @@ class Item(Generic[T]):
     value: T
 
 
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """Matching records of this partition with after_seq < seq < from_seq are left out."""
+
+    partition: int
+    after_seq: int
+    from_seq: int
+    reason: ResyncReason
+
+
+@dataclass(slots=True)
+class Budget:
+    """What may wait for all subscribers together; beyond it, each has room for one item only."""
+
+    limit_bytes: int
+    taken_bytes: int = 0
+
+    @property
+    def spent(self) -> bool:
+        return self.taken_bytes >= self.limit_bytes
+
+
 class Feed(Generic[T]):
     """The state of one subscriber; `T` is whatever is sent, its length counts as bytes."""
 
     def __init__(
-        self, starts: Mapping[int, int], *, capacity: int, capacity_bytes: int, read_limit: int
+        self,
+        starts: Mapping[int, int],
+        *,
+        capacity: int,
+        capacity_bytes: int,
+        read_limit: int,
+        when_slow: WhenSlow = "park",
+        budget: Budget | None = None,
     ) -> None:
         """`starts` are the seqs after which each partition begins. Held until `release`."""
         self._positions = dict(starts)
@@ -74,8 +113,13 @@ class Feed(Generic[T]):
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._read_limit = read_limit
-        self._queue: deque[Item[T]] = deque()
+        self._when_slow = when_slow
+        self._budget = budget
+        self._queue: deque[Item[T] | Resync] = deque()
         self._queued_bytes = 0
+        self._left_out: dict[int, Resync] = {}
+        """What was dropped from the front of the queue and not yet said."""
+        self.dropped = 0
         self._held = True
         self._last_read = -1
         self._reserved = 0
@@ -89,7 +133,9 @@ class Feed(Generic[T]):
         if seq <= position:
             return Delivered.DUPLICATE
         behind = self._targets.get(partition, 0) > position or since > position
-        if self._held or behind or not self._has_room():
+        if self._held or behind or not self._finds_room():
+            if self._when_slow == "disconnect" and not self._held and not behind:
+                return Delivered.OVERFLOW
             self._targets[partition] = max(seq, self._targets.get(partition, 0))
             return Delivered.DEFERRED
         self._append(partition, seq, value)
@@ -138,6 +184,18 @@ class Feed(Generic[T]):
             self._append(read.partition, seq, value)
         self._positions[read.partition] = through_seq
 
+    def gone(self, read: Read, earliest: int) -> None:
+        """The result of `read` when retention was quicker: the partition begins at `earliest`."""
+        if self._positions[read.partition] != read.after_seq or earliest <= read.after_seq + 1:
+            raise ValueError(f"{read} can't have missed anything before {earliest}")
+        self._reserved = 0
+        self.resync(read.partition, read.after_seq, earliest)
+
+    def resync(self, partition: int, after_seq: int, from_seq: int) -> None:
+        """Go on at `from_seq`, because the log has nothing of (after_seq, from_seq) any more."""
+        self._queue.append(Resync(partition, after_seq, from_seq, "retention"))
+        self._positions[partition] = max(from_seq - 1, self._positions.get(partition, 0))
+
     def behind(self) -> list[int]:
         """The partitions that are catching up."""
         return sorted(
@@ -148,13 +206,21 @@ class Feed(Generic[T]):
 
     # --- to the subscriber -----------------------------------------------------------------------
 
-    def take(self) -> Item[T] | None:
+    def peek(self) -> Item[T] | Resync | None:
+        """What `take` would return."""
+        if self._left_out:
+            return next(iter(self._left_out.values()))
+        return self._queue[0] if self._queue else None
+
+    def take(self) -> Item[T] | Resync | None:
         """The next item to send; it counts as sent."""
-        if not self._queue:
+        if self._left_out:
+            item: Item[T] | Resync = self._left_out.pop(next(iter(self._left_out)))
+        elif self._queue:
+            item = self._pop()
+        else:
             return None
-        item = self._queue.popleft()
-        self._queued_bytes -= len(item.value)
-        self._sent[item.partition] = item.seq
+        self._sent[item.partition] = item.seq if isinstance(item, Item) else item.from_seq - 1
         return item
 
     def sent(self) -> dict[int, int]:
@@ -162,7 +228,7 @@ class Feed(Generic[T]):
 
         With an empty queue that includes what was read and didn't match.
         """
-        if not self._queue:
+        if not self:
             return dict(self._positions)
         return {partition: self._sent.get(partition, 0) for partition in self._positions}
 
@@ -185,15 +251,55 @@ class Feed(Generic[T]):
         return not self._held and bool(self.behind())
 
     def __len__(self) -> int:
-        return len(self._queue)
+        """What waits: items, and what has to be said about those that don't come."""
+        return len(self._queue) + len(self._left_out)
+
+    def clear(self) -> None:
+        """The subscriber is gone: nothing waits for it any more."""
+        while self._queue:
+            self._pop()
+        self._left_out.clear()
 
     def _has_room(self) -> bool:
         # An empty queue takes an item of any size, or a large document could never pass.
         if not self._queue and not self._reserved:
             return True
+        if self._budget is not None and self._budget.spent:
+            return False
         taken = len(self._queue) + self._reserved
         return taken < self._capacity and self._queued_bytes < self._capacity_bytes
 
+    def _finds_room(self) -> bool:
+        """Is there room, or can it be made?"""
+        while not self._has_room():
+            if self._when_slow != "drop_oldest" or not self._queue:
+                return False
+            self._drop(self._pop())
+        return True
+
+    def _drop(self, item: Item[T] | Resync) -> None:
+        """Leave out the oldest item. It stands before all that waits of its partition, so one
+        note per partition, said before anything else, says it all."""
+        told = self._left_out.get(item.partition)
+        if isinstance(item, Item):
+            self.dropped += 1
+            first, last = item.seq, item.seq
+        else:
+            first, last = item.after_seq + 1, item.from_seq - 1
+        after_seq = told.after_seq if told is not None else first - 1
+        self._left_out[item.partition] = Resync(item.partition, after_seq, last + 1, "slow")
+
     def _append(self, partition: int, seq: int, value: T) -> None:
         self._queue.append(Item(partition, seq, value))
-        self._queued_bytes += len(value)
+        self._count(len(value))
+
+    def _pop(self) -> Item[T] | Resync:
+        item = self._queue.popleft()
+        if isinstance(item, Item):
+            self._count(-len(item.value))
+        return item
+
+    def _count(self, size_bytes: int) -> None:
+        self._queued_bytes += size_bytes
+        if self._budget is not None:
+            self._budget.taken_bytes += size_bytes

@@ -1,8 +1,9 @@
 """From matched records to acknowledged deliveries: one in-order pipeline per gateway.
 
 A gateway that doesn't answer holds its own pipeline and nothing else. A delivery leaves a pipeline
-in one of two ways: the gateway gave a verdict that settles it, or every subscription it was meant
-for has ended. Until then it is sent again, in its order.
+in one of three ways: the gateway gave a verdict that settles it, every subscription it was meant
+for has ended, or its partition is somebody else's, who delivers it. Until then it is sent again, in
+its order.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import structlog
 
 from headgate.decide.batching import BatchLimits
 from headgate.decide.retrying import Backoff
-from headgate.errors import CallerError, Fenced, HeadgateError
+from headgate.errors import CallerError, HeadgateError
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryBatch
+from headgate.model.event import PartitionRef
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import LogEvent
 
@@ -33,9 +35,13 @@ class Surroundings(Protocol):
 
     def is_live(self, subscription_id: str) -> bool: ...
 
+    def holds(self, ref: PartitionRef) -> bool:
+        """False once a partition is somebody else's: its deliveries are too."""
+
     def settled(self, delivery: Delivery, *, acknowledged: bool) -> None: ...
 
-    def fenced(self, reason: str) -> None: ...
+    def overtaken(self, ref: PartitionRef, reason: str) -> None:
+        """A gateway has seen a newer owner of `ref`."""
 
 
 class GatewayPipeline:
@@ -122,9 +128,6 @@ class GatewayPipeline:
                 batch = await self._attempt_once(batch)
                 if not batch:
                     return
-            except Fenced as error:
-                self._surroundings.fenced(error.message)
-                await asyncio.Event().wait()  # the lane ends and cancels this task
             except CallerError as error:
                 log.error(LogEvent.DELIVERY_REJECTED, gateway=self._gateway_id, error=error.message)
             except HeadgateError as error:
@@ -136,9 +139,11 @@ class GatewayPipeline:
             attempt += 1
 
     def _released(self, batch: list[Delivery]) -> list[Delivery]:
-        """Settle what nobody waits for any more, keep the rest."""
+        """Settle what nobody waits for any more, drop what is somebody else's, keep the rest."""
         kept = []
         for delivery in batch:
+            if not self._surroundings.holds(PartitionRef(delivery.topic, delivery.partition)):
+                continue
             if any(self._surroundings.is_live(s) for s in delivery.subscriptions):
                 kept.append(delivery)
             else:
@@ -160,9 +165,9 @@ class GatewayPipeline:
             if verdict in SETTLING_VERDICTS:
                 self._surroundings.settled(delivery, acknowledged=verdict != "no_subscriber")
             elif verdict == "stale_fence":
-                raise Fenced(
-                    f"gateway {self._gateway_id} has seen a newer owner of "
-                    f"{delivery.topic}:{delivery.partition}"
+                ref = PartitionRef(delivery.topic, delivery.partition)
+                self._surroundings.overtaken(
+                    ref, f"gateway {self._gateway_id} has seen a newer owner of {ref}"
                 )
             else:
                 again.append(delivery)

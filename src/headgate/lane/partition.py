@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 import structlog
 
 from headgate.decide.settling import SettleTracker
 from headgate.errors import HeadgateError
 from headgate.model.control import PartitionReport
-from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.event import Fence, Record
+from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.telemetry import LogEvent
 
@@ -15,14 +19,34 @@ log = structlog.get_logger()
 
 
 class SourcePartition:
-    """`read_seq` is the last seq read; the tracker's position is what may be saved."""
+    """`read_seq` is the last seq read; the tracker's position is what may be saved.
 
-    def __init__(self, ref: PartitionRef, fence: Fence, position: int) -> None:
-        self.ref = ref
+    `leaving` says that it is being handed off: nothing more is read.
+    """
+
+    def __init__(self, owner: Owner, fence: Fence, position: int) -> None:
+        self.owner = owner
+        self.ref = owner.ref
         self.fence = fence
         self.read_seq = position
         self.tracker = SettleTracker(position)
         self.saved = position
+        self.leaving = False
+        self._settled = asyncio.Event()
+
+    def settle(self, seq: int) -> None:
+        self.tracker.settle(seq)
+        if self.tracker.unsettled == 0:
+            self._settled.set()
+
+    async def all_settled(self, timeout_s: float) -> None:
+        """Wait until nothing is in flight, at most `timeout_s`; nothing may be read meanwhile."""
+        if self.tracker.unsettled == 0:
+            return
+        self._settled.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
 
     def accept(self, record: Record) -> None:
         """Move the reading position to `record`."""

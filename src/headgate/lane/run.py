@@ -10,6 +10,9 @@ When its window is over, a lane gives its receipt, so that Spark can start the n
 until its successor has taken over: the successor claims the checkpoint under a higher fence, and
 from then on nothing of the former lane counts. So a change of windows is no pause.
 
+A partition can also leave a lane in the middle of a window: handed off to another router, or taken
+by somebody newer. The lane goes on with the others, and ends when it has none left.
+
 It must never settle a record that it didn't match against every subscription it had acknowledged,
 and never save under a fence that somebody overtook.
 """
@@ -29,7 +32,7 @@ import structlog
 
 from headgate.decide.batching import BatchLimits
 from headgate.decide.retrying import Backoff
-from headgate.errors import Fenced
+from headgate.errors import Fenced, StorageFailed
 from headgate.lane.adopted import Adopted
 from headgate.lane.dispatch import GatewayPipeline
 from headgate.lane.partition import SourcePartition
@@ -37,7 +40,7 @@ from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
-from headgate.model.topology import Topology
+from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
 from headgate.ports.log import LogReader
@@ -45,6 +48,10 @@ from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
+
+CLAIM_AGAIN_S = 0.5
+CLAIM_PATIENCE_S = 30.0
+"""How long a lane that starts puts up with a checkpoint store that is away."""
 
 decode_document = msgspec.json.Decoder().decode
 
@@ -77,10 +84,12 @@ class Lane:
         self._room = asyncio.Event()
         self._reason = ""
         self._overdue = False
-        self._is_fenced = False
+        self._handed_off: list[Owner] = []
+        self._hand_offs: set[asyncio.Task[None]] = set()
         self._unsaved = 0
         self._read = self._matched = self._delivered = self._filter_errors = 0
         self._started_s = time.time()
+        self._cpu_before_s = time.process_time()
 
     async def receipt(self) -> LaneReceipt:
         return await asyncio.shield(self._receipt)
@@ -100,13 +109,10 @@ class Lane:
 
     async def _run(self) -> None:
         spec, settings = self._spec, self._spec.settings
-        try:
-            for owner in spec.owns:
-                fence = Fence(owner.epoch, spec.window, spec.attempt)
-                position = await self._ports.checkpoints.claim(owner.ref, fence)
-                self._partitions[owner.ref] = SourcePartition(owner.ref, fence, position)
-        except Fenced as error:
-            self.fenced(error.message)
+        for owner in spec.owns:
+            await self._claim(owner)
+        if not self._partitions:
+            self._end("somebody newer has taken over")
             return
         session = self._ports.connect(self._hello)
         tasks = [
@@ -123,13 +129,33 @@ class Lane:
                 if task.done():
                     task.result()
             await self._cancel(tasks[1:3])
-            if not self._is_fenced:
+            if self._partitions:
                 await self._flush(settings.flush_timeout_s)
                 await self._save_all(settings.checkpoint_timeout_s)
             await session.send(self._lane_report())
         finally:
-            await self._cancel([*tasks, ending, *(p.task for p in self._pipelines.values())])
+            pipelines = [pipeline.task for pipeline in self._pipelines.values()]
+            await self._cancel([*tasks, ending, *self._hand_offs, *pipelines])
             await session.close()
+
+    async def _claim(self, owner: Owner) -> None:
+        fence = Fence(owner.epoch, self._spec.window, self._spec.attempt)
+        deadline_s = asyncio.get_running_loop().time() + CLAIM_PATIENCE_S
+        while True:
+            try:
+                position = await self._ports.checkpoints.claim(owner.ref, fence)
+            except Fenced as error:
+                log.info(LogEvent.FENCED, partition=str(owner.ref), error=error.message)
+                return
+            except StorageFailed as error:
+                # A failed lane costs Spark one of its tries, and the next one fares no better.
+                if asyncio.get_running_loop().time() >= deadline_s:
+                    raise
+                log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(owner.ref), error=str(error))
+                await asyncio.sleep(CLAIM_AGAIN_S)
+            else:
+                self._partitions[owner.ref] = SourcePartition(owner, fence, position)
+                return
 
     # --- what pipelines ask and tell (dispatch.Surroundings) -------------------------------------
 
@@ -140,16 +166,24 @@ class Lane:
     def is_live(self, subscription_id: str) -> bool:
         return subscription_id in self._adopted.index
 
+    def holds(self, ref: PartitionRef) -> bool:
+        return ref in self._partitions
+
     def settled(self, delivery: Delivery, *, acknowledged: bool) -> None:
-        partition = self._partitions[PartitionRef(delivery.topic, delivery.partition)]
-        partition.tracker.settle(delivery.seq)
+        partition = self._partitions.get(PartitionRef(delivery.topic, delivery.partition))
+        if partition is None:
+            return  # whoever has it now delivers it again
+        partition.settle(delivery.seq)
         self._delivered += acknowledged
         self._count_unsaved(1)
         self._room.set()
 
-    def fenced(self, reason: str) -> None:
-        self._is_fenced = True
-        self._end(reason)
+    def overtaken(self, ref: PartitionRef, reason: str) -> None:
+        if self._partitions.pop(ref, None) is not None:
+            log.info(LogEvent.FENCED, partition=str(ref), error=reason)
+            self._room.set()
+        if not self._partitions:
+            self._end(reason)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -161,7 +195,8 @@ class Lane:
                 if not hungry:
                     hungry |= await anext(wake_ups)
                 for ref in sorted(hungry):
-                    if not await self._read_some(self._partitions[ref]):
+                    partition = self._partitions.get(ref)
+                    if partition is None or not await self._read_some(partition):
                         hungry.discard(ref)
 
     async def _read_some(self, partition: SourcePartition) -> bool:
@@ -173,7 +208,7 @@ class Lane:
         records = await self._ports.reader.read(
             partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
         )
-        if not records:
+        if not records or partition.leaving or not self.holds(partition.ref):
             return False
         self._match(partition, records)
         # Pipelines and acknowledgements get their turn between two reads.
@@ -245,12 +280,14 @@ class Lane:
                     await self._save_now.wait()
             self._save_now.clear()
             self._unsaved = 0
-            try:
-                for partition in self._partitions.values():
-                    await partition.save(self._ports.checkpoints)
-            except Fenced as error:
-                self.fenced(error.message)
-                return
+            for partition in list(self._partitions.values()):
+                await self._save(partition)
+
+    async def _save(self, partition: SourcePartition) -> None:
+        try:
+            await partition.save(self._ports.checkpoints)
+        except Fenced as error:
+            self.overtaken(partition.ref, error.message)
 
     async def _flush(self, timeout_s: float) -> None:
         """What is in flight may still be acknowledged; what isn't stays unsettled."""
@@ -264,12 +301,10 @@ class Lane:
     async def _save_all(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                for partition in self._partitions.values():
-                    await partition.save(self._ports.checkpoints)
+                for partition in list(self._partitions.values()):
+                    await self._save(partition)
         except TimeoutError:
             log.warning(LogEvent.CHECKPOINT_FAILED, window=self._spec.window)
-        except Fenced as error:
-            self.fenced(error.message)
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -284,7 +319,7 @@ class Lane:
             window=spec.window,
             attempt=spec.attempt,
             assignment=spec.assignment,
-            owns=spec.owns,
+            owns=tuple(partition.owner for partition in self._partitions.values()),
             generation=self._topology.generation,
             revision=self._adopted.revision,
         )
@@ -292,8 +327,8 @@ class Lane:
     async def _listen(self, session: ControlSession) -> None:
         async for message in session.messages():
             match message:
-                case control.Welcome() if self._overdue:
-                    self._hand_over("time")
+                case control.Welcome():
+                    await self._welcomed(session)
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
@@ -308,10 +343,51 @@ class Lane:
                         self._hand_over(reason)
                     else:
                         self._end(reason)
+                case control.LetGo(owners, settle):
+                    self._let_go(session, owners, settle=settle)
                 case control.Refused(reason):
-                    self.fenced(reason)
+                    self._partitions.clear()
+                    self._end(reason)
                 case _:
                     pass
+
+    async def _welcomed(self, session: ControlSession) -> None:
+        if self._handed_off:
+            # The coordinator may not have heard it the first time.
+            await session.send(control.Released(tuple(self._handed_off)))
+        if self._overdue:
+            self._hand_over("time")
+
+    def _let_go(self, session: ControlSession, owners: Sequence[Owner], *, settle: bool) -> None:
+        mine = [
+            partition
+            for owner in owners
+            if (partition := self._partitions.get(owner.ref)) and partition.owner == owner
+        ]
+        if settle:
+            task = asyncio.create_task(self._hand_off(session, mine), name="lane-hand-off")
+            self._hand_offs.add(task)
+            task.add_done_callback(self._hand_offs.discard)
+        else:
+            for partition in mine:
+                self.overtaken(partition.ref, "somebody newer has taken over")
+
+    async def _hand_off(self, session: ControlSession, leaving: list[SourcePartition]) -> None:
+        """Stop reading, settle what is in flight, save the position, and only then say so."""
+        settings = self._spec.settings
+        for partition in leaving:
+            partition.leaving = True
+        await asyncio.gather(*(p.all_settled(settings.flush_timeout_s) for p in leaving))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.checkpoint_timeout_s):
+                await asyncio.gather(*(self._save(partition) for partition in leaving))
+        gone = [p.owner for p in leaving if self._partitions.pop(p.ref, None) is not None]
+        self._room.set()  # what is left of them unsettled doesn't hold the others
+        self._handed_off += gone
+        log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
+        await session.send(control.Released(tuple(gone)))
+        if not self._partitions:
+            self._end("everything is handed off")
 
     def _read_so_far(self) -> dict[PartitionRef, int]:
         if not self._subscribed.is_set():
@@ -334,6 +410,7 @@ class Lane:
             matched=self._matched,
             delivered=self._delivered,
             filter_errors=self._filter_errors,
+            cpu_s=round(time.process_time() - self._cpu_before_s, 3),
         )
 
     # --- ending ----------------------------------------------------------------------------------
@@ -382,7 +459,7 @@ class Lane:
             window=self._spec.window,
             pid=os.getpid(),
             reason=self._reason,
-            fenced=self._is_fenced,
+            fenced=not self._partitions,
             read=self._read,
             matched=self._matched,
             delivered=self._delivered,

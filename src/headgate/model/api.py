@@ -43,6 +43,9 @@ class TopicPartition(msgspec.Struct):
     owner: str | None
     router: str | None
     epoch: int
+    log_epoch: int = 0
+    rate: float = 0.0
+    """Events per second, over the last seconds."""
 
 
 class TopicInfo(msgspec.Struct):
@@ -51,13 +54,15 @@ class TopicInfo(msgspec.Struct):
     placement: Placement
     version: int
     details: list[TopicPartition] = []
+    adopted: int = 0
+    """The oldest generation by which anybody routes to the topic (0: nobody does)."""
 
 
 class TopicList(msgspec.Struct):
     topics: list[TopicInfo]
 
 
-class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True):
+class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """`event_id` is the idempotency key; one is made up when it's missing."""
 
     document: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
@@ -86,7 +91,7 @@ class ErrorAnswer(msgspec.Struct):
     error: ErrorBody
 
 
-class ProduceResult(msgspec.Struct, omit_defaults=True):
+class ProduceResult(msgspec.Struct, omit_defaults=True, gc=False):
     """Either `partition` and `seq`, or `error`."""
 
     event_id: str
@@ -100,15 +105,52 @@ class ProduceAnswer(msgspec.Struct):
 
 
 class NodeStatus(msgspec.Struct):
-    """`state` is ready, starting or lost (its stream broke, its lease has not ended yet)."""
+    """`state` is ready, starting, draining (it gives its partitions away) or lost (its stream
+    broke, its lease has not ended yet)."""
 
     id: str
     role: str
-    state: Literal["ready", "starting", "lost"]
+    state: Literal["ready", "starting", "draining", "lost"]
     url: str = ""
     ws_url: str = ""
     pid: int = 0
     last_seen_ms_ago: int = 0
+    partitions: int = 0
+
+
+class PlannedMove(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
+    """A partition that changes hands: of the log between ingest nodes, or of the sources between
+    routers. `from` is empty where nobody has it."""
+
+    kind: Literal["log", "source"]
+    topic: str
+    partition: int
+    from_id: str
+    to_id: str
+
+
+class MoveStatus(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
+    """A handoff under way: `releasing` until the former router has let go, then `starting`."""
+
+    topic: str
+    partition: int
+    from_id: str
+    to_id: str
+    phase: Literal["releasing", "starting"]
+    age_ms: int = 0
+
+
+class RebalanceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /v1/rebalance."""
+
+    dry_run: bool = False
+
+
+class RebalanceAnswer(msgspec.Struct):
+    """What is moved, or with `dry_run` would be."""
+
+    moves: list[PlannedMove]
+    dry_run: bool
 
 
 class LaneStatus(msgspec.Struct):
@@ -125,6 +167,8 @@ class LaneStatus(msgspec.Struct):
     delivered: int
     filter_errors: int
     revision: int
+    cpu: float = 0.0
+    """The share of a core that its process used, over the last seconds."""
 
 
 class GatewayStatus(msgspec.Struct):
@@ -154,6 +198,13 @@ class Status(msgspec.Struct):
     windows: list[WindowStatus]
     subscriptions: int
     ws_url: str = ""
+    leader: str = ""
+    """The coordinator that decides."""
+    learning: bool = False
+    """It has lost its state, and learns who owns what."""
+    clients: int = 0
+    """Clients that follow the topology."""
+    moves: list[MoveStatus] = []
 
 
 class TopologyAnswer(msgspec.Struct):

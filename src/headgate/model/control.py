@@ -31,7 +31,8 @@ class Hello(Message, frozen=True, kw_only=True):
     `incarnation` differs for every start of a process, so that a reconnect and a restart can be
     told apart. For a lane, `node_id` and `incarnation` are its router's; `window`, `attempt`,
     `owns` and `assignment` (the number it was planned under) say what it runs, and `revision` is
-    the newest subscription revision it has applied (0: none).
+    the newest subscription revision it has applied (0: none). A node of `weight` 2 gets twice as
+    many partitions as one of weight 1.
     """
 
     role: SessionRole
@@ -47,10 +48,11 @@ class Hello(Message, frozen=True, kw_only=True):
     owns: tuple[Owner, ...] = ()
     generation: int = 0
     revision: int = 0
+    weight: float = 1.0
 
 
 class CheckIn(Message, frozen=True):
-    """I am alive. Anything else a node sends counts as one too."""
+    """I am alive; are you? Anything else a node sends says the first half too."""
 
 
 class Goodbye(Message, frozen=True):
@@ -58,7 +60,29 @@ class Goodbye(Message, frozen=True):
 
 
 class AckTopology(Message, frozen=True):
+    """This generation is applied. `topics` are those that a client routes by it."""
+
     generation: int
+    topics: tuple[str, ...] = ()
+
+
+class Recall(Message, frozen=True):
+    """The last topology a node had, for a coordinator that has lost everything."""
+
+    topology: Topology
+
+
+class Released(Message, frozen=True):
+    """A lane has stopped reading these, settled what was in flight and saved the positions."""
+
+    owners: tuple[Owner, ...]
+
+
+class EpochTooLow(Message, frozen=True):
+    """The store has seen a higher epoch of a log partition than the one it was given out under."""
+
+    ref: PartitionRef
+    epoch: int
 
 
 class AckSubscriptions(Message, frozen=True):
@@ -90,13 +114,15 @@ class PartitionReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LaneReport(Message, frozen=True, kw_only=True):
-    """Totals since the lane started; the coordinator takes differences."""
+    """Totals since the lane started; the coordinator takes differences. `cpu_s` is what its process
+    has used."""
 
     partitions: tuple[PartitionReport, ...]
     read: int
     matched: int
     delivered: int
     filter_errors: int
+    cpu_s: float = 0.0
 
 
 class IngestReport(Message, frozen=True):
@@ -131,13 +157,26 @@ class EndMyWindow(Message, frozen=True):
 class Welcome(Message, frozen=True):
     """`resumed` says that the coordinator still had this very process, and all it had told.
 
-    Without it, whatever the node registered before may have been dropped in the meantime.
+    Without it, whatever the node registered before may have been dropped in the meantime. `learning`
+    asks for what the node remembers (`Recall`). `url` is where the coordinator serves HTTP.
     """
 
     coordinator_id: str
     lease_ms: int
     check_in_ms: int
     resumed: bool = False
+    learning: bool = False
+    url: str = ""
+
+
+class CheckedIn(Message, frozen=True):
+    """The answer to a check-in, by which a node knows that its coordinator isn't frozen."""
+
+
+class NotLeader(Message, frozen=True):
+    """Another coordinator decides; `address` is where, if known. The stream is over."""
+
+    address: str
 
 
 class PushTopology(Message, frozen=True):
@@ -189,6 +228,17 @@ class EndWindow(Message, frozen=True):
     hand_over: bool = True
 
 
+class LetGo(Message, frozen=True):
+    """The lane must stop reading these partitions, and only these.
+
+    With `settle` it is a handoff: settle what is in flight, save the position, answer `Released`.
+    Without, somebody newer has them already.
+    """
+
+    owners: tuple[Owner, ...]
+    settle: bool
+
+
 class Refused(Message, frozen=True):
     """The stream is over for a reason that a reconnect doesn't mend."""
 
@@ -200,6 +250,9 @@ ToCoordinator = (
     | CheckIn
     | Goodbye
     | AckTopology
+    | Recall
+    | Released
+    | EpochTooLow
     | AckSubscriptions
     | Register
     | Unregister
@@ -212,6 +265,8 @@ ToCoordinator = (
 )
 FromCoordinator = (
     Welcome
+    | CheckedIn
+    | NotLeader
     | PushTopology
     | Registered
     | AdoptionFloor
@@ -219,6 +274,7 @@ FromCoordinator = (
     | SubscriptionChanges
     | Assign
     | EndWindow
+    | LetGo
     | Refused
 )
 

@@ -27,7 +27,7 @@ class PartitionRef(msgspec.Struct, frozen=True, order=True, array_like=True):
         return f"{self.topic}:{self.partition}"
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """What a producer hands in. `event_id` is its idempotency key."""
 
     event_id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.model.topology import Node, Owner, Topic
+from headgate.model.topology import Move, Node, Owner, Topic
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +15,8 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     that held subscriptions: until they are back, or their lease has ended, the registry is not
     complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
     until their lease has ended, so that nobody loses sight of a node that never went away.
+    `moves` are the handoffs under way, `draining` the nodes that shall give everything away.
+    `learning` says that this was written while the coordinator still learnt what there is.
     """
 
     boot: int = 0
@@ -24,3 +26,6 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Owner, ...] = ()
     gateways: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
+    moves: tuple[Move, ...] = ()
+    draining: tuple[str, ...] = ()
+    learning: bool = False

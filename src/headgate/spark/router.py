@@ -77,6 +77,7 @@ class RouterSettings:
     run_lane: str
     warm_lane: str
     lane: LaneSettings
+    weight: float = 1.0
     spark_settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -326,12 +327,15 @@ class Router:
             assignment=assignment.number if assignment else 0,
             owns=assignment.sources if assignment else (),
             generation=self._topology.generation,
+            weight=self._settings.weight,
         )
 
     async def _listen(self, session: ControlSession) -> None:
         async for message in session.messages():
             match message:
-                case control.Welcome():
+                case control.Welcome(learning=learning):
+                    if learning:
+                        await session.send(control.Recall(self._topology))
                     await self._report()
                 case control.Assign():
                     async with self._news:

@@ -88,7 +88,7 @@ class World:
 
     def subscribe(self, gateway: int, subscription_id: str, topic: str = "flights") -> int:
         """Registers and returns the revision that must be adopted."""
-        member = self.cluster._member_of(gateway)
+        member = self.cluster.member_of(gateway)
         assert member is not None
         subscription = Subscription(subscription_id, member.hello.node_id, topic)
         self.say(gateway, control.Register(7, (subscription,)))

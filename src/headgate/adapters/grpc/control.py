@@ -17,10 +17,13 @@ import grpc
 import msgspec
 
 from headgate.model.control import (
+    CheckedIn,
     CheckIn,
     FromCoordinator,
     Goodbye,
     Hello,
+    NotLeader,
+    PushTopology,
     Refused,
     ToCoordinator,
     Welcome,
@@ -28,8 +31,8 @@ from headgate.model.control import (
 
 METHOD = "/headgate.Control/Session"
 CHANNEL_OPTIONS = [
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 256 << 20),
@@ -43,6 +46,8 @@ QUEUE_BOUND = 10_000
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 2.0
+WELCOME_TIMEOUT_S = 5.0
+"""A frozen coordinator still accepts connections; whoever gets no answer asks the next one."""
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode_from_coordinator = msgspec.msgpack.Decoder(FromCoordinator).decode
@@ -50,10 +55,16 @@ decode_to_coordinator = msgspec.msgpack.Decoder(ToCoordinator).decode
 
 
 class GrpcControlSession:
-    """A node's side of the stream; implements ports.control.ControlSession."""
+    """A node's side of the stream; implements ports.control.ControlSession.
 
-    def __init__(self, address: str, hello: Callable[[], Hello]) -> None:
-        self._address = address
+    `addresses` are those of all coordinators, with commas in between; one that doesn't lead says
+    who does, and whoever gives no answer is left for the next.
+    """
+
+    def __init__(self, addresses: str, hello: Callable[[], Hello]) -> None:
+        self._addresses = addresses.split(",")
+        self._turn = 0
+        self._leader = ""
         self._hello = hello
         self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE_BOUND)
         self._outgoing: asyncio.Queue[ToCoordinator] | None = None
@@ -98,17 +109,33 @@ class GrpcControlSession:
     async def _run(self) -> None:
         backoff_s = BACKOFF_FIRST_S
         while True:
+            address = self._next_address()
             try:
-                if await self._converse():
+                if await self._converse(address):
                     backoff_s = BACKOFF_FIRST_S
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, OSError, msgspec.MsgspecError):
+                    self._leader = address  # the one to try first when this stream broke
+            except (
+                grpc.aio.AioRpcError,
+                asyncio.InvalidStateError,
+                OSError,
+                TimeoutError,
+                msgspec.MsgspecError,
+            ):
                 pass  # whatever it was, the next connection starts afresh
             if self._closing:
                 return
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
-    async def _converse(self) -> bool:
+    def _next_address(self) -> str:
+        """Whoever is said to lead, once; then all in turn."""
+        leader, self._leader = self._leader, ""
+        if leader:
+            return leader
+        self._turn += 1
+        return self._addresses[(self._turn - 1) % len(self._addresses)]
+
+    async def _converse(self, address: str) -> bool:
         """One connection's life; True when the coordinator welcomed us.
 
         What is left of the former one is dropped first: our hello describes us as if it had never
@@ -117,14 +144,20 @@ class GrpcControlSession:
         welcomed = False
         while not self._incoming.empty():
             self._incoming.get_nowait()
-        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
             stream: Any = channel.stream_stream(METHOD)()
-            await stream.write(encode(self._hello()))
+            async with asyncio.timeout(WELCOME_TIMEOUT_S):
+                await stream.write(encode(self._hello()))
             outgoing: asyncio.Queue[ToCoordinator] = asyncio.Queue(QUEUE_BOUND)
             writer = asyncio.create_task(self._write(stream, outgoing))
             try:
-                while (data := await stream.read()) is not grpc.aio.EOF:
+                while (data := await self._read(stream, outgoing, welcomed)) is not grpc.aio.EOF:
                     message = decode_from_coordinator(data)
+                    if isinstance(message, CheckedIn):
+                        continue
+                    if isinstance(message, NotLeader):
+                        self._leader = message.address
+                        break
                     if isinstance(message, Welcome):
                         self._check_in_s = message.check_in_ms / 1000
                         self._outgoing = outgoing
@@ -139,6 +172,26 @@ class GrpcControlSession:
                     await writer
         return welcomed
 
+    async def _read(
+        self, stream: Any, outgoing: asyncio.Queue[ToCoordinator], welcomed: bool
+    ) -> Any:
+        """The next message; a coordinator that is silent for too long is asked, then given up."""
+        reading = asyncio.ensure_future(stream.read())
+        try:
+            if not welcomed:
+                await asyncio.wait({reading}, timeout=WELCOME_TIMEOUT_S)
+            else:
+                await asyncio.wait({reading}, timeout=self._check_in_s)
+                if not reading.done():
+                    with contextlib.suppress(asyncio.QueueFull):
+                        outgoing.put_nowait(CheckIn())
+                    await asyncio.wait({reading}, timeout=2 * self._check_in_s)
+            if not reading.done():
+                raise TimeoutError
+            return reading.result()
+        finally:
+            reading.cancel()
+
     async def _write(self, stream: Any, outgoing: asyncio.Queue[ToCoordinator]) -> None:
         while True:
             try:
@@ -150,6 +203,24 @@ class GrpcControlSession:
             if isinstance(message, Goodbye):
                 await stream.done_writing()
                 return
+
+
+class _EncodedOnce:
+    """The last topology that was pushed, as bytes: thousands of streams get the same one."""
+
+    def __init__(self) -> None:
+        self._message: PushTopology | None = None
+        self._data = b""
+
+    def encode(self, message: FromCoordinator) -> bytes:
+        if not isinstance(message, PushTopology):
+            return encode(message)
+        if message is not self._message:
+            self._message, self._data = message, encode(message)
+        return self._data
+
+
+_topologies = _EncodedOnce()
 
 
 class ServerStream:
@@ -181,7 +252,7 @@ class ServerStream:
             message = await self._outgoing.get()
             if message is None:
                 return
-            await self._stream.write(encode(message))
+            await self._stream.write(_topologies.encode(message))
 
 
 Serve = Callable[[ServerStream, Hello], Any]
@@ -199,7 +270,7 @@ class GrpcControlServer:
         """Listen on every port and return those bound; raises OSError for one in use."""
         options = [*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)]
         options += [
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
             ("grpc.http2.max_ping_strikes", 0),
         ]
         server = grpc.aio.server(options=options)

@@ -33,7 +33,10 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class FenceCheckpoints:
-    """Claim each partition's checkpoint at its new epoch before any later effect."""
+    """Claim each partition's checkpoint at its new epoch before any later effect.
+
+    Where a higher epoch holds one, the cluster wants to know (`Cluster.overtaken`).
+    """
 
     owners: tuple[Owner, ...]
 

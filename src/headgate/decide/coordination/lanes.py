@@ -7,11 +7,13 @@ or the end of the lease ends that doubt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from headgate.decide.coordination.rates import Meter
 from headgate.model.control import Hello, LaneReport
 from headgate.model.event import PartitionRef
+from headgate.model.topology import Owner
 
 
 @dataclass(slots=True)
@@ -22,6 +24,7 @@ class Lane:
     seen_ms: int
     told_to_end: bool = False
     report: LaneReport | None = None
+    load: Meter = field(default_factory=Meter)
 
     @property
     def refs(self) -> list[PartitionRef]:
@@ -34,73 +37,116 @@ class Lanes:
     lost_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     ended_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """When the last lane of a partition that has none said goodbye."""
+    idle_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
+    """Since when a router that could read a partition, and should, has had no lane for it."""
     _running: dict[PartitionRef, int] = field(default_factory=dict)
+    _newest: dict[PartitionRef, Hello] = field(default_factory=dict)
+    """The last lane that began with a partition, also when its stream broke since."""
 
-    def is_overtaken(self, hello: Hello) -> bool:
-        """True for a lane that comes back after a newer one of its router has begun."""
-        mine = (hello.window, hello.attempt)
-        return any(
-            (running.hello.window, running.hello.attempt) > mine
-            for owner in hello.owns
-            if (session := self._running.get(owner.ref)) is not None
-            and (running := self.by_session[session]).hello.incarnation == hello.incarnation
+    def is_overtaken(self, hello: Hello, ref: PartitionRef) -> bool:
+        """True for a lane that comes back after a newer one of its router has begun with `ref`.
+
+        The newer one holds the position, so it alone counts, even while nobody hears from it.
+        """
+        newest = self._newest.get(ref)
+        return (
+            newest is not None
+            and newest.incarnation == hello.incarnation
+            and (newest.window, newest.attempt) > (hello.window, hello.attempt)
         )
 
-    def start(self, session: int, hello: Hello, *, adopted: int, now_ms: int) -> list[int]:
-        """A lane reads its partitions from now on; returns the sessions it replaces."""
-        replaced = {
-            other
-            for owner in hello.owns
-            if (other := self._running.get(owner.ref)) is not None and other != session
-        }
-        for other in replaced:
-            self.end(other, now_ms=now_ms)
+    def start(
+        self, session: int, hello: Hello, owns: Sequence[Owner], *, adopted: int, now_ms: int
+    ) -> dict[int, list[Owner]]:
+        """A lane reads `owns` from now on; returns what it takes from which other sessions."""
+        taken = self.take_from_others(owns, session)
         self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
-        for owner in hello.owns:
+        for owner in owns:
             self._running[owner.ref] = session
+            self._newest[owner.ref] = hello
             self.lost_since_ms.pop(owner.ref, None)
             self.ended_ms.pop(owner.ref, None)
-        return sorted(replaced)
+        return taken
 
-    def end(self, session: int, *, now_ms: int) -> Lane | None:
-        """The lane counts no more: it said goodbye, or a newer one was let in."""
-        lane = self.by_session.pop(session, None)
-        if lane is not None:
-            for ref in lane.refs:
-                if self._running.get(ref) == session:
-                    del self._running[ref]
-                    self.ended_ms[ref] = now_ms
-        return lane
+    def take_from_others(
+        self, owners: Iterable[Owner], session: int | None = None
+    ) -> dict[int, list[Owner]]:
+        """Nobody but `session` counts as a reader of these any more.
+
+        Returns who did, under which epoch. A lane that is left with nothing counts no more at all.
+        """
+        taken: dict[int, list[Owner]] = {}
+        for owner in owners:
+            other = self._running.get(owner.ref)
+            if other is not None and other != session:
+                del self._running[owner.ref]
+                held = {o.ref: o for o in self.by_session[other].hello.owns}
+                taken.setdefault(other, []).append(held[owner.ref])
+        for other in taken:
+            if not self.held(other):
+                del self.by_session[other]
+        return taken
+
+    def held(self, session: int) -> list[PartitionRef]:
+        """What the lane reads of all that it began with."""
+        lane = self.by_session.get(session)
+        return [] if lane is None else [r for r in lane.refs if self._running.get(r) == session]
+
+    def release(self, session: int, refs: Iterable[PartitionRef]) -> None:
+        """The lane has let go of `refs`."""
+        for ref in refs:
+            if self._running.get(ref) == session:
+                del self._running[ref]
+
+    def keep(self, session: int, refs: Collection[PartitionRef], *, now_ms: int) -> None:
+        """The lane reads only `refs` any more: somebody has fenced it off from the others, and may
+        be reading them."""
+        lost = [ref for ref in self.held(session) if ref not in refs]
+        self.release(session, lost)
+        self.suspect(lost, now_ms=now_ms)
+
+    def end(self, session: int, *, now_ms: int) -> list[PartitionRef]:
+        """The lane said goodbye; returns what it read until then."""
+        held = self.held(session)
+        for ref in held:
+            del self._running[ref]
+            self.ended_ms[ref] = now_ms
+        self.by_session.pop(session, None)
+        return held
 
     def lose(self, session: int, *, now_ms: int) -> None:
         """The lane's stream broke: it may still be reading."""
-        lane = self.end(session, now_ms=now_ms)
-        if lane is not None:
-            for ref in lane.refs:
-                self.lost_since_ms.setdefault(ref, now_ms)
+        for ref in self.end(session, now_ms=now_ms):
+            self.lost_since_ms.setdefault(ref, now_ms)
 
     def suspect(self, refs: Iterable[PartitionRef], *, now_ms: int) -> None:
         """After a restart of the coordinator: any of these may be read by an unknown lane."""
         for ref in refs:
             self.lost_since_ms.setdefault(ref, now_ms)
 
-    def cleared(self, refs: Iterable[PartitionRef]) -> None:
-        """A new epoch fences whoever may have been reading these."""
-        for ref in refs:
-            self.lost_since_ms.pop(ref, None)
-            session = self._running.get(ref)
-            if session is not None:
-                self.end(session, now_ms=0)
+    def fence(self, owners: Iterable[Owner]) -> dict[int, list[Owner]]:
+        """A new epoch fences whoever may have been reading these; returns who is known to."""
+        owners = list(owners)
+        for owner in owners:
+            self.lost_since_ms.pop(owner.ref, None)
+            self.ended_ms.pop(owner.ref, None)
+            self.idle_since_ms.pop(owner.ref, None)
+        return self.take_from_others(owners)
 
     def silent(self, before_ms: int) -> list[int]:
         """Sessions of lanes that were not heard of since `before_ms`."""
         return [s for s, lane in self.by_session.items() if lane.seen_ms <= before_ms]
 
+    def unread(self, since_ms: int) -> list[PartitionRef]:
+        """Partitions of which no lane was heard at least since then."""
+        times = (self.lost_since_ms, self.idle_since_ms)
+        return sorted({ref for found in times for ref, at_ms in found.items() if at_ms <= since_ms})
+
     def forgive(self, absent_ms: int) -> None:
         for lane in self.by_session.values():
             lane.seen_ms += absent_ms
             lane.started_ms += absent_ms
-        for times in (self.lost_since_ms, self.ended_ms):
+        for times in (self.lost_since_ms, self.ended_ms, self.idle_since_ms):
             for ref in times:
                 times[ref] += absent_ms
 
@@ -109,3 +155,10 @@ class Lanes:
 
     def is_running(self, ref: PartitionRef) -> bool:
         return ref in self._running
+
+    def may_be_read(self, ref: PartitionRef) -> bool:
+        return ref in self._running or ref in self.lost_since_ms
+
+    def reader(self, ref: PartitionRef) -> int | None:
+        """The session of the lane that reads `ref`."""
+        return self._running.get(ref)

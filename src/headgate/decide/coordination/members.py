@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.decide.planning.plan import Strategy
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.topology import Node, Role
@@ -11,11 +12,32 @@ from headgate.model.topology import Node, Role
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`lease_ms` is how long a silent member keeps what it has."""
+    """`lease_ms` is how long a silent member keeps what it has.
+
+    Plans are made every `rebalance_ms`, and `settle_ms` after somebody came or went, so that a
+    whole rack that starts is planned for once. A donor has `handoff_ms` to let go of a partition.
+    """
 
     lease_ms: int = 30_000
     check_in_ms: int = 5_000
     lane_report_timeout_ms: int = 5_000
+    rebalance_ms: int = 10_000
+    settle_ms: int = 1_000
+    handoff_ms: int = 20_000
+    learn_for_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How partitions are spread: by which strategy, and how many more than its peers a node may
+    keep, beyond the one of uneven counts."""
+
+    strategy: Strategy = "balanced"
+    ingest: int = 0
+    router: int = 0
+
+    def imbalance(self, role: Role) -> int:
+        return {"ingest": self.ingest, "router": self.router}[role]
 
 
 @dataclass(slots=True)
@@ -27,6 +49,8 @@ class Member:
     seen_ms: int
     generation: int = 0
     assignment: int = 0
+    grown_at: int = 0
+    """The last assignment that gave the router something; windows planned before it must end."""
     report: control.GatewayReport | control.RouterReport | None = None
 
     def node(self) -> Node:

@@ -6,7 +6,6 @@ never given out twice: it survives the owner, the topic and the coordinator.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -49,19 +48,20 @@ class Ownership:
         if ref in self.owners:
             self.owners[ref] = Owner(ref, NOBODY, self.owners[ref].epoch)
 
-    def spread(self, refs: Iterable[PartitionRef], node_ids: Iterable[str]) -> list[Owner]:
-        """Give each ownerless partition of `refs` to the node that owns the fewest."""
-        load = Counter(dict.fromkeys(node_ids, 0))
-        if not load:
-            return []
-        for owner in self.owners.values():
-            if owner.node_id in load:
-                load[owner.node_id] += 1
-        taken = []
-        for ref in sorted(refs):
-            if (known := self.owners.get(ref)) is not None and known.node_id != NOBODY:
-                continue
-            node_id = min(load, key=lambda n: (load[n], n))
-            load[node_id] += 1
-            taken.append(self.take(ref, node_id))
-        return taken
+    def claim(self, owner: Owner) -> bool:
+        """Believe that `owner` has its partition, unless a higher epoch is known; True if so."""
+        known = self.owners.get(owner.ref)
+        if known is not None and known.epoch >= owner.epoch:
+            return known == owner
+        self.owners[owner.ref] = owner
+        return True
+
+    def raise_above(self, ref: PartitionRef, epoch: int) -> Owner:
+        """Give `ref` to its owner anew, above an epoch that somebody has met."""
+        known = self.owners.get(ref, Owner(ref, NOBODY, 0))
+        self.owners[ref] = Owner(ref, known.node_id, max(known.epoch, epoch) + 1)
+        return self.owners[ref]
+
+    def is_owned(self, ref: PartitionRef) -> bool:
+        known = self.owners.get(ref)
+        return known is not None and known.node_id != NOBODY

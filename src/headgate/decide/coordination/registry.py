@@ -4,7 +4,8 @@ Every change makes a new revision. A subscriber may be told "subscribed" when th
 reached its revision: then every lane that may read a record matches with it.
 
 Invariants: revisions and the floor only grow; the floor stays put while a lane may be reading that
-nobody hears from (`holds`), and while the registry is incomplete after a restart (`awaited`).
+nobody hears from (`holds`), and while the registry is incomplete after a restart (`awaited`,
+`lost`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Registry:
     boot: int
     awaited: set[str]
     """Gateways that held subscriptions before the restart and have not registered again."""
+    lost: bool = False
+    """Nobody has said yet which gateways there were."""
     revision: int = field(init=False)
     floor: int = field(init=False, default=0)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
@@ -35,7 +38,7 @@ class Registry:
 
     @property
     def complete(self) -> bool:
-        return not self.awaited
+        return not self.awaited and not self.lost
 
     def raise_above(self, revision: int) -> bool:
         """Start above a revision that a node reports (this coordinator has lost its state)."""

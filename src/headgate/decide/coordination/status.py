@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from headgate.decide.coordination import moving
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.members import Member
 from headgate.model import api, control
 from headgate.model.control import PartitionReport
 from headgate.model.event import PartitionRef
-from headgate.model.topology import Topic
+from headgate.model.topology import Role, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,12 @@ def describe(
         version=version,
         generation=cluster.generation,
         revision=cluster.registry.revision,
-        nodes=[_node(m, now_ms) for _, m in sorted(cluster.members.items())],
+        nodes=[_node(cluster, m, now_ms) for _, m in sorted(cluster.members.items())],
         topics=[
-            describe_topic(cluster, topic, stored=stored, wall_ms=wall_ms)
+            describe_topic(cluster, topic, stored=stored, now_ms=now_ms, wall_ms=wall_ms)
             for _, topic in sorted(cluster.topics.items())
         ],
-        lanes=_lanes(cluster),
+        lanes=_lanes(cluster, now_ms),
         gateways=[
             api.GatewayStatus(m.hello.node_id, r.subscribers, r.depth, r.sent)
             for m in gateways
@@ -61,15 +63,52 @@ def describe(
         ],
         subscriptions=len(cluster.registry.subscriptions),
         ws_url=next((m.hello.ws_url for m in gateways if m.session is not None), ""),
+        leader=cluster.coordinator_id,
+        learning=cluster.learning.is_on,
+        clients=len(cluster.clients),
+        moves=[
+            api.MoveStatus(
+                move.ref.topic,
+                move.ref.partition,
+                move.from_id,
+                move.to_id,
+                cluster.handoffs.phase(move.ref, cluster.sources),
+                max(0, now_ms - cluster.handoffs.by_ref[move.ref].since_ms),
+            )
+            for move in cluster.handoffs.moves()
+        ],
     )
 
 
+def planned_moves(cluster: Cluster) -> list[api.PlannedMove]:
+    """What a plan made now would move."""
+    kinds: tuple[tuple[Role, Literal["log", "source"]], ...] = (
+        ("ingest", "log"),
+        ("router", "source"),
+    )
+    return [
+        api.PlannedMove(kind, move.ref.topic, move.ref.partition, move.from_id, move.to_id)
+        for role, kind in kinds
+        for move in moving.planned(cluster, role)
+    ]
+
+
 def describe_topic(
-    cluster: Cluster, topic: Topic, *, stored: Stored, wall_ms: int
+    cluster: Cluster, topic: Topic, *, stored: Stored, now_ms: int, wall_ms: int
 ) -> api.TopicInfo:
     reports = _reports(cluster)
-    details = [_partition(cluster, ref, reports.get(ref), stored, wall_ms) for ref in topic.refs()]
-    return api.TopicInfo(topic.name, topic.partitions, topic.placement, topic.version, details)
+    details = [
+        _partition(cluster, ref, reports.get(ref), stored, now_ms=now_ms, wall_ms=wall_ms)
+        for ref in topic.refs()
+    ]
+    return api.TopicInfo(
+        topic.name,
+        topic.partitions,
+        topic.placement,
+        topic.version,
+        details,
+        cluster.adoption_floor(topic.name),
+    )
 
 
 def _reports(cluster: Cluster) -> dict[PartitionRef, PartitionReport]:
@@ -86,6 +125,8 @@ def _partition(
     ref: PartitionRef,
     report: PartitionReport | None,
     stored: Stored,
+    *,
+    now_ms: int,
     wall_ms: int,
 ) -> api.TopicPartition:
     saved = stored.settled.get(ref, 0)
@@ -94,6 +135,7 @@ def _partition(
     oldest_ms = report.oldest_unsettled_ms if report else stored.oldest_ms.get(ref, 0)
     log = cluster.logs.owners.get(ref)
     source = cluster.sources.owners.get(ref)
+    growth = cluster.growth.get(ref)
     return api.TopicPartition(
         partition=ref.partition,
         head=head,
@@ -103,27 +145,39 @@ def _partition(
         owner=(log.node_id or None) if log else None,
         router=(source.node_id or None) if source else None,
         epoch=source.epoch if source else 0,
+        log_epoch=log.epoch if log else 0,
+        rate=round(growth.per_s(now_ms), 1) if growth else 0.0,
     )
 
 
-def _node(member: Member, now_ms: int) -> api.NodeStatus:
-    report = member.report
-    starting = isinstance(report, control.RouterReport) and report.state == "starting"
-    connected = "starting" if starting else "ready"
-    state = connected if member.session is not None else "lost"
+def _node(cluster: Cluster, member: Member, now_ms: int) -> api.NodeStatus:
     hello = member.hello
+    table = {"ingest": cluster.logs, "router": cluster.sources}.get(hello.role)
     return api.NodeStatus(
         hello.node_id,
         hello.role,
-        state,  # type: ignore[arg-type]  # one of the three by construction
+        _node_state(cluster, member),
         hello.url,
         hello.ws_url,
         hello.pid,
         max(0, now_ms - member.seen_ms),
+        0 if table is None else len(table.of_node(hello.node_id)),
     )
 
 
-def _lanes(cluster: Cluster) -> list[api.LaneStatus]:
+def _node_state(
+    cluster: Cluster, member: Member
+) -> Literal["ready", "starting", "draining", "lost"]:
+    if member.session is None:
+        return "lost"
+    if member.hello.node_id in cluster.draining:
+        return "draining"
+    report = member.report
+    starting = isinstance(report, control.RouterReport) and report.state == "starting"
+    return "starting" if starting else "ready"
+
+
+def _lanes(cluster: Cluster, now_ms: int) -> list[api.LaneStatus]:
     nothing = control.LaneReport(partitions=(), read=0, matched=0, delivered=0, filter_errors=0)
     lanes = []
     for lane in cluster.lanes.by_session.values():
@@ -141,6 +195,7 @@ def _lanes(cluster: Cluster) -> list[api.LaneStatus]:
                 delivered=report.delivered,
                 filter_errors=report.filter_errors,
                 revision=lane.adopted,
+                cpu=round(lane.load.per_s(now_ms), 3),
             )
         )
     return sorted(lanes, key=lambda lane: (lane.router, lane.lane))

@@ -1,0 +1,185 @@
+"""What `headgate status` shows: a summary, then one table per kind, empty ones left out.
+
+Invariant: it fits a screen whatever the size of the cluster. What there are many of is added up or
+cut with a word about it, unless everything is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headgate.cli.tables import (
+    LATE_MS,
+    Grid,
+    counted,
+    duration,
+    named,
+    number,
+    partitions_table,
+    share,
+    topics_table,
+)
+from headgate.model.api import (
+    GatewayStatus,
+    LaneStatus,
+    MoveStatus,
+    NodeStatus,
+    Status,
+    TopicPartition,
+    WindowStatus,
+)
+
+ROWS_MAX = 32
+"""Most partitions, moves or lanes that are shown unasked."""
+TROUBLED_MAX = 10
+"""Most of those in trouble, where there are too many partitions to show all."""
+LEARNING = (
+    "the coordinator has lost its state and learns who owns what; nothing moves until every node "
+    "has reported"
+)
+OWNING_ROLES = ("ingest", "router")
+
+Row = TypeVar("Row")
+
+_STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
+
+
+def status_view(status: Status, *, everything: bool = False) -> RenderableType:
+    """Everything that /v1/status says; with `everything` also every single partition."""
+    parts: list[RenderableType] = list(_summary(status))
+    for title, section in _sections(status, everything=everything):
+        parts += [Text(), Text(title, style="bold"), section]
+    return Group(*parts)
+
+
+def _summary(status: Status) -> Iterator[Text]:
+    facts = [
+        f"Headgate {status.version}",
+        f"leader {status.leader}" if status.leader else "",
+        f"generation {counted(status.generation)}",
+        f"revision {counted(status.revision)}",
+        f"subscriptions {status.subscriptions:,}",
+        f"clients {status.clients:,}",
+    ]
+    yield Text("   ".join(fact for fact in facts if fact))
+    if status.ws_url:
+        yield Text(f"WebSocket {status.ws_url}")
+    if status.learning:
+        yield Text(LEARNING, style="yellow")
+
+
+def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
+    if status.nodes:
+        yield "Nodes", nodes_table(status.nodes)
+    if status.topics:
+        yield "Topics", topics_table(status.topics)
+        yield from _partitions(status, everything=everything)
+    if status.moves:
+        yield f"Moves ({len(status.moves):,})", _cut(moves_table, status.moves, everything)
+    if status.windows:
+        yield "Windows", windows_table(status.windows)
+    if status.lanes:
+        yield "Lanes", _cut(lanes_table, status.lanes, everything)
+    if status.gateways:
+        yield "Gateways", gateways_table(status.gateways)
+
+
+def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
+    """All of them where they are few or asked for, else those that somebody should look at."""
+    found = [(topic.name, one) for topic in status.topics for one in topic.details]
+    if not found:
+        return
+    if everything or len(found) <= ROWS_MAX:
+        yield "Partitions", partitions_table(found)
+        return
+    troubled = [(topic, one) for topic, one in found if _is_troubled(one)]
+    all_shown = Text(f"{len(found):,} partitions; --partitions shows all of them", style="dim")
+    if not troubled:
+        yield "Partitions", all_shown
+        return
+    title = f"Partitions without an owner or late ({len(troubled):,})"
+    yield title, Group(partitions_table(troubled[:TROUBLED_MAX]), all_shown)
+
+
+def _is_troubled(one: TopicPartition) -> bool:
+    return one.owner is None or one.router is None or one.lag_ms > LATE_MS
+
+
+def _cut(
+    table: Callable[[Sequence[Row]], Grid], rows: Sequence[Row], everything: bool
+) -> RenderableType:
+    if everything or len(rows) <= ROWS_MAX:
+        return table(rows)
+    more = Text(f"and {len(rows) - ROWS_MAX:,} more; --partitions shows all of them", style="dim")
+    return Group(table(rows[:ROWS_MAX]), more)
+
+
+def nodes_table(nodes: Sequence[NodeStatus]) -> Grid:
+    rows = [
+        (
+            node.role,
+            node.id,
+            Text(node.state, style=_STATE_STYLES[node.state]),
+            number(node.partitions) if node.role in OWNING_ROLES else "-",
+            duration(node.last_seen_ms_ago),
+            node.url or "-",
+            str(node.pid or "-"),
+        )
+        for node in nodes
+    ]
+    return Grid(("role", "id", "state", "partitions>", "?seen ago>", "?address", "?pid>"), rows)
+
+
+def moves_table(moves: Sequence[MoveStatus]) -> Grid:
+    rows = [
+        (
+            f"{move.topic}:{move.partition}",
+            f"{move.from_id} -> {move.to_id}",
+            move.phase,
+            duration(move.age_ms),
+        )
+        for move in moves
+    ]
+    return Grid(("partition", "from -> to", "phase", "for>"), rows)
+
+
+def windows_table(windows: Sequence[WindowStatus]) -> Grid:
+    rows = [(w.router, w.state, str(w.window), f"{w.change_ms:.0f} ms") for w in windows]
+    return Grid(("router", "state", "window>", "gap before it>"), rows)
+
+
+def lanes_table(lanes: Sequence[LaneStatus]) -> Grid:
+    columns = ("router", "lane>", "partitions", "cpu>", "?read>", "?matched>", "?delivered>")
+    details = ("?filter errors>", "?window>", "?attempt>", "?pid>", "?revision>")
+    rows = [
+        (
+            lane.router,
+            str(lane.lane),
+            named(_ref(text) for text in lane.partitions),
+            share(lane.cpu),
+            number(lane.read),
+            number(lane.matched),
+            number(lane.delivered),
+            number(lane.filter_errors),
+            str(lane.window),
+            str(lane.attempt),
+            str(lane.pid),
+            counted(lane.revision),
+        )
+        for lane in lanes
+    ]
+    return Grid((*columns, *details), rows)
+
+
+def _ref(text: str) -> tuple[str, int]:
+    topic, _, partition = text.rpartition(":")
+    return topic, int(partition)
+
+
+def gateways_table(gateways: Sequence[GatewayStatus]) -> Grid:
+    rows = [(g.id, str(g.subscribers), number(g.depth), number(g.sent)) for g in gateways]
+    return Grid(("gateway", "subscribers>", "waiting>", "sent>"), rows)

@@ -1,0 +1,102 @@
+"""Which topology is out, who must hear of a change, and who has adopted it.
+
+Everybody gets the whole topology, but only when the part that its role acts on has changed. The
+generation moves with every change; whoever acknowledged the last one that concerned its role has
+adopted all that came since.
+
+Invariant: generations only grow, and nobody counts as having adopted what it wasn't sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from headgate.model.control import PushTopology, SessionRole
+from headgate.model.topology import Role, Topology
+
+ROLES: tuple[SessionRole, ...] = ("ingest", "router", "gateway", "lane", "client")
+
+
+@dataclass(slots=True)
+class Publication:
+    """`message` is what is pushed; one value for everybody, so that it is encoded once."""
+
+    message: PushTopology
+    _content: dict[SessionRole, object] = field(init=False)
+    _changed_at: dict[SessionRole, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        topology = self.message.topology
+        self._content = {role: _content(role, topology) for role in ROLES}
+        self._changed_at = dict.fromkeys(ROLES, topology.generation)
+
+    @property
+    def topology(self) -> Topology:
+        return self.message.topology
+
+    def publish(self, topology: Topology, *, to_all: bool = False) -> Collection[SessionRole]:
+        """Replace what is out by a newer generation; returns the roles that must hear of it."""
+        self.message = PushTopology(topology)
+        concerned = []
+        for role in ROLES:
+            content = _content(role, topology)
+            if to_all or content != self._content[role]:
+                self._content[role] = content
+                self._changed_at[role] = topology.generation
+                concerned.append(role)
+        return concerned
+
+    def adopted(self, role: SessionRole, acknowledged: int) -> int:
+        """The newest generation whose content somebody who acknowledged that one has."""
+        if acknowledged >= self._changed_at[role]:
+            return self.topology.generation
+        return acknowledged
+
+
+def _content(role: SessionRole, topology: Topology) -> object:
+    """The part of a topology that makes a difference to `role`."""
+    match role:
+        case "client":
+            return topology.topics, topology.logs, _addresses(topology, "ingest")
+        case "ingest":
+            return topology.topics, topology.logs, _addresses(topology, "ingest"), topology.deleted
+        case "gateway":
+            return topology.topics, topology.sources, _addresses(topology, "ingest")
+        case "lane":
+            return _addresses(topology, "gateway")
+        case "router":
+            # What it owns comes with its assignment. There are few routers, so they hear of all
+            # the rest too, and remember it for a coordinator that has lost its own memory.
+            everything = topology.topics, topology.nodes, topology.logs, topology.sources
+            return everything, topology.deleted
+
+
+def _addresses(topology: Topology, role: Role) -> tuple[tuple[str, str], ...]:
+    return tuple((node.id, node.url) for node in topology.of_role(role))
+
+
+@dataclass(slots=True)
+class Client:
+    """A producer's stream: what it has acknowledged, and which topics it routes by that.
+
+    One that comes back may route any topic (None) by what it had, until it says more.
+    """
+
+    seen_ms: int
+    generation: int = 0
+    topics: tuple[str, ...] | None = None
+
+
+def floor(topic: str, clients: Iterable[Client], nodes: Iterable[int], out: Publication) -> int:
+    """The oldest generation by which anybody routes `topic`; 0 when nobody has acknowledged one.
+
+    `nodes` are the acknowledged generations of the live ingest nodes, which all route every topic.
+    """
+    adopted = [out.adopted("ingest", generation) for generation in nodes]
+    adopted += [
+        out.adopted("client", client.generation)
+        for client in clients
+        if client.generation and (client.topics is None or topic in client.topics)
+    ]
+    return min(adopted, default=0)

@@ -1,0 +1,148 @@
+"""Everything the coordinator knows, and the questions the decisions ask of it.
+
+Only the modules beside this one change it, and only in the course of one event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.decide.coordination import publishing
+from headgate.decide.coordination.handoffs import Handoffs
+from headgate.decide.coordination.lanes import Lanes
+from headgate.decide.coordination.learning import Learning
+from headgate.decide.coordination.members import Balance, Member, Timing
+from headgate.decide.coordination.ownership import Ownership
+from headgate.decide.coordination.publishing import Client, Publication
+from headgate.decide.coordination.rates import Meter
+from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
+from headgate.decide.coordination.window_ends import WindowEnds
+from headgate.model.control import PushTopology, SessionRole
+from headgate.model.event import PartitionRef
+from headgate.model.stored import StoredState
+from headgate.model.topology import Node, Role, Topic, Topology
+
+
+@dataclass(slots=True)
+class State:
+    stored: StoredState
+    timing: Timing
+    coordinator_id: str
+    started_ms: int
+    balance: Balance = field(default_factory=Balance)
+    url: str = ""
+    topics: dict[str, Topic] = field(init=False)
+    deleted: set[str] = field(init=False)
+    deleted_at: dict[str, int] = field(init=False)
+    """Per deleted topic the generation by which its ingest nodes know."""
+    members: dict[str, Member] = field(default_factory=dict)
+    expected: dict[str, Node] = field(init=False)
+    """Members from before a restart of the coordinator that haven't said hello again."""
+    draining: set[str] = field(init=False)
+    clients: dict[int, Client] = field(default_factory=dict)
+    sessions: dict[int, tuple[SessionRole, str]] = field(default_factory=dict)
+    """Role and node id of every session."""
+    lanes: Lanes = field(default_factory=Lanes)
+    window_ends: WindowEnds = field(default_factory=WindowEnds)
+    heads: dict[PartitionRef, int] = field(default_factory=dict)
+    growth: dict[PartitionRef, Meter] = field(default_factory=dict)
+    """How fast the heads grow."""
+    logs: Ownership = field(init=False)
+    sources: Ownership = field(init=False)
+    handoffs: Handoffs = field(init=False)
+    registry: Registry = field(init=False)
+    learning: Learning = field(init=False)
+    out: Publication = field(init=False)
+    unassigned: dict[str, int] = field(default_factory=dict)
+    """Router whose assignment changed, with the generation its gateways must adopt first."""
+    plan_at_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        stored, now_ms = self.stored, self.started_ms
+        self.expected = {node.id: node for node in stored.nodes}
+        self.topics = {topic.name: topic for topic in stored.topics}
+        self.deleted = set(stored.deleted)
+        self.draining = set(stored.draining)
+        self.logs = Ownership.of(stored.logs)
+        self.sources = Ownership.of(stored.sources)
+        self.handoffs = Handoffs.of(stored.moves, now_ms)
+        self.registry = Registry(stored.boot, set(stored.gateways))
+        # A store that has never seen a topic may have been lost, whoever has joined since.
+        self.learning = Learning(may_begin=not (stored.topics or stored.deleted or stored.logs))
+        if stored.learning:
+            self.learn(now_ms)
+        self.plan_at_ms = now_ms + self.timing.rebalance_ms
+        generation = stored.boot * REVISIONS_PER_BOOT + 1
+        self.deleted_at = dict.fromkeys(self.deleted, generation)
+        self.out = Publication(PushTopology(self.described(generation)))
+        # What nobody owns may be read all the same: by a lane that outlived its router.
+        known = [ref for ref in self.refs() if ref in self.sources.owners]
+        self.lanes.suspect((*known, *(o.ref for o in self.sources.owned())), now_ms=now_ms)
+
+    def learn(self, now_ms: int) -> None:
+        """From now on, until it is over, believe what nodes say."""
+        self.learning.begin(now_ms + self.timing.learn_for_ms)
+        self.registry.lost = True
+
+    # --- who is there --------------------------------------------------------------------------
+
+    def member_of(self, session: int) -> Member | None:
+        _, node_id = self.sessions.get(session, (None, ""))
+        member = self.members.get(node_id)
+        return member if member is not None and member.session == session else None
+
+    def of_role(self, role: Role) -> list[Member]:
+        return [m for _, m in sorted(self.members.items()) if m.hello.role == role]
+
+    def sessions_of(self, role: SessionRole) -> list[int]:
+        return [session for session, (of, _) in self.sessions.items() if of == role]
+
+    def nodes(self) -> tuple[Node, ...]:
+        known = {**self.expected, **{i: m.node() for i, m in self.members.items()}}
+        return tuple(known[node_id] for node_id in sorted(known))
+
+    def has_adopted(self, member: Member, generation: int) -> bool:
+        return self.out.adopted(member.hello.role, member.generation) >= generation
+
+    # --- what there is -------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        return self.out.topology.generation
+
+    def topology(self) -> Topology:
+        return self.out.topology
+
+    def described(self, generation: int) -> Topology:
+        """Everything as it is now, as the topology of `generation`."""
+        return Topology(
+            generation,
+            tuple(self.topics[name] for name in sorted(self.topics)),
+            self.nodes(),
+            self.logs.owned(),
+            self.sources.owned(),
+            tuple(sorted(self.deleted)),
+        )
+
+    def refs(self) -> list[PartitionRef]:
+        return [ref for topic in self.topics.values() for ref in topic.refs()]
+
+    def adoption_floor(self, topic: str) -> int:
+        """The oldest generation by which anybody who is there routes `topic`; 0: nobody does."""
+        nodes = [m.generation for m in self.of_role("ingest") if m.session is not None]
+        return publishing.floor(topic, self.clients.values(), nodes, self.out)
+
+    def to_store(self) -> StoredState:
+        gateways = {*(m.hello.node_id for m in self.of_role("gateway")), *self.registry.awaited}
+        return StoredState(
+            boot=self.stored.boot,
+            topics=tuple(self.topics[name] for name in sorted(self.topics)),
+            deleted=tuple(sorted(self.deleted)),
+            logs=self.logs.all(),
+            sources=self.sources.all(),
+            gateways=tuple(sorted(gateways)),
+            nodes=self.nodes(),
+            moves=self.handoffs.moves(),
+            draining=tuple(sorted(self.draining)),
+            learning=self.learning.is_on,
+        )

@@ -1,0 +1,146 @@
+"""Lanes and their windows: who may read what, and when a window has to end.
+
+Invariant: of two lanes that claim a partition the newer one reads it; the other lets go of that
+partition and keeps the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headgate.decide.coordination.effects import Effect, Hang, Send
+from headgate.decide.coordination.lanes import Lane
+from headgate.decide.coordination.members import Member
+from headgate.decide.coordination.state import State
+from headgate.model import control
+from headgate.model.control import Hello
+from headgate.model.topology import Owner
+
+
+def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[Effect]:
+    if state.learning.is_on:
+        for owner in hello.owns:
+            state.sources.claim(owner)
+    owns = [owner for owner in hello.owns if _may_read(state, hello, owner)]
+    if hello.owns and not owns:
+        reason = f"nothing of what window {hello.window} reads is this lane's any more"
+        return [Send(session, control.Refused(reason)), Hang(session)]
+    state.sessions[session] = ("lane", hello.node_id)
+    # A lane that starts reads nothing before it has applied the snapshot, so it counts as having
+    # adopted it; one that reconnects goes on with what it had.
+    adopted = state.registry.revision if hello.revision == 0 else hello.revision
+    taken = state.lanes.start(session, hello, owns, adopted=adopted, now_ms=now_ms)
+    effects = overtaken(taken)
+    lost = tuple(owner for owner in hello.owns if owner not in owns)
+    if lost:
+        effects.append(Send(session, control.LetGo(lost, settle=False)))
+    effects.append(Send(session, state.out.message))
+    if state.registry.complete:
+        effects.append(Send(session, state.registry.snapshot()))
+    effects += let_go(state, owns)
+    router = state.members.get(hello.node_id)
+    if router is not None and hello.assignment < router.grown_at:
+        if hello.node_id not in state.unassigned:
+            effects += end_window(state, hello.node_id, "the assignment changed")
+    elif state.window_ends.is_over(hello):
+        hand_over = not state.window_ends.is_over_for_good(hello)
+        effects += end_window(state, hello.node_id, "the window ended early", hand_over=hand_over)
+    return effects
+
+
+def _may_read(state: State, hello: Hello, owner: Owner) -> bool:
+    return state.sources.owners.get(owner.ref) == owner and not state.lanes.is_overtaken(
+        hello, owner.ref
+    )
+
+
+def overtaken(taken: Mapping[int, Sequence[Owner]]) -> list[Effect]:
+    """Tell lanes what isn't theirs any more."""
+    return [
+        Send(session, control.LetGo(tuple(owners), settle=False))
+        for session, owners in sorted(taken.items())
+    ]
+
+
+def let_go(state: State, owners: Sequence[Owner]) -> list[Effect]:
+    """Ask the lanes that read `owners` to hand over those that are on their way elsewhere."""
+    asked: dict[int, list[Owner]] = {}
+    for owner in owners:
+        session = state.lanes.reader(owner.ref)
+        leaving = owner.ref in state.handoffs.by_ref
+        if session is not None and leaving and _is_releasing(state, owner):
+            asked.setdefault(session, []).append(owner)
+    return [
+        Send(session, control.LetGo(tuple(leaving), settle=True))
+        for session, leaving in asked.items()
+    ]
+
+
+def _is_releasing(state: State, owner: Owner) -> bool:
+    return state.handoffs.phase(owner.ref, state.sources) == "releasing"
+
+
+def of(state: State, router_id: str) -> list[tuple[int, Lane]]:
+    return state.lanes.of_router(router_id)
+
+
+def end_window(
+    state: State, router_id: str, reason: str, *, hand_over: bool = True
+) -> list[Effect]:
+    effects: list[Effect] = []
+    for session, lane in of(state, router_id):
+        state.window_ends.end(lane.hello.incarnation, lane.hello.window)
+        if not (lane.told_to_end and hand_over):
+            lane.told_to_end = True
+            effects.append(Send(session, control.EndWindow(reason, hand_over)))
+    router = state.members.get(router_id)
+    if effects and router is not None and router.session is not None:
+        # So that it can expect the receipts.
+        effects.append(Send(router.session, control.EndWindow(reason, hand_over)))
+    return effects
+
+
+def end_crippled_window(state: State, router_id: str, now_ms: int) -> list[Effect]:
+    """A window in which a partition has had no lane for too long makes room for the next."""
+    lanes = of(state, router_id)
+    patience_ms = state.timing.lane_report_timeout_ms
+    started_ms = min((lane.started_ms for _, lane in lanes), default=now_ms)
+    if now_ms - started_ms < patience_ms:
+        return []
+    for owner in state.sources.of_node(router_id):
+        if owner.ref in state.handoffs.by_ref:
+            continue  # its donor has let go of it, and its recipient gets a window for it
+        was_read = owner.ref in state.lanes.lost_since_ms or owner.ref in state.lanes.ended_ms
+        if router_id in state.unassigned and not was_read:
+            continue  # the router doesn't know of it yet, so no window can
+        alone_ms = max(
+            started_ms,
+            state.lanes.lost_since_ms.get(owner.ref, 0),
+            state.lanes.ended_ms.get(owner.ref, 0),
+        )
+        if not state.lanes.is_running(owner.ref) and now_ms - alone_ms >= patience_ms:
+            return end_window(state, router_id, f"no lane reads {owner.ref}")
+    return []
+
+
+def watch_idle(state: State, now_ms: int) -> None:
+    """Note which partitions have no lane though their router runs and was told of them."""
+    able = {m.hello.node_id for m in state.of_role("router") if _could_read(state, m)}
+    idle = [
+        owner.ref
+        for owner in state.sources.owners.values()
+        if owner.node_id in able
+        and not state.lanes.may_be_read(owner.ref)
+        and owner.ref not in state.handoffs.by_ref
+    ]
+    before = state.lanes.idle_since_ms
+    state.lanes.idle_since_ms = {ref: before.get(ref, now_ms) for ref in idle}
+
+
+def _could_read(state: State, router: Member) -> bool:
+    return (
+        router.session is not None
+        and router.hello.node_id not in state.unassigned
+        and isinstance(router.report, control.RouterReport)
+        and router.report.state == "ready"
+    )

@@ -1,0 +1,172 @@
+"""The coordinator over HTTP: topics, nodes, plans and the state of everything.
+
+Invariant: only the leader answers; any other coordinator says who leads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+
+import msgspec
+import structlog
+
+from headgate.adapters.http.app import Request, Response, Route, json_response
+from headgate.decide.coordination.effects import Effect
+from headgate.decide.coordination.status import (
+    describe,
+    describe_topic,
+    planned_moves,
+)
+from headgate.errors import NotNow, UnknownTopic
+from headgate.model import api
+from headgate.services.coordinator.term import Term
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+TOPIC_READY_TIMEOUT_S = 10.0
+MAX_BODY_BYTES = 64 * 1024
+
+
+class CoordinatorRoutes:
+    """`term` is the present leadership; it raises NotNow where another coordinator leads."""
+
+    def __init__(self, *, node_id: str, default_partitions: int, term: Callable[[], Term]) -> None:
+        self._node_id = node_id
+        self._default_partitions = default_partitions
+        self._term = term
+        self._started_s = time.monotonic()
+        self.url = ""
+        self.client_address = ""
+
+    def table(self) -> list[Route]:
+        return [
+            Route("POST", "/v1/topics", self._create_topic),
+            Route("GET", "/v1/topics", self._list_topics),
+            Route("GET", "/v1/topics/{name}", self._describe_topic),
+            Route("DELETE", "/v1/topics/{name}", self._delete_topic),
+            Route("GET", "/v1/status", self._status),
+            Route("GET", "/v1/topology", self._topology),
+            Route("POST", "/v1/rebalance", self._rebalance),
+            Route("POST", "/v1/nodes/{name}/drain", self._drain),
+            Route("DELETE", "/v1/nodes/{name}/drain", self._end_drain),
+            Route("GET", "/health", self._health),
+        ]
+
+    # --- topics --------------------------------------------------------------------------------
+
+    async def _create_topic(self, request: Request) -> Response:
+        term = self._term()
+        body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.CreateTopic)
+        partitions = self._default_partitions if body.partitions is None else body.partitions
+        with contextlib.suppress(TimeoutError):
+            await term.until(
+                lambda: term.cluster.is_dropped(body.name), timeout_s=TOPIC_READY_TIMEOUT_S
+            )
+        await term.apply(lambda _: term.cluster.create_topic(body.name, partitions, body.placement))
+        log.info(LogEvent.TOPIC_CREATED, topic=body.name, partitions=partitions)
+        await self._served(term, body.name)
+        return json_response(await self._topic_info(term, body.name), 201)
+
+    async def _served(self, term: Term, name: str) -> None:
+        """Wait until ingest nodes serve the topic, so that a produce right after this works."""
+        topic = term.cluster.topics[name]
+        try:
+            await term.until(
+                lambda: term.cluster.logs_adopted(topic), timeout_s=TOPIC_READY_TIMEOUT_S
+            )
+        except TimeoutError:
+            raise NotNow(
+                f"topic {name} is created, but no ingest node serves it yet; start one with "
+                "`headgate ingest`"
+            ) from None
+
+    async def _delete_topic(self, request: Request) -> Response:
+        term, name = self._term(), request.params["name"]
+        await term.apply(lambda _: term.cluster.delete_topic(name))
+        log.info(LogEvent.TOPIC_DELETED, topic=name)
+        return Response(204)
+
+    async def _list_topics(self, _request: Request) -> Response:
+        term = self._term()
+        names = sorted(term.cluster.topics)
+        return json_response(api.TopicList([await self._topic_info(term, name) for name in names]))
+
+    async def _describe_topic(self, request: Request) -> Response:
+        return json_response(await self._topic_info(self._term(), request.params["name"]))
+
+    async def _topic_info(self, term: Term, name: str) -> api.TopicInfo:
+        stored = await term.stored()
+        topic = term.cluster.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {name}", name=name)
+        return describe_topic(
+            term.cluster, topic, stored=stored, now_ms=term.now_ms(), wall_ms=_wall_ms()
+        )
+
+    # --- nodes and plans -----------------------------------------------------------------------
+
+    async def _rebalance(self, request: Request) -> Response:
+        """What a plan moves, and unless it is a dry run, the beginning of it."""
+        term = self._term()
+        body = msgspec.json.decode(
+            await request.body(MAX_BODY_BYTES) or b"{}", type=api.RebalanceRequest
+        )
+        planned: list[api.PlannedMove] = []
+
+        def decide(now_ms: int) -> list[Effect]:
+            term.cluster.check_decides()
+            planned.extend(planned_moves(term.cluster))
+            return [] if body.dry_run else term.cluster.rebalance(now_ms)
+
+        await term.apply(decide)
+        return json_response(api.RebalanceAnswer(planned, body.dry_run))
+
+    async def _drain(self, request: Request) -> Response:
+        return await self._set_draining(request, draining=True)
+
+    async def _end_drain(self, request: Request) -> Response:
+        return await self._set_draining(request, draining=False)
+
+    async def _set_draining(self, request: Request, *, draining: bool) -> Response:
+        term, node_id = self._term(), request.params["name"]
+        await term.apply(lambda now: term.cluster.drain(node_id, now, draining=draining))
+        log.info(LogEvent.DRAINING, node=node_id, draining=draining)
+        status = await self._described(term)
+        return json_response(next(node for node in status.nodes if node.id == node_id))
+
+    # --- everything ----------------------------------------------------------------------------
+
+    async def _status(self, _request: Request) -> Response:
+        return json_response(await self._described(self._term()))
+
+    async def _described(self, term: Term) -> api.Status:
+        stored = await term.stored()
+        status = describe(
+            term.cluster,
+            version=version("headgate"),
+            stored=stored,
+            now_ms=term.now_ms(),
+            wall_ms=_wall_ms(),
+        )
+        me = api.NodeStatus(self._node_id, "coordinator", "ready", self.url, pid=os.getpid())
+        status.nodes.insert(0, me)
+        return status
+
+    async def _topology(self, _request: Request) -> Response:
+        answer = api.TopologyAnswer(self._term().cluster.topology(), self.client_address)
+        return json_response(answer)
+
+    async def _health(self, _request: Request) -> Response:
+        uptime_s = time.monotonic() - self._started_s
+        return json_response(
+            api.Health("healthy", "coordinator", version("headgate"), round(uptime_s, 3))
+        )
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,207 @@
+"""One leadership of a coordinator: everything it decides, from the state it found to its end.
+
+Whatever changes the cluster runs through `apply`, one at a time: the decision is made without I/O,
+then its effects are carried out in order, so what is announced is already durable. A term that
+can't carry out what it decided, or has lost the leadership, is over and never comes back: half of
+a decision may be told, and only a new term from the store brings everybody together again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
+import structlog
+
+from headgate.adapters.grpc.control import ServerStream
+from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.status import Stored, unreported
+from headgate.errors import Fenced, HeadgateError, StorageFailed
+from headgate.model.control import CheckedIn, CheckIn, Goodbye, Hello
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.stored import StoredState
+from headgate.model.topology import Owner
+from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.coordination import CoordinationStore
+from headgate.ports.election import Leadership
+from headgate.ports.log import LogReader
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+TICK_S = 0.25
+POSITIONS_TIMEOUT_S = 0.5
+
+
+class Term:
+    """`begin`, serve streams until `over` returns, `end`."""
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        store: CoordinationStore,
+        checkpoints: CheckpointStore,
+        reader: LogReader,
+        now_ms: Callable[[], int],
+        streams: Mapping[int, ServerStream],
+    ) -> None:
+        self._leadership = leadership
+        self._store = store
+        self._checkpoints = checkpoints
+        self._reader = reader
+        self._streams = streams
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Condition(self._lock)
+        self._applying: set[asyncio.Task[None]] = set()
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ticker: asyncio.Task[None] | None = None
+        self._settled: dict[PartitionRef, int] = {}
+        self.now_ms = now_ms
+        self.cluster: Cluster
+
+    async def begin(self, new_cluster: Callable[[StoredState], Cluster]) -> None:
+        """Take up the state; every start counts, so that numbers grow over it."""
+        stored = await self._store.load()
+        stored = msgspec.structs.replace(stored, boot=stored.boot + 1)
+        await self._store.save(stored)
+        self.cluster = new_cluster(stored)
+        self._ticker = asyncio.create_task(self._tick(), name="coordinator-tick")
+
+    async def over(self) -> None:
+        """Returns when the leadership is lost; raises what makes it impossible to go on."""
+        lost = asyncio.ensure_future(self._leadership.lost())
+        try:
+            await asyncio.wait({lost, self._broken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+        if self._broken.done():
+            self._broken.result()
+
+    async def end(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await asyncio.gather(*self._applying, return_exceptions=True)
+        await self._leadership.resign()
+        await self._store.close()
+        if self._broken.done():
+            self._broken.exception()  # seen, whoever else looks
+
+    # --- streams -------------------------------------------------------------------------------
+
+    async def serve(self, session: int, stream: ServerStream, hello: Hello) -> None:
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self.apply(partial(self.cluster.opened, session, hello))
+            tasks.append(asyncio.create_task(stream.write_until_hung()))
+            tasks.append(asyncio.create_task(self._read(session, stream)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if not self._broken.done() and self._leadership.held:
+                await self.apply(partial(self.cluster.closed, session))
+
+    async def _read(self, session: int, stream: ServerStream) -> None:
+        while (message := await stream.receive()) is not None:
+            if isinstance(message, CheckIn):
+                stream.send(CheckedIn())  # also while a decision waits for its store
+            await self.apply(
+                lambda now: self.cluster.received(session, message, now)
+            )  # applied before the next one is read
+            if isinstance(message, Goodbye):
+                return
+
+    # --- decisions -----------------------------------------------------------------------------
+
+    async def apply(self, decide: Callable[[int], list[Effect]]) -> None:
+        """Decide, then carry out every effect, also when whoever asked goes away meanwhile."""
+        applying = asyncio.create_task(self._apply_whole(decide))
+        self._applying.add(applying)
+        applying.add_done_callback(self._applying.discard)
+        await asyncio.shield(applying)
+
+    async def until(self, condition: Callable[[], bool], *, timeout_s: float) -> None:
+        """Wait until what was decided makes `condition` true; raises TimeoutError."""
+        async with asyncio.timeout(timeout_s), self._lock:
+            await self._changed.wait_for(condition)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.apply(self.cluster.tick)
+            except HeadgateError:
+                return  # the term is over, and says why
+            except Exception:
+                log.exception(LogEvent.UNEXPECTED)
+
+    async def _apply_whole(self, decide: Callable[[int], list[Effect]]) -> None:
+        async with self._lock:
+            self._check_held()
+            effects = decide(self.now_ms())
+            try:
+                while effects:
+                    effects = await self._carry_out(effects)
+            except Exception as error:
+                if not self._broken.done():
+                    self._broken.set_exception(error)
+                raise
+            self._changed.notify_all()
+
+    async def _carry_out(self, effects: list[Effect]) -> list[Effect]:
+        """Returns what follows from what the stores know better."""
+        follow_up: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Send(session, message):
+                    if (stream := self._streams.get(session)) is not None:
+                        stream.send(message)
+                case Hang(session):
+                    if (stream := self._streams.get(session)) is not None:
+                        stream.hang()
+                case Persist(state):
+                    self._check_held()
+                    await self._store.save(state)
+                case FenceCheckpoints(owners):
+                    for owner, epoch in await self._fence(owners):
+                        follow_up += self.cluster.overtaken(owner.ref, epoch)
+        return follow_up
+
+    async def _fence(self, owners: tuple[Owner, ...]) -> list[tuple[Owner, int]]:
+        """Those whose position somebody holds under an epoch that isn't below the new one."""
+        overtaken = []
+        for owner in owners:
+            try:
+                await self._checkpoints.claim(owner.ref, Fence(owner.epoch))
+            except Fenced as error:
+                overtaken.append((owner, max(error.epoch, owner.epoch)))
+        return overtaken
+
+    def _check_held(self) -> None:
+        # After a pause longer than the lease somebody else decides, whatever is still queued here.
+        if not self._leadership.held:
+            raise Fenced("another coordinator leads now; this one must stop deciding")
+
+    # --- what the stores know ------------------------------------------------------------------
+
+    async def stored(self) -> Stored:
+        """Positions and ages, so that lag is right also while nothing follows the log.
+
+        The last known positions while their store is away: whoever asks wants an answer now.
+        """
+        with contextlib.suppress(StorageFailed, TimeoutError):
+            async with asyncio.timeout(POSITIONS_TIMEOUT_S):
+                self._settled = await self._checkpoints.list()
+        settled = self._settled
+        oldest_ms: dict[PartitionRef, int] = {}
+        for ref in unreported(self.cluster, settled):
+            with contextlib.suppress(StorageFailed):
+                for record in await self._reader.read(ref, after_seq=settled.get(ref, 0), limit=1):
+                    oldest_ms[ref] = record.time_ms
+        return Stored(settled, oldest_ms)

@@ -1,0 +1,111 @@
+"""A Headgate to operate: status, plans and draining over real HTTP, with what happens scripted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from headgate import errors
+from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.server import HttpServer
+from headgate.model import api
+
+
+def partition(number: int, **fields: object) -> api.TopicPartition:
+    """A partition of i-1 and r-1 that keeps up, but for what `fields` say."""
+    made = api.TopicPartition(number, 10, 10, 0, 0, "i-1", "r-1", 2, log_epoch=1)
+    return msgspec.structs.replace(made, **fields)
+
+
+def topic(name: str, *partitions: api.TopicPartition) -> api.TopicInfo:
+    return api.TopicInfo(name, len(partitions), "keyed", 1, list(partitions), adopted=7)
+
+
+def status(*topics: api.TopicInfo, **fields: object) -> api.Status:
+    """One node of each role and a second router, that own what the partitions say."""
+    found = [one for each in topics for one in each.details]
+    owned = {
+        "i-1": sum(one.owner == "i-1" for one in found),
+        "r-1": sum(one.router == "r-1" for one in found),
+        "r-2": sum(one.router == "r-2" for one in found),
+    }
+    roles = {"c-1": "coordinator", "g-1": "gateway", "i-1": "ingest", "r-1": "router"}
+    nodes = [
+        api.NodeStatus(node_id, role, "ready", partitions=owned.get(node_id, 0))
+        for node_id, role in {**roles, "r-2": "router"}.items()
+    ]
+    made = api.Status(
+        version="0.1.0",
+        generation=7,
+        revision=3,
+        nodes=nodes,
+        topics=list(topics),
+        lanes=[],
+        gateways=[],
+        windows=[],
+        subscriptions=0,
+        leader="c-1",
+    )
+    return msgspec.structs.replace(made, **fields)
+
+
+class OperatedServer:
+    """Answers with `now`; each further look at the status takes the next of `then`, if any."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.now = status()
+        self.then: list[api.Status | errors.HeadgateError] = []
+        self.plans: list[list[api.PlannedMove]] = [[]]
+        """What each look at the plan finds; the last one stays."""
+        self.on_change: Callable[[], None] = lambda: None
+        """What a rebalance or a drain does, beyond being counted in `calls`."""
+        self.calls: list[str] = []
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/status", self._status),
+            Route("POST", "/v1/rebalance", self._rebalance),
+            Route("POST", "/v1/nodes/{name}/drain", self._drain),
+            Route("DELETE", "/v1/nodes/{name}/drain", self._drain),
+        ]
+
+    async def _status(self, _request: Request) -> Response:
+        answer = json_response(self.now)
+        if self.then:
+            following = self.then.pop(0)
+            if isinstance(following, errors.HeadgateError):
+                raise following
+            self.now = following
+        return answer
+
+    async def _rebalance(self, request: Request) -> Response:
+        body = await request.decode(api.RebalanceRequest, 1_000)
+        planned = self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
+        if not body.dry_run:
+            self.calls.append("rebalance")
+            self.on_change()
+        return json_response(api.RebalanceAnswer(planned, body.dry_run))
+
+    async def _drain(self, request: Request) -> Response:
+        name = request.params["name"]
+        node = next((node for node in self.now.nodes if node.id == name), None)
+        if node is None:
+            raise errors.NotFound(f"there is no node {name}: see `headgate node list`")
+        self.calls.append(f"{request.method} {name}")
+        node.state = "draining" if request.method == "POST" else "ready"
+        self.on_change()
+        return json_response(node)
+
+
+@asynccontextmanager
+async def operated_server() -> AsyncIterator[OperatedServer]:
+    server, http = OperatedServer(), HttpServer()
+    port = await http.start(HttpApp(server.routes()), "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{port}"
+    try:
+        yield server
+    finally:
+        await http.stop(1.0)

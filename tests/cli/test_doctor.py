@@ -1,0 +1,51 @@
+"""`headgate doctor`: advice is no failure, what is wrong is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headgate.model.api import LaneStatus
+from tests.cli.command import headgate
+from tests.cli.operated import OperatedServer, partition, status, topic
+
+READ = LaneStatus("r-1", 0, 1, 0, 7, ["flights:0"], 1, 1, 1, 0, 1)
+
+
+def said(findings: object) -> dict[str, dict[str, str]]:
+    found: list[dict[str, str]] = cast("dict[str, Any]", findings)["findings"]
+    return {finding["subject"]: finding for finding in found}
+
+
+async def test_advice_alone_ends_with_code_0(operated: OperatedServer, tmp_path: Path) -> None:
+    operated.now = status(topic("flights", partition(0, rate=6_000.0)), lanes=[READ])
+    result = await headgate("doctor", "--data", str(tmp_path), "--json", url=operated.url)
+    assert result.code == 0, result.out
+    found = said(result.json)
+    assert {"python", "java", "data", "ingest", "router", "topic flights"} <= set(found)
+    assert found["topic flights"]["verdict"] == "advice"
+    assert "--partitions 4" in found["topic flights"]["advice"]
+
+
+@pytest.mark.parametrize("missing", ["owner", "router"])
+async def test_something_wrong_ends_with_code_1_and_a_sentence(
+    operated: OperatedServer, tmp_path: Path, missing: str
+) -> None:
+    broken = partition(0, **{missing: None})
+    operated.now = status(topic("flights", broken), lanes=[READ])
+    result = await headgate("doctor", "--data", str(tmp_path), url=operated.url)
+    assert result.code == 1
+    [line] = [line for line in result.out.splitlines() if "topic flights" in line]
+    assert line.startswith("bad")
+    assert "flights:0; start " in line
+
+
+async def test_a_machine_on_which_nothing_runs_is_told_what_to_run(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    result = await headgate("doctor", "--data", str(tmp_path), url=url)
+    assert result.code == 0
+    assert f"nothing answers at {url}; run `headgate up`" in result.out

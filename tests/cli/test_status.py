@@ -1,0 +1,143 @@
+"""`headgate status`: everything there is, in the room there is."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from headgate.cli.status_view import ROWS_MAX, status_view
+from headgate.model.api import GatewayStatus, LaneStatus, MoveStatus, Status, WindowStatus
+from tests.cli.command import headgate
+from tests.cli.operated import OperatedServer, partition, status, topic
+
+BUSY = status(
+    topic(
+        "flights",
+        partition(0, head=1_234, settled=1_200, lag=34, lag_ms=31_000, rate=12.0),
+        partition(1, router="r-2", epoch=4),
+    ),
+    lanes=[LaneStatus("r-1", 0, 8, 1, 99, ["flights:0"], 1_200, 600, 599, 2, 3, cpu=0.42)],
+    gateways=[GatewayStatus("g-1", 4, 17, 599)],
+    windows=[WindowStatus("r-1", "open", 8, 120.4)],
+    moves=[MoveStatus("flights", 1, "r-1", "r-2", "starting", 1_500)],
+    clients=12,
+)
+
+
+def shown(given: Status, *, width: int, everything: bool = False) -> list[str]:
+    console = Console(width=width, file=io.StringIO())
+    console.print(status_view(given, everything=everything))
+    return cast("io.StringIO", console.file).getvalue().splitlines()
+
+
+def has(lines: list[str], row: str) -> bool:
+    """Whether a line begins with these words, whatever is between them."""
+    words = row.split()
+    return any(line.split()[: len(words)] == words for line in lines)
+
+
+def named_rows(lines: list[str]) -> list[str]:
+    return [line.split()[0] for line in lines if line.startswith("flights:")]
+
+
+async def test_status_shows_everything_there_is(operated: OperatedServer) -> None:
+    operated.now = BUSY
+    result = await headgate("status", url=operated.url)
+    assert (result.code, result.err) == (0, "")
+    for line in (
+        "Headgate 0.1.0 leader c-1 generation 0.7 revision 0.3 subscriptions 0 clients 12",
+        "ingest i-1 ready 2 0 ms - -",
+        "flights 2 34 31.0 s 12/s 0.7 1,244 keyed 1",
+        "flights:0 i-1 (1) r-1 (2) 34 31.0 s 1,234 12/s 1,200",
+        "flights:1 i-1 (1) r-2 (4) 0 - 10 - 10",
+        "flights:1 r-1 -> r-2 starting 1.5 s",
+        "r-1 0 flights:0 42% 1,200 600 599 2 8 1 99 0.3",
+        "g-1 4 17 599",
+        "r-1 open 8 120 ms",
+    ):
+        assert result.shows(line), line
+
+
+async def test_json_has_every_field(operated: OperatedServer) -> None:
+    operated.now = BUSY
+    found = cast("dict[str, Any]", (await headgate("status", "--json", url=operated.url)).json)
+    assert found["topics"][0]["details"][0]["rate"] == 12.0
+    assert found["topics"][0]["adopted"] == 7
+    assert found["lanes"][0]["cpu"] == 0.42
+    assert found["moves"] == [
+        {
+            "topic": "flights",
+            "partition": 1,
+            "from": "r-1",
+            "to": "r-2",
+            "phase": "starting",
+            "age_ms": 1_500,
+        }
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_nothing_is_wider_than_the_terminal_and_the_owners_are_always_there(width: int) -> None:
+    lines = shown(BUSY, width=width)
+    assert max(len(line) for line in lines) <= width
+    if width >= 60:
+        assert has(lines, "flights:0 i-1 (1) r-1 (2) 34 31.0 s")
+
+
+def test_at_100_columns_no_row_is_broken() -> None:
+    assert len(shown(BUSY, width=100)) == len(shown(BUSY, width=200))
+
+
+def many(count: int, **trouble: object) -> Status:
+    details = [partition(number) for number in range(count - 1)]
+    return status(topic("flights", *details, partition(count - 1, **trouble)))
+
+
+def test_a_thousand_partitions_are_added_up_and_it_says_how_to_see_them() -> None:
+    lines = shown(many(1_000), width=100)
+    assert len(lines) < 30
+    assert "1,000 partitions; --partitions shows all of them" in lines
+    assert has(lines, "flights 1,000 0 - - 0.7 10,000 keyed 1")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param({"owner": None}, id="nobody takes produces"),
+        pytest.param({"router": None}, id="nobody reads it"),
+        pytest.param({"lag": 5, "lag_ms": 31_000}, id="late"),
+    ],
+)
+def test_of_a_thousand_partitions_the_troubled_one_is_shown(trouble: dict[str, object]) -> None:
+    assert named_rows(shown(many(1_000, **trouble), width=100)) == ["flights:999"]
+
+
+def test_all_partitions_are_there_when_asked_for() -> None:
+    assert len(named_rows(shown(many(1_000), width=100, everything=True))) == 1_000
+
+
+def test_many_moves_are_cut_with_a_word_about_it() -> None:
+    moves = [MoveStatus("flights", n, "r-1", "r-2", "releasing") for n in range(500)]
+    lines = shown(status(topic("flights", partition(0)), moves=moves), width=100)
+    assert "Moves (500)" in lines
+    assert f"and {500 - ROWS_MAX} more; --partitions shows all of them" in lines
+
+
+def test_a_lane_names_its_partitions_in_few_words() -> None:
+    refs = [f"flights:{number}" for number in range(250)]
+    lane = LaneStatus("r-1", 0, 8, 1, 99, refs, 0, 0, 0, 0, 3)
+    lines = shown(status(lanes=[lane]), width=100)
+    assert has(lines, "r-1 0 flights:0-249 0%")
+
+
+def test_learning_is_said() -> None:
+    assert any("learns who owns what" in line for line in shown(status(learning=True), width=100))
+
+
+async def test_every_wrong_interval_is_refused(operated: OperatedServer) -> None:
+    result = await headgate("status", "--watch", "--every", "0", url=operated.url)
+    assert result.code == 2
+    assert "--every" in result.err

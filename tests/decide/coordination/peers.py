@@ -1,0 +1,310 @@
+"""Everybody the coordinator talks to, as plain values that do what the real ones do.
+
+A peer hears one message at a time and answers at once, unless it was made `late` (it applies what
+it hears when told to) or `frozen` (it holds its stream and says nothing). Naive on purpose: what a
+peer believes is kept here and nowhere else, so that it can be compared with what the coordinator
+believes about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.model import control
+from headgate.model.control import FromCoordinator, Hello, SessionRole, ToCoordinator
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.subscription import Subscription
+from headgate.model.topology import Owner, Topology
+
+
+@dataclass(kw_only=True)
+class Peer:
+    """`session` is None while there is no stream; `alive` ends with the process."""
+
+    node_id: str
+    incarnation: str = "1"
+    session: int | None = None
+    alive: bool = True
+    late: bool = False
+    frozen: bool = False
+    refused: str = ""
+    topology: Topology = field(default_factory=lambda: Topology(0))
+    pushes: int = 0
+    waiting: list[FromCoordinator] = field(default_factory=list)
+    say: Callable[[ToCoordinator], None] = field(default=lambda _: None, repr=False)
+
+    role: SessionRole = field(init=False)
+
+    def hello(self) -> Hello:
+        return Hello(
+            role=self.role,
+            node_id=self.node_id,
+            incarnation=self.incarnation,
+            generation=self.topology.generation,
+            owns=self.owned(),
+            url=f"http://{self.node_id}",
+        )
+
+    def owned(self) -> tuple[Owner, ...]:
+        return ()
+
+    def hear(self, message: FromCoordinator) -> None:
+        if self.frozen or self.waiting or (self.late and self.puts_off(message)):
+            self.waiting.append(message)
+        else:
+            self.act(message)
+
+    def puts_off(self, message: FromCoordinator) -> bool:
+        """What it is late with; whatever comes after that waits behind it."""
+        return isinstance(message, control.PushTopology)
+
+    def check_in(self) -> None:
+        if not self.frozen:
+            self.say(control.CheckIn())
+
+    def catch_up(self) -> None:
+        """Act on everything that was put off, in its order."""
+        while self.waiting:
+            self.act(self.waiting[0])
+            del self.waiting[:1]
+
+    def act(self, message: FromCoordinator) -> None:
+        match message:
+            case control.Welcome(learning=True):
+                self.say(control.Recall(self.topology))
+            case control.PushTopology(topology):
+                self.pushes += 1
+                if topology.generation >= self.topology.generation:
+                    self.topology = topology
+                    self.apply(topology)
+                    self.say(self.acknowledgement())
+            case control.Refused(reason):
+                self.refused, self.session = reason, None
+            case _:
+                pass
+
+    def apply(self, topology: Topology) -> None: ...
+
+    def acknowledgement(self) -> control.AckTopology:
+        return control.AckTopology(self.topology.generation)
+
+
+@dataclass(kw_only=True)
+class Ingest(Peer):
+    """Opens what it is given in `store`, which remembers the highest epoch of every partition."""
+
+    store: dict[PartitionRef, int]
+    opened: dict[PartitionRef, Owner] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.role = "ingest"
+
+    def owned(self) -> tuple[Owner, ...]:
+        return tuple(self.opened[ref] for ref in sorted(self.opened))
+
+    def apply(self, topology: Topology) -> None:
+        mine = {owner.ref: owner for owner in topology.logs if owner.node_id == self.node_id}
+        self.opened = {ref: owner for ref, owner in self.opened.items() if ref in mine}
+        for ref, owner in mine.items():
+            if owner.epoch < self.store.get(ref, 0):
+                self.opened.pop(ref, None)
+                self.say(control.EpochTooLow(ref, self.store[ref]))
+            else:
+                self.store[ref], self.opened[ref] = owner.epoch, owner
+
+
+@dataclass(kw_only=True)
+class Gateway(Peer):
+    fences: dict[PartitionRef, int] = field(default_factory=dict)
+    subscriptions: dict[str, int] = field(default_factory=dict)
+    """The revision at which each is registered; 0 while that isn't known."""
+    floor: int = 0
+
+    def __post_init__(self) -> None:
+        self.role = "gateway"
+
+    def act(self, message: FromCoordinator) -> None:
+        super().act(message)
+        match message:
+            case control.Welcome():
+                self.floor = 0
+                for name in self.subscriptions:
+                    self.subscribe(name)
+                self.say(control.RegistrationComplete())
+            case control.AdoptionFloor(revision):
+                self.floor = revision
+            case control.Registered(_, revision):
+                self.subscriptions.update(
+                    {n: revision for n, r in self.subscriptions.items() if not r}
+                )
+            case _:
+                pass
+
+    def subscribe(self, name: str) -> None:
+        self.subscriptions[name] = 0
+        self.say(control.Register(1, (Subscription(name, self.node_id, "flights"),)))
+
+    def has_subscribed(self, name: str) -> bool:
+        return 0 < self.subscriptions[name] <= self.floor
+
+    def apply(self, topology: Topology) -> None:
+        for owner in topology.sources:
+            self.fences[owner.ref] = max(owner.epoch, self.fences.get(owner.ref, 0))
+
+
+@dataclass(kw_only=True)
+class Router(Peer):
+    assignment: control.Assign = field(default_factory=lambda: control.Assign(0, ()))
+    window: int = 0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.role = "router"
+
+    def hello(self) -> Hello:
+        hello = super().hello()
+        return msgspec.structs.replace(hello, assignment=self.assignment.number, weight=self.weight)
+
+    def owned(self) -> tuple[Owner, ...]:
+        return self.assignment.sources
+
+    def act(self, message: FromCoordinator) -> None:
+        super().act(message)
+        match message:
+            case control.Welcome():
+                self.say(control.RouterReport("ready", self.window, 0.0))
+            case control.Assign():
+                self.assignment = message
+            case _:
+                pass
+
+
+@dataclass(kw_only=True)
+class Client(Peer):
+    topics: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.role = "client"
+
+    def acknowledgement(self) -> control.AckTopology:
+        return control.AckTopology(self.topology.generation, self.topics)
+
+
+@dataclass(kw_only=True)
+class Lane(Peer):
+    """Reads `holds` once it has the subscriptions; `asked` is what it shall hand over."""
+
+    window: int
+    attempt: int
+    assignment: int
+    planned: tuple[Owner, ...]
+    holds: dict[PartitionRef, Owner] = field(default_factory=dict)
+    asked: dict[PartitionRef, Owner] = field(default_factory=dict)
+    dropped: set[PartitionRef] = field(default_factory=set)
+    handed_off: list[Owner] = field(default_factory=list)
+    revision: int = 0
+    subscriptions: set[str] = field(default_factory=set)
+    told_to_end: bool = False
+
+    def __post_init__(self) -> None:
+        self.role = "lane"
+
+    def fence(self, owner: Owner) -> Fence:
+        return Fence(owner.epoch, self.window, self.attempt)
+
+    @property
+    def reads(self) -> bool:
+        return self.alive and self.revision > 0
+
+    def hello(self) -> Hello:
+        return Hello(
+            role="lane",
+            node_id=self.node_id,
+            incarnation=self.incarnation,
+            window=self.window,
+            attempt=self.attempt,
+            assignment=self.assignment,
+            owns=tuple(self.holds[ref] for ref in sorted(self.holds)),
+            generation=self.topology.generation,
+            revision=self.revision,
+        )
+
+    def puts_off(self, message: FromCoordinator) -> bool:
+        is_news = isinstance(message, control.SubscriptionSnapshot | control.SubscriptionChanges)
+        return is_news and self.reads
+
+    def act(self, message: FromCoordinator) -> None:
+        match message:
+            case control.Welcome():
+                if self.handed_off:
+                    self.say(control.Released(tuple(self.handed_off)))
+            case control.PushTopology(topology):
+                self.pushes += 1
+                if topology.generation > self.topology.generation:
+                    self.topology = topology
+            case control.SubscriptionSnapshot(revision, subscriptions):
+                if revision > self.revision:
+                    self._adopt(revision, {subscription.id for subscription in subscriptions})
+                self.say(control.AckSubscriptions(self.revision))
+            case control.SubscriptionChanges(revision, upserts, removals):
+                if revision > self.revision:
+                    kept = self.subscriptions - set(removals)
+                    self._adopt(revision, kept | {subscription.id for subscription in upserts})
+                self.say(control.AckSubscriptions(self.revision))
+            case control.EndWindow():
+                self.told_to_end = True
+            case control.LetGo(owners, settle):
+                self._asked([o for o in owners if self.holds.get(o.ref) == o], settle=settle)
+            case control.Refused(reason):
+                self.refused = reason
+                self.holds.clear()
+                self.end()
+            case _:
+                pass
+
+    def _adopt(self, revision: int, subscriptions: set[str]) -> None:
+        self.revision, self.subscriptions = revision, subscriptions
+
+    def check_in(self) -> None:
+        if not self.frozen:
+            reports = tuple(control.PartitionReport(ref, 0, 0, 0) for ref in sorted(self.holds))
+            self.say(
+                control.LaneReport(
+                    partitions=reports, read=0, matched=0, delivered=0, filter_errors=0
+                )
+            )
+
+    def _asked(self, owners: list[Owner], *, settle: bool) -> None:
+        for owner in owners:
+            if settle:
+                self.asked[owner.ref] = owner
+            else:
+                self.drop(owner.ref)
+                self.dropped.add(owner.ref)
+
+    def drop(self, ref: PartitionRef) -> None:
+        self.holds.pop(ref, None)
+        self.asked.pop(ref, None)
+        if not self.holds:
+            self.end()
+
+    def let_go(self) -> None:
+        """Hand over what it was asked for, and end when nothing is left."""
+        gone = [self.asked[ref] for ref in sorted(self.asked)]
+        if not gone or not self.alive:
+            return
+        self.handed_off += gone
+        for owner in gone:
+            del self.holds[owner.ref]
+        self.asked.clear()
+        self.say(control.Released(tuple(gone)))
+        if not self.holds:
+            self.end()
+
+    def end(self) -> None:
+        if self.alive:
+            self.alive = False
+            self.say(control.Goodbye())

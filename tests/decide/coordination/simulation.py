@@ -1,0 +1,357 @@
+"""A whole cluster without processes: the coordinator's decisions, its stores, and its peers.
+
+Everything happens in one order and at once; only time, faults and what peers put off are up to the
+test. What must hold at every single effect is checked here: nothing is told before it is durable,
+and no router is assigned an epoch before the checkpoint is fenced and the live gateways adopted it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import msgspec
+
+from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.members import Timing
+from headgate.model import control
+from headgate.model.control import FromCoordinator, ToCoordinator
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.stored import StoredState
+from headgate.model.topology import Owner
+from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
+
+TIMING = Timing()
+STEPS_MAX = 100_000
+"""More messages than any one event can cause, unless two peers never stop answering each other."""
+
+
+class CoordinatorDied(Exception):
+    """The coordinator was to die right after it had made something durable."""
+
+
+class Simulation:
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.durable = StoredState(boot=1)
+        self.cluster = self._new_cluster()
+        self.nodes: dict[str, Peer] = {}
+        """The newest process of every id."""
+        self.lanes: list[Lane] = []
+        """Every lane that lives, heard of or not."""
+        self.ever: list[Lane] = []
+        self.checkpoints: dict[PartitionRef, Fence] = {}
+        self.log_epochs: dict[PartitionRef, int] = {}
+        self.dies_after_persist = False
+        self.assigned: dict[tuple[PartitionRef, int], str] = {}
+        """Which router was ever assigned a partition under an epoch."""
+        self._peers: dict[int, Peer] = {}
+        self._steps: deque[Callable[[], None]] = deque()
+        self._stepping = False
+        self._sessions = 0
+        self._overtaken: set[Owner] = set()
+        """Those of one decision that a store knows better about: they get another epoch at once."""
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def _new_cluster(self) -> Cluster:
+        return Cluster(self.durable, TIMING, "coordinator-1", self.now_ms)
+
+    def restart(self, *, with_nothing: bool = False) -> None:
+        """Another coordinator takes over from what is durable; nobody is connected to it yet."""
+        for peer in self._peers.values():
+            peer.session = None
+        self._peers.clear()
+        self._steps.clear()
+        self.dies_after_persist = False
+        if with_nothing:
+            self.durable = StoredState()
+            # No store remembers an epoch under which nobody ever read: that one may come again.
+            claimed = {(o.ref, o.epoch) for lane in self.ever for o in lane.planned}
+            self.assigned = {k: node for k, node in self.assigned.items() if k in claimed}
+        self.durable = msgspec.structs.replace(self.durable, boot=self.durable.boot + 1)
+        self.cluster = self._new_cluster()
+
+    def decide(self, decision: Callable[[], list[Effect]]) -> None:
+        """Carry out what the coordinator decides, and everything that follows from it."""
+        self._steps.append(lambda: self._apply(decision()))
+        self._run()
+
+    def _run(self) -> None:
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            for _ in range(STEPS_MAX):
+                if not self._steps:
+                    return
+                self._steps.popleft()()
+            raise AssertionError("messages beget messages for ever")
+        except CoordinatorDied:
+            self.restart()
+        finally:
+            self._stepping = False
+
+    def _apply(self, effects: list[Effect]) -> None:
+        self._overtaken.clear()
+        while effects:
+            follow_up: list[Effect] = []
+            for effect in effects:
+                follow_up += self._carry_out(effect)
+            effects = follow_up
+
+    def _carry_out(self, effect: Effect) -> list[Effect]:
+        match effect:
+            case Persist(state):
+                self.durable = state
+                if self.dies_after_persist:
+                    raise CoordinatorDied
+            case FenceCheckpoints(owners):
+                return [e for owner in owners for e in self._fence(owner)]
+            case Send(session, message):
+                self._check_told(message)
+                self._steps.append(partial(self._hear, session, message))
+            case Hang(session):
+                self._steps.append(partial(self._closed, session))
+        return []
+
+    def _fence(self, owner: Owner) -> list[Effect]:
+        held = self.checkpoints.get(owner.ref, Fence(0))
+        if held > Fence(owner.epoch):
+            self._overtaken.add(owner)
+            return self.cluster.overtaken(owner.ref, max(held.epoch, owner.epoch))
+        self.checkpoints[owner.ref] = Fence(owner.epoch)
+        return []
+
+    def _check_told(self, message: FromCoordinator) -> None:
+        """What is told is durable, fenced and adopted."""
+        match message:
+            case control.PushTopology(topology) if not self.cluster.learning.is_on:
+                told = {*topology.logs, *topology.sources}
+                assert told <= {*self.durable.logs, *self.durable.sources}, "told, but not durable"
+                assert set(topology.topics) <= set(self.durable.topics), "told, but not durable"
+            case control.LetGo(owners, settle=True):
+                moving = {move.ref for move in self.durable.moves}
+                assert {owner.ref for owner in owners} <= moving, "moved, but not durable"
+            case control.Assign(_, owners):
+                assert set(owners) <= set(self.durable.sources), "assigned, but not durable"
+                for owner in set(owners) - self._overtaken:
+                    self._check_assigned(owner)
+            case _:
+                pass
+
+    def _check_assigned(self, owner: Owner) -> None:
+        """Checked when it is news: later the gateways may be others."""
+        if (owner.ref, owner.epoch) in self.assigned:
+            former = self.assigned[owner.ref, owner.epoch]
+            assert former == owner.node_id, f"{owner} was assigned to {former} before"
+            return
+        given = [epoch for ref, epoch in self.assigned if ref == owner.ref]
+        assert owner.epoch > max(given, default=0), f"{owner} isn't above {given}"
+        self.assigned[owner.ref, owner.epoch] = owner.node_id
+        assert self.checkpoints[owner.ref].epoch >= owner.epoch, f"{owner} isn't fenced"
+        for gateway in self.live_gateways():
+            assert gateway.fences.get(owner.ref, 0) >= owner.epoch, (
+                f"{gateway.node_id} hasn't adopted {owner}"
+            )
+
+    def live_gateways(self) -> Iterator[Gateway]:
+        for node in self.cluster.topology().of_role("gateway"):
+            peer = self.nodes.get(node.id)
+            if isinstance(peer, Gateway) and peer.alive:
+                yield peer
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    def start(self, peer: Peer) -> Peer:
+        """A new process of its id connects; whoever had the id before isn't looked after any more,
+        unless the new one is refused."""
+        former = self.nodes.get(peer.node_id)
+        self.nodes[peer.node_id] = peer
+        self.connect(peer)
+        if peer.refused and former is not None:
+            self.nodes[peer.node_id] = former
+        return peer
+
+    def connect(self, peer: Peer) -> None:
+        self.disconnect(peer)
+        peer.refused = ""
+        peer.waiting.clear()
+        self._sessions += 1
+        session = self._sessions
+        peer.session, peer.say = session, partial(self._say, session)
+        self._peers[session] = peer
+        hello = peer.hello()
+        self.decide(lambda: self.cluster.opened(session, hello, self.now_ms))
+
+    def disconnect(self, peer: Peer) -> None:
+        """The stream breaks, and nobody said goodbye."""
+        if peer.session is not None:
+            session, peer.session = peer.session, None
+            self._closed(session)
+            self._run()
+
+    def _closed(self, session: int) -> None:
+        peer = self._peers.pop(session, None)
+        if peer is not None:
+            if peer.session == session:
+                peer.session = None
+            self._apply(self.cluster.closed(session, self.now_ms))
+
+    def _hear(self, session: int, message: FromCoordinator) -> None:
+        if (peer := self._peers.get(session)) is not None:
+            peer.hear(message)
+
+    def _say(self, session: int, message: ToCoordinator) -> None:
+        self._steps.append(partial(self._received, session, message))
+        self._run()
+
+    def _received(self, session: int, message: ToCoordinator) -> None:
+        if session in self._peers:
+            self._apply(self.cluster.received(session, message, self.now_ms))
+            if isinstance(message, control.Goodbye):
+                self._closed(session)
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def kill(self, peer: Peer) -> None:
+        """The process is gone; a router takes its lanes along."""
+        peer.alive = False
+        self.disconnect(peer)
+        if isinstance(peer, Router):
+            for lane in self.lanes_of(peer):
+                self.kill(lane)
+        self.bury()
+
+    def leave(self, peer: Peer) -> None:
+        """The process ends on purpose, its lanes first."""
+        if isinstance(peer, Router):
+            for lane in self.lanes_of(peer):
+                lane.end()
+        peer.alive = False
+        peer.say(control.Goodbye())
+        self.bury()
+
+    def bury(self) -> None:
+        self.lanes = [lane for lane in self.lanes if lane.alive]
+        self.nodes = {i: node for i, node in self.nodes.items() if node.alive}
+
+    def lanes_of(self, router: Router) -> list[Lane]:
+        return [
+            lane
+            for lane in self.lanes
+            if (lane.node_id, lane.incarnation) == (router.node_id, router.incarnation)
+            and lane.alive
+        ]
+
+    def open_window(self, router: Router, *, lanes: int = 1) -> list[Lane]:
+        """What Spark does with the newest assignment; returns the lanes that found something."""
+        router.window += 1
+        sources = router.assignment.sources
+        started = []
+        for number in range(min(lanes, len(sources))):
+            lane = Lane(
+                node_id=router.node_id,
+                incarnation=router.incarnation,
+                window=router.window,
+                attempt=0,
+                assignment=router.assignment.number,
+                planned=sources[number::lanes],
+            )
+            lane.holds = {o.ref: o for o in lane.planned if self._claim(lane, o)}
+            if lane.holds:
+                self.lanes.append(lane)
+                self.ever.append(lane)
+                self.connect(lane)
+                started.append(lane)
+        self.bury()
+        return started
+
+    def _claim(self, lane: Lane, owner: Owner) -> bool:
+        fence = lane.fence(owner)
+        if self.checkpoints.get(owner.ref, Fence(0)) > fence:
+            return False
+        self.checkpoints[owner.ref] = fence
+        return True
+
+    def save(self, lane: Lane) -> None:
+        """The lane has settled records of all it holds, and learns where that doesn't count."""
+        for ref, owner in list(lane.holds.items()):
+            if self.checkpoints[ref] > lane.fence(owner):
+                lane.drop(ref)
+
+    def readers(self, ref: PartitionRef) -> list[Lane]:
+        """The lanes whose settling of `ref` would count."""
+        return [
+            lane
+            for lane in self.lanes
+            if lane.reads
+            and ref in lane.holds
+            and lane.fence(lane.holds[ref]) == self.checkpoints[ref]
+        ]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def wait(self, seconds: int) -> None:
+        """Everybody who is connected and not frozen checks in every second."""
+        for _ in range(seconds):
+            self.now_ms += 1_000
+            for peer in list(self._peers.values()):
+                peer.check_in()
+            self.decide(lambda: self.cluster.tick(self.now_ms))
+            self.bury()
+
+    def calm(self, seconds: int) -> None:
+        """Nothing fails any more, everybody does what it is asked to, and Spark opens windows."""
+        for _ in range(seconds):
+            for peer in [*self.nodes.values(), *self.lanes]:
+                peer.frozen = peer.late = False
+                peer.catch_up()
+                if peer.session is None and peer.alive:
+                    self.connect(peer)
+            for lane in list(self.lanes):
+                self.save(lane)
+                lane.let_go()
+            self.bury()
+            for router in [n for n in self.nodes.values() if isinstance(n, Router)]:
+                newest = [x for x in self.lanes_of(router) if x.window == router.window]
+                if router.session is not None and all(lane.told_to_end for lane in newest):
+                    self.open_window(router)
+            self.wait(1)
+
+    def unrest(self) -> Iterator[str]:
+        """What a calm cluster must not show, one sentence each."""
+        cluster = self.cluster
+        if cluster.learning.is_on:
+            yield "the coordinator learns"
+        if gone := {*cluster.members, *cluster.expected} ^ set(self.nodes):
+            yield f"{sorted(gone)} are not there, or not known to be"
+        for move in cluster.handoffs.moves():
+            yield f"{move.ref} is on its way from {move.from_id} to {move.to_id}"
+        routers = {i for i, n in self.nodes.items() if isinstance(n, Router)}
+        ingest = {i: n for i, n in self.nodes.items() if isinstance(n, Ingest)}
+        for ref in cluster.refs():
+            owner, log = cluster.sources.owners.get(ref), cluster.logs.owners.get(ref)
+            if routers and (owner is None or owner.node_id not in routers):
+                yield f"{ref} has no router, but {owner}"
+            elif routers and [lane.node_id for lane in self.readers(ref)] != [owner.node_id]:  # type: ignore[union-attr]
+                yield f"{ref} of {owner} is read by {self.readers(ref)}"
+            if ingest and (log is None or log.node_id not in ingest):
+                yield f"the log of {ref} has no node, but {log}"
+            elif log is not None and ingest and ingest[log.node_id].opened.get(ref) != log:
+                yield f"{log} isn't open"
+        for table, role in ((cluster.sources, routers), (cluster.logs, set(ingest))):
+            staying = (role - cluster.draining) or role
+            counts = [len(table.of_node(node_id)) for node_id in staying]
+            if counts and max(counts) - min(counts) > 1:
+                yield f"{sorted(staying)} have {counts}"
+            for node_id in role - staying:
+                if table.of_node(node_id):
+                    yield f"{node_id} is to give away {table.of_node(node_id)}"
+        for node in self.nodes.values():
+            if isinstance(node, Gateway):
+                for name in node.subscriptions:
+                    if not node.has_subscribed(name):
+                        yield f"{name} waits for its adoption"

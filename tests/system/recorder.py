@@ -1,0 +1,64 @@
+"""A gateway in the test's own process that remembers every delivery and its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.config import load_config
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.event import Fence, PartitionRef
+from headgate.wiring.roles import build_gateway
+
+T = TypeVar("T")
+TIMEOUT_S = 30.0
+
+
+class RecordingGateway:
+    """The real gateway; `accepted` are the fences of what it took, in the order it took them."""
+
+    def __init__(self, settings: Mapping[str, str], working_dir: Path) -> None:
+        config = load_config(environ=settings, working_dir=working_dir).config
+        self.accepted: dict[PartitionRef, list[Fence]] = {}
+        self.refused = 0
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._gateway = self._run(self._build(config))
+
+    async def _build(self, config: Any) -> Any:
+        gateway = build_gateway(config, DataFolder.open(config.data))
+        accept = gateway._deliveries.accept
+
+        def recorded(batch: DeliveryBatch) -> DeliveryAnswer:
+            answer = accept(batch)
+            for delivery, verdict in zip(batch.deliveries, answer.verdicts, strict=True):
+                ref = PartitionRef(delivery.topic, delivery.partition)
+                if verdict == "stale_fence":
+                    self.refused += 1
+                else:
+                    fence = Fence(delivery.epoch, batch.window, batch.attempt)
+                    self.accepted.setdefault(ref, []).append(fence)
+            return answer
+
+        gateway._deliveries.accept = recorded  # type: ignore[method-assign]
+        return gateway
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+
+    def start(self) -> str:
+        url: str = self._run(self._gateway.start())
+        return url
+
+    def stop(self) -> None:
+        self._run(self._gateway.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def check_fences(self) -> None:
+        """After a delivery of a higher epoch was accepted, none of a lower one is."""
+        for ref, fences in self.accepted.items():
+            assert fences == sorted(fences), f"{ref}: a former owner was let in again"
