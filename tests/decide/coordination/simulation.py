@@ -51,8 +51,6 @@ class Simulation:
         self._steps: deque[Callable[[], None]] = deque()
         self._stepping = False
         self._sessions = 0
-        self._overtaken: set[Owner] = set()
-        """Those of one decision that a store knows better about: they get another epoch at once."""
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -95,7 +93,6 @@ class Simulation:
             self._stepping = False
 
     def _apply(self, effects: list[Effect]) -> None:
-        self._overtaken.clear()
         while effects:
             follow_up: list[Effect] = []
             for effect in effects:
@@ -120,10 +117,9 @@ class Simulation:
     def _fence(self, owner: Owner) -> list[Effect]:
         held = self.checkpoints.get(owner.ref, Fence(0))
         if held > Fence(owner.epoch):
-            self._overtaken.add(owner)
             return self.cluster.overtaken(owner.ref, max(held.epoch, owner.epoch))
         self.checkpoints[owner.ref] = Fence(owner.epoch)
-        return []
+        return self.cluster.fenced((owner,))
 
     def _check_told(self, message: FromCoordinator) -> None:
         """What is told is durable, fenced and adopted."""
@@ -137,7 +133,7 @@ class Simulation:
                 assert {owner.ref for owner in owners} <= moving, "moved, but not durable"
             case control.Assign(_, owners):
                 assert set(owners) <= set(self.durable.sources), "assigned, but not durable"
-                for owner in set(owners) - self._overtaken:
+                for owner in owners:
                     self._check_assigned(owner)
             case _:
                 pass

@@ -311,6 +311,51 @@ class TestAdoption:
         assert set(world.cluster.registry.subscriptions) == {"kept"}
 
 
+class TestFencing:
+    def test_a_router_hears_of_nothing_while_the_checkpoint_store_is_away(self) -> None:
+        world = World(fences=False)
+        router = world.join("router", "router-1")
+        owners = world.create("flights", 2)
+        assert world.last(router, control.Assign).sources == ()
+        asked = len(world.fenced())
+        world.wait(3_000, alive=(router,))
+        assert len(world.fenced()) > asked, "the store is asked again"
+        world.apply(world.cluster.fenced(owners[:1]))
+        assert world.last(router, control.Assign).sources == ()
+        world.apply(world.cluster.fenced(owners))
+        assert world.last(router, control.Assign).sources == tuple(owners)
+
+    def test_a_fence_of_an_older_epoch_does_not_count(self) -> None:
+        world = World(fences=False)
+        router = world.join("router", "router-1")
+        owners = world.create("flights")
+        world.apply(world.cluster.overtaken(owners[0].ref, 7))
+        world.apply(world.cluster.fenced(owners))
+        assert world.last(router, control.Assign).sources == ()
+        world.apply(world.cluster.fenced(world.sources("flights")))
+        assert [o.epoch for o in world.last(router, control.Assign).sources] == [8]
+
+
+class TestStartingRouters:
+    def test_a_router_gets_its_share_when_it_is_warm(self, world: World) -> None:
+        first = world.join("router", "router-1")
+        world.say(first, control.RouterReport("ready", 1, 0.0))
+        world.create("flights", 4)
+        second = world.join("router", "router-2")
+        world.say(second, control.RouterReport("starting", 0, 0.0))
+        world.wait(12_000, alive=(first, second))
+        assert {o.node_id for o in world.sources("flights")} == {"router-1"}
+        world.say(second, control.RouterReport("ready", 1, 0.0))
+        world.wait(2_000, alive=(first, second))
+        assert {o.node_id for o in world.sources("flights")} == {"router-1", "router-2"}
+
+    def test_the_only_router_gets_everything_at_once(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        world.say(router, control.RouterReport("starting", 0, 0.0))
+        world.create("flights", 4)
+        assert len(world.last(router, control.Assign).sources) == 4
+
+
 class TestWindows:
     def test_a_changed_assignment_ends_the_running_window(self, world: World) -> None:
         router = world.join("router", "router-1")

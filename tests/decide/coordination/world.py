@@ -22,10 +22,12 @@ TIMING = Timing(lease_ms=30_000, check_in_ms=5_000, lane_report_timeout_ms=5_000
 
 @dataclass
 class World:
-    """`acks` makes every session acknowledge topologies at once, as live nodes do."""
+    """`acks` makes every session acknowledge topologies at once, as live nodes do; `fences` makes
+    the checkpoint store answer at once."""
 
     stored: StoredState = field(default_factory=lambda: StoredState(boot=1))
     acks: bool = True
+    fences: bool = True
     now_ms: int = 1_000
     effects: list[Effect] = field(default_factory=list)
     inbox: dict[int, list[control.FromCoordinator]] = field(default_factory=dict)
@@ -111,6 +113,9 @@ class World:
                 self.inbox.setdefault(effect.session, []).append(effect.message)
             elif isinstance(effect, Hang):
                 self.hung.add(effect.session)
+        for effect in effects:
+            if isinstance(effect, FenceCheckpoints) and self.fences:
+                self.apply(self.cluster.fenced(effect.owners))
         if self.acks:
             for effect in effects:
                 if isinstance(effect, Send) and isinstance(effect.message, control.PushTopology):

@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headgate.decide.coordination import (
@@ -22,7 +23,13 @@ from headgate.decide.coordination import (
     topology_changes,
     windows,
 )
-from headgate.decide.coordination.effects import Effect, Hang, Persist, Send
+from headgate.decide.coordination.effects import (
+    Effect,
+    FenceCheckpoints,
+    Hang,
+    Persist,
+    Send,
+)
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.publishing import Client
@@ -33,10 +40,11 @@ from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
-from headgate.model.topology import Placement, Topic
+from headgate.model.topology import Owner, Placement, Topic
 
 ABSENCE_MS = 3_000
 """A longer time between two ticks means that the coordinator itself stood still."""
+FENCE_AGAIN_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -152,7 +160,10 @@ class Cluster(State):
             case control.Recall(topology):
                 return membership.recalled(self, member.hello.role, topology, now_ms)
             case control.GatewayReport() | control.RouterReport():
+                was_starting = member.is_starting
                 member.report = message
+                if was_starting and not member.is_starting:
+                    moving.plan_soon(self, now_ms)
             case control.EndMyWindow(window, reason):
                 self.window_ends.end(member.hello.incarnation, window, for_good=True)
                 return windows.end_window(self, node_id, reason, hand_over=False)
@@ -185,6 +196,7 @@ class Cluster(State):
                 effects += self._retake(expired)
         for router in self.of_role("router"):
             effects += windows.end_crippled_window(self, router.hello.node_id, now_ms)
+        effects += self._fence_again(now_ms)
         effects += moving.advance(self, now_ms)
         if now_ms >= self.plan_at_ms:
             effects += moving.rebalance(self, now_ms)
@@ -244,6 +256,20 @@ class Cluster(State):
         self.handoffs.forgive(absent_ms)
 
     # --- what the stores know better -----------------------------------------------------------
+
+    def fenced(self, owners: Iterable[Owner]) -> list[Effect]:
+        """The checkpoints are claimed: whoever got these partitions may hear of it."""
+        for owner in owners:
+            if self.unfenced.get(owner.ref) == owner:
+                del self.unfenced[owner.ref]
+        return topology_changes.assign_routers(self)
+
+    def _fence_again(self, now_ms: int) -> list[Effect]:
+        """The store was away when these were to be claimed."""
+        if not self.unfenced or now_ms < self.fence_at_ms:
+            return []
+        self.fence_at_ms = now_ms + FENCE_AGAIN_MS
+        return [FenceCheckpoints(tuple(self.unfenced[ref] for ref in sorted(self.unfenced)))]
 
     def overtaken(self, ref: PartitionRef, epoch: int) -> list[Effect]:
         """The checkpoint of `ref` is held under a higher epoch than was given out: go above it."""

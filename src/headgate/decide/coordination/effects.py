@@ -35,7 +35,8 @@ class Persist:
 class FenceCheckpoints:
     """Claim each partition's checkpoint at its new epoch before any later effect.
 
-    Where a higher epoch holds one, the cluster wants to know (`Cluster.overtaken`).
+    The cluster wants to know what came of it: `Cluster.fenced`, or `Cluster.overtaken` where a
+    higher epoch holds one. While the store is away it hears nothing, and asks again.
     """
 
     owners: tuple[Owner, ...]

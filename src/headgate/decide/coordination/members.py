@@ -53,6 +53,11 @@ class Member:
     """The last assignment that gave the router something; windows planned before it must end."""
     report: control.GatewayReport | control.RouterReport | None = None
 
+    @property
+    def is_starting(self) -> bool:
+        """True for a router whose Spark isn't warm yet: what it gets would wait for that."""
+        return isinstance(self.report, control.RouterReport) and self.report.state == "starting"
+
     def node(self) -> Node:
         role: Role = self.hello.role  # type: ignore[assignment]  # lanes and clients are no members
         return Node(self.hello.node_id, role, self.hello.url, self.hello.ws_url, self.hello.pid)

@@ -28,12 +28,13 @@ GATHER_MS = 250
 def planned(state: State, role: Role) -> Sequence[Move]:
     """What the plan for the nodes of `role` would move; nothing that is on its way already.
 
-    Nodes that are cut off, and what they own, are left as they are until their lease ends. What
-    belongs to a node that nobody knows is nobody's.
+    Nodes that are cut off, and what they own, are left as they are until their lease ends, and so
+    are routers that are still starting. What belongs to a node that nobody knows is nobody's.
     """
     table = table_of(state, role)
     connected = [m for m in state.of_role(role) if m.session is not None]
-    members = connected or state.of_role(role)
+    started = [member for member in connected if not member.is_starting]
+    members = started or connected or state.of_role(role)
     moving = state.handoffs.by_ref if role == "router" else {}
     owners = {ref: owner.node_id for ref, owner in table.owners.items()}
     owners |= {ref: handoff.move.to_id for ref, handoff in moving.items()}

@@ -20,7 +20,7 @@ from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
-from headgate.model.topology import Node, Role, Topic, Topology
+from headgate.model.topology import Node, Owner, Role, Topic, Topology
 
 
 @dataclass(slots=True)
@@ -55,6 +55,10 @@ class State:
     out: Publication = field(init=False)
     unassigned: dict[str, int] = field(default_factory=dict)
     """Router whose assignment changed, with the generation its gateways must adopt first."""
+    unfenced: dict[PartitionRef, Owner] = field(default_factory=dict)
+    """Source partitions whose checkpoint isn't known to be claimed under their epoch yet."""
+    fence_at_ms: int = 0
+    """When to ask again for those."""
     plan_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:

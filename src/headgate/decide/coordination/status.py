@@ -172,9 +172,7 @@ def _node_state(
         return "lost"
     if member.hello.node_id in cluster.draining:
         return "draining"
-    report = member.report
-    starting = isinstance(report, control.RouterReport) and report.state == "starting"
-    return "starting" if starting else "ready"
+    return "starting" if member.is_starting else "ready"
 
 
 def _lanes(cluster: Cluster, now_ms: int) -> list[api.LaneStatus]:

@@ -1,7 +1,8 @@
 """Another topology: kept, fenced, told to everybody it concerns; then routers are assigned anew.
 
 The order of the effects is the safety: durable first, then the checkpoints' fence, then the pushes.
-A router hears of what it got only after every live gateway has adopted the new epochs.
+A router hears of what it got only after the fence holds and every live gateway has adopted the new
+epochs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def changed(
             state.unassigned[router_id] = generation
     effects: list[Effect] = [Persist(state.to_store())]
     if fenced:
+        state.unfenced |= {owner.ref: owner for owner in fenced}
         effects.append(FenceCheckpoints(tuple(fenced)))
         effects += windows.overtaken(state.lanes.fence(fenced))
     effects += [
@@ -49,7 +51,10 @@ def changed(
 
 
 def assign_routers(state: State) -> list[Effect]:
-    """Assign where every live gateway has adopted the epochs; windows that lack something end."""
+    """Assign where the checkpoints are fenced and every live gateway has adopted the epochs.
+
+    Windows that lack something end.
+    """
     effects: list[Effect] = []
     if any(node.role == "gateway" for node in state.expected.values()):
         return effects  # it may be alive and take deliveries, and adopts nothing before it is back
@@ -59,6 +64,8 @@ def assign_routers(state: State) -> list[Effect]:
         if member is None or member.session is None:
             continue
         if not all(state.has_adopted(gateway, generation) for gateway in gateways):
+            continue
+        if any(owner.node_id == router_id for owner in state.unfenced.values()):
             continue
         del state.unassigned[router_id]
         effects.append(Send(member.session, assignment(state, member)))

@@ -169,19 +169,23 @@ class Term:
                     self._check_held()
                     await self._store.save(state)
                 case FenceCheckpoints(owners):
-                    for owner, epoch in await self._fence(owners):
-                        follow_up += self.cluster.overtaken(owner.ref, epoch)
+                    follow_up += await self._fence(owners)
         return follow_up
 
-    async def _fence(self, owners: tuple[Owner, ...]) -> list[tuple[Owner, int]]:
-        """Those whose position somebody holds under an epoch that isn't below the new one."""
-        overtaken = []
+    async def _fence(self, owners: tuple[Owner, ...]) -> list[Effect]:
+        """Claim the positions; a store that is away is asked again with a later tick."""
+        fenced: list[Owner] = []
+        follow_up: list[Effect] = []
         for owner in owners:
             try:
                 await self._checkpoints.claim(owner.ref, Fence(owner.epoch))
+                fenced.append(owner)
             except Fenced as error:
-                overtaken.append((owner, max(error.epoch, owner.epoch)))
-        return overtaken
+                follow_up += self.cluster.overtaken(owner.ref, max(error.epoch, owner.epoch))
+            except StorageFailed as error:
+                log.warning(LogEvent.CHECKPOINT_FAILED, error=error.message)
+                break
+        return follow_up + self.cluster.fenced(fenced)
 
     def _check_held(self) -> None:
         # After a pause longer than the lease somebody else decides, whatever is still queued here.
