@@ -158,6 +158,21 @@ async def test_those_that_claim_at_once_under_the_same_fence_all_hold_it(positio
     assert await stores[0].list() == {REF: 3}
 
 
+async def test_of_many_at_once_a_refused_one_spoils_nobody_elses(positions: Opened) -> None:
+    store = positions.checkpoints()
+    refs = [PartitionRef("flights", number) for number in range(20)]
+    await store.claim(refs[7], Fence(9))
+    outcomes = await asyncio.gather(
+        *(store.claim(ref, Fence(2)) for ref in refs), return_exceptions=True
+    )
+    refused = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Fenced)]
+    assert refused == [7]
+    saves = [store.save(ref, Fence(2), 3) for ref in refs]
+    outcomes = await asyncio.gather(*saves, return_exceptions=True)
+    assert [isinstance(outcome, Fenced) for outcome in outcomes] == [n == 7 for n in range(20)]
+    assert await store.list() == {ref: 0 if ref == refs[7] else 3 for ref in refs}
+
+
 async def test_what_a_lower_fence_saved_is_never_above_what_a_higher_one_found(
     positions: Opened,
 ) -> None:

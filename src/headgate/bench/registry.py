@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from headgate.bench.append import APPEND
+from headgate.bench.fanout import FANOUT
 from headgate.bench.latency import LATENCY
+from headgate.bench.match import MATCH
+from headgate.bench.rebalance import REBALANCE
 from headgate.bench.result import Benchmark
 
-BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in (LATENCY, APPEND)}
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark for benchmark in (LATENCY, APPEND, MATCH, FANOUT, REBALANCE)
+}

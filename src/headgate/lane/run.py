@@ -109,16 +109,18 @@ class Lane:
 
     async def _run(self) -> None:
         spec, settings = self._spec, self._spec.settings
-        for owner in spec.owns:
-            await self._claim(owner)
+        await asyncio.gather(*(self._claim(owner) for owner in spec.owns))
         if not self._partitions:
             self._end("somebody newer has taken over")
             return
         session = self._ports.connect(self._hello)
+        reading = asyncio.create_task(self._follow(), name="lane-follow")
+        checkpointing = asyncio.create_task(self._checkpoint(), name="lane-checkpoint")
         tasks = [
+            reading,
+            checkpointing,
             asyncio.create_task(self._listen(session), name="lane-listen"),
-            asyncio.create_task(self._follow(), name="lane-follow"),
-            asyncio.create_task(self._checkpoint(), name="lane-checkpoint"),
+            asyncio.create_task(self._adopt(session), name="lane-adopt"),
             asyncio.create_task(self._report(session), name="lane-report"),
             asyncio.create_task(self._watch_window(session), name="lane-window"),
         ]
@@ -128,7 +130,7 @@ class Lane:
             for task in tasks:
                 if task.done():
                     task.result()
-            await self._cancel(tasks[1:3])
+            await self._cancel([reading, checkpointing])
             if self._partitions:
                 await self._flush(settings.flush_timeout_s)
                 await self._save_all(settings.checkpoint_timeout_s)
@@ -310,6 +312,7 @@ class Lane:
 
     def _hello(self) -> control.Hello:
         spec = self._spec
+        self._adopted.said_hello()
         return control.Hello(
             role="lane",
             node_id=spec.router_id,
@@ -332,12 +335,9 @@ class Lane:
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
-                case control.SubscriptionSnapshot():
-                    self._adopted.replace(message, self._read_so_far())
-                    await self._acknowledge(session)
-                case control.SubscriptionChanges():
-                    self._adopted.patch(message, self._read_so_far())
-                    await self._acknowledge(session)
+                case control.SubscriptionSnapshot() | control.SubscriptionChanges():
+                    if self._adopted.hear(message):
+                        await self._acknowledge(session)
                 case control.EndWindow(reason, hand_over):
                     if hand_over:
                         self._hand_over(reason)
@@ -350,6 +350,11 @@ class Lane:
                     self._end(reason)
                 case _:
                     pass
+
+    async def _adopt(self, session: ControlSession) -> None:
+        while True:
+            if await self._adopted.adopt(self._read_so_far):
+                await self._acknowledge(session)
 
     async def _welcomed(self, session: ControlSession) -> None:
         if self._handed_off:

@@ -20,6 +20,7 @@ from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.members import Balance, Timing
+from headgate.decide.coordination.quotas import Quotas
 from headgate.errors import HeadgateError, NotNow, PortInUse
 from headgate.model.control import Hello, NotLeader
 from headgate.model.leader import Leader
@@ -58,6 +59,7 @@ class CoordinatorSettings:
     timing: Timing
     default_partitions: int
     balance: Balance = field(default_factory=Balance)
+    quotas: Quotas = field(default_factory=Quotas)
     advertised_host: str = ""
     alone: bool = True
 
@@ -197,6 +199,7 @@ class Coordinator:
             settings.node_id,
             self._ports.now_ms(),
             balance=settings.balance,
+            quotas=settings.quotas,
             url=self._routes.url,
         )
 

@@ -21,7 +21,14 @@ from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
 from headgate.decide.coordination.status import Stored, unreported
 from headgate.errors import Fenced, HeadgateError, StorageFailed
-from headgate.model.control import CheckedIn, CheckIn, Goodbye, Hello
+from headgate.model.control import (
+    AckTopology,
+    CheckedIn,
+    CheckIn,
+    Goodbye,
+    Hello,
+    ToCoordinator,
+)
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
@@ -111,11 +118,25 @@ class Term:
         while (message := await stream.receive()) is not None:
             if isinstance(message, CheckIn):
                 stream.send(CheckedIn())  # also while a decision waits for its store
-            await self.apply(
-                lambda now: self.cluster.received(session, message, now)
-            )  # applied before the next one is read
+            if self._is_mere_news(session, message):
+                self._note(session, message)
+            else:
+                await self.apply(
+                    lambda now: self.cluster.received(session, message, now)
+                )  # applied before the next one is read
             if isinstance(message, Goodbye):
                 return
+
+    def _is_mere_news(self, session: int, message: ToCoordinator) -> bool:
+        """Of ten thousand clients this is nearly all that comes, and nothing follows from it."""
+        is_client = session in self.cluster.clients
+        return isinstance(message, CheckIn) or (is_client and isinstance(message, AckTopology))
+
+    def _note(self, session: int, message: ToCoordinator) -> None:
+        """Take in what has no effects; it need not wait for those of others to be carried out."""
+        self._check_held()
+        effects = self.cluster.received(session, message, self.now_ms())
+        assert not effects
 
     # --- decisions -----------------------------------------------------------------------------
 
@@ -174,17 +195,21 @@ class Term:
 
     async def _fence(self, owners: tuple[Owner, ...]) -> list[Effect]:
         """Claim the positions; a store that is away is asked again with a later tick."""
+        claims = (self._checkpoints.claim(owner.ref, Fence(owner.epoch)) for owner in owners)
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
         fenced: list[Owner] = []
         follow_up: list[Effect] = []
-        for owner in owners:
-            try:
-                await self._checkpoints.claim(owner.ref, Fence(owner.epoch))
-                fenced.append(owner)
-            except Fenced as error:
-                follow_up += self.cluster.overtaken(owner.ref, max(error.epoch, owner.epoch))
-            except StorageFailed as error:
-                log.warning(LogEvent.CHECKPOINT_FAILED, error=error.message)
-                break
+        for owner, outcome in zip(owners, outcomes, strict=True):
+            match outcome:
+                case int():
+                    fenced.append(owner)
+                case Fenced():
+                    epoch = max(outcome.epoch, owner.epoch)
+                    follow_up += self.cluster.overtaken(owner.ref, epoch)
+                case StorageFailed():
+                    log.warning(LogEvent.CHECKPOINT_FAILED, error=outcome.message)
+                case _:
+                    raise outcome
         return follow_up + self.cluster.fenced(fenced)
 
     def _check_held(self) -> None:
