@@ -31,6 +31,8 @@ class Peer:
     late: bool = False
     frozen: bool = False
     refused: str = ""
+    resumed: bool = False
+    """What the last welcome said."""
     topology: Topology = field(default_factory=lambda: Topology(0))
     pushes: int = 0
     waiting: list[FromCoordinator] = field(default_factory=list)
@@ -73,8 +75,10 @@ class Peer:
 
     def act(self, message: FromCoordinator) -> None:
         match message:
-            case control.Welcome(learning=True):
-                self.say(control.Recall(self.topology))
+            case control.Welcome(resumed=resumed, learning=learning):
+                self.resumed = resumed
+                if learning:
+                    self.say(control.Recall(self.topology))
             case control.PushTopology(topology):
                 self.pushes += 1
                 if topology.generation >= self.topology.generation:
@@ -121,6 +125,9 @@ class Gateway(Peer):
     fences: dict[PartitionRef, int] = field(default_factory=dict)
     subscriptions: dict[str, int] = field(default_factory=dict)
     """The revision at which each is registered; 0 while that isn't known."""
+    ttl_ms: dict[str, int] = field(default_factory=dict)
+    """Of those that have a time-to-live."""
+    renews: bool = True
     floor: int = 0
 
     def __post_init__(self) -> None:
@@ -143,14 +150,24 @@ class Gateway(Peer):
             case _:
                 pass
 
+    def check_in(self) -> None:
+        if self.renews and not self.frozen:
+            self.say(control.GatewayReport(len(self.subscriptions), 0, 0))
+        else:
+            super().check_in()
+
     def subscribe(self, name: str) -> None:
         self.subscriptions[name] = 0
-        self.say(control.Register(1, (Subscription(name, self.node_id, "flights"),)))
+        ttl_ms = self.ttl_ms.get(name, 0)
+        subscription = Subscription(name, self.node_id, "flights", ttl_ms=ttl_ms)
+        self.say(control.Register(1, (subscription,)))
 
     def has_subscribed(self, name: str) -> bool:
         return 0 < self.subscriptions[name] <= self.floor
 
     def apply(self, topology: Topology) -> None:
+        if "flights" in topology.deleted:
+            self.subscriptions.clear()
         for owner in topology.sources:
             self.fences[owner.ref] = max(owner.epoch, self.fences.get(owner.ref, 0))
 
@@ -207,6 +224,8 @@ class Lane(Peer):
     handed_off: list[Owner] = field(default_factory=list)
     revision: int = 0
     subscriptions: set[str] = field(default_factory=set)
+    parts: set[str] = field(default_factory=set)
+    """What came of a snapshot so far."""
     told_to_end: bool = False
 
     def __post_init__(self) -> None:
@@ -234,21 +253,25 @@ class Lane(Peer):
 
     def puts_off(self, message: FromCoordinator) -> bool:
         is_news = isinstance(message, control.SubscriptionSnapshot | control.SubscriptionChanges)
-        return is_news and self.reads
+        return is_news and self.reads and not self.parts
 
     def act(self, message: FromCoordinator) -> None:
         match message:
             case control.Welcome():
+                self.parts = set()
                 if self.handed_off:
                     self.say(control.Released(tuple(self.handed_off)))
             case control.PushTopology(topology):
                 self.pushes += 1
                 if topology.generation > self.topology.generation:
                     self.topology = topology
-            case control.SubscriptionSnapshot(revision, subscriptions):
-                if revision > self.revision:
-                    self._adopt(revision, {subscription.id for subscription in subscriptions})
-                self.say(control.AckSubscriptions(self.revision))
+            case control.SubscriptionSnapshot(revision, subscriptions, more):
+                self.parts |= {subscription.id for subscription in subscriptions}
+                if not more:
+                    if revision > self.revision:
+                        self._adopt(revision, self.parts)
+                    self.parts = set()
+                    self.say(control.AckSubscriptions(self.revision))
             case control.SubscriptionChanges(revision, upserts, removals):
                 if revision > self.revision:
                     kept = self.subscriptions - set(removals)

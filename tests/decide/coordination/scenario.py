@@ -18,7 +18,8 @@ Events
     coordinator restarts [with nothing]
     coordinator dies at the next persist
     client ID routes TOPICS       a producer connects
-    subscribe GATEWAY NAME
+    subscribe GATEWAY NAME [for 10s]   with a time-to-live, if one is given
+    GATEWAY stops renewing        it only checks in, until it `renews` its subscriptions again
     store has X at epoch N        the checkpoint of X is held under that epoch
     log has X at epoch N          so is its log
     everything settles            nobody fails, everybody obeys, until nothing changes any more
@@ -37,6 +38,8 @@ Expectations
     pushed LIST, not pushed LIST  who got a topology since the last event
     routed NAME by all|some|nobody   whether everybody routes NAME by the newest generation
     subscribed NAME, not subscribed NAME
+    cut ID                        the coordinator has ended its stream
+    resumed ID, not resumed ID    what its last welcome said
     matches ROUTER LIST|none      the subscriptions that its lanes match with
     calm                          every partition is owned, served and read, and all is even
 """

@@ -135,11 +135,16 @@ def _dies(stage: Stage) -> None:
     stage.sim.dies_after_persist = True
 
 
-@event(r"subscribe (\S+) (\S+)")
-def _subscribe(stage: Stage, gateway_id: str, name: str) -> None:
-    gateway = stage.node(gateway_id)
-    assert isinstance(gateway, Gateway)
+@event(r"subscribe (\S+) (\S+)(?: for (\d+)s)?")
+def _subscribe(stage: Stage, gateway_id: str, name: str, seconds: str | None) -> None:
+    gateway = stage.gateway(gateway_id)
+    gateway.ttl_ms[name] = int(seconds or 0) * 1_000
     gateway.subscribe(name)
+
+
+@event(r"(\S+) (renews|stops renewing)")
+def _renews(stage: Stage, gateway_id: str, how: str) -> None:
+    stage.gateway(gateway_id).renews = how == "renews"
 
 
 @event(r"store has (\S+) at epoch (\d+)")

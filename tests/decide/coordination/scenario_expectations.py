@@ -116,6 +116,16 @@ def _subscribed(stage: Stage, no: str | None, name: str) -> None:
     assert gateway.has_subscribed(name) is (no is None), told
 
 
+@expectation(r"cut (\S+)")
+def _cut(stage: Stage, node_id: str) -> None:
+    assert stage.node(node_id).session is None, "its stream goes on"
+
+
+@expectation(r"(not )?resumed (\S+)")
+def _resumed(stage: Stage, no: str | None, node_id: str) -> None:
+    assert stage.node(node_id).resumed is (no is None), "its welcome said the other"
+
+
 @expectation(r"matches (\S+) (.+)")
 def _matches(stage: Stage, router_id: str, subscriptions: str) -> None:
     for lane in stage.lanes(router_id):

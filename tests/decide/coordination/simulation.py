@@ -24,6 +24,8 @@ from headgate.model.topology import Owner
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
 
 TIMING = Timing()
+PART_SIZE = 2
+"""A snapshot of a few subscriptions comes in several parts already."""
 STEPS_MAX = 100_000
 """More messages than any one event can cause, unless two peers never stop answering each other."""
 
@@ -55,7 +57,9 @@ class Simulation:
     # --- the coordinator -------------------------------------------------------------------------
 
     def _new_cluster(self) -> Cluster:
-        return Cluster(self.durable, TIMING, "coordinator-1", self.now_ms)
+        cluster = Cluster(self.durable, TIMING, "coordinator-1", self.now_ms)
+        cluster.registry.part_size = PART_SIZE
+        return cluster
 
     def restart(self, *, with_nothing: bool = False) -> None:
         """Another coordinator takes over from what is durable; nobody is connected to it yet."""
@@ -304,6 +308,8 @@ class Simulation:
         for _ in range(seconds):
             for peer in [*self.nodes.values(), *self.lanes]:
                 peer.frozen = peer.late = False
+                if isinstance(peer, Gateway):
+                    peer.renews = True
                 peer.catch_up()
                 if peer.session is None and peer.alive:
                     self.connect(peer)

@@ -96,11 +96,18 @@ class CoordinatorMachine(RuleBasedStateMachine):
             gateway.late = late
             gateway.catch_up()
 
-    @rule(gateway_id=some_gateway, number=st.integers(0, 3))
-    def somebody_subscribes(self, gateway_id: str, number: int) -> None:
+    @rule(gateway_id=some_gateway, number=st.integers(0, 3), ttl_s=st.sampled_from((0, 5, 20)))
+    def somebody_subscribes(self, gateway_id: str, number: int, ttl_s: int) -> None:
         gateway = self.sim.nodes.get(gateway_id)
         if isinstance(gateway, Gateway) and gateway.session is not None and not gateway.frozen:
+            gateway.ttl_ms[f"{gateway_id}-{number}"] = ttl_s * 1_000
             gateway.subscribe(f"{gateway_id}-{number}")
+
+    @rule(gateway_id=some_gateway, renews=st.booleans())
+    def gateway_renews_or_not(self, gateway_id: str, renews: bool) -> None:
+        gateway = self.sim.nodes.get(gateway_id)
+        if isinstance(gateway, Gateway):
+            gateway.renews = renews
 
     # --- lanes -----------------------------------------------------------------------------------
 
@@ -228,6 +235,19 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for ref in self.sim.cluster.refs():
             for lane in self.sim.readers(ref):
                 assert lane.revision >= floor, f"{lane} settles {ref} below {floor}"
+
+    @invariant()
+    def whoever_was_told_subscribed_is_matched(self) -> None:
+        """For as long as its gateway has reason to believe it: it holds a stream, and has heard
+        all that came over it."""
+        for gateway in self.sim.nodes.values():
+            if not isinstance(gateway, Gateway) or gateway.session is None or gateway.waiting:
+                continue
+            told = {name for name in gateway.subscriptions if gateway.has_subscribed(name)}
+            for ref in self.sim.cluster.refs():
+                for lane in self.sim.readers(ref):
+                    missing = told - lane.subscriptions if ref.topic == "flights" else set()
+                    assert not missing, f"{lane} settles {ref} without {missing}"
 
     @invariant()
     def two_processes_never_read_under_the_newest_epoch(self) -> None:

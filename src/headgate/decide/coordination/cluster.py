@@ -59,7 +59,7 @@ class Cluster(State):
 
     def opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        if self.learning.may_begin and hello.generation and self.timing.learn_for_ms:
+        if self.learning.may_begin and self.timing.learn_for_ms and self._remembers(hello):
             self.learn(now_ms)
         if hello.generation > self.generation:
             # The one who gave that out is forgotten, so everybody must hear from us above it.
@@ -79,6 +79,13 @@ class Cluster(State):
             effects += subscribing.spread_snapshot(self)
         return self._withheld(effects + subscribing.settle_floor(self))
 
+    def _remembers(self, hello: Hello) -> bool:
+        """True for a node whose topology another coordinator gave out: what it says is worth
+        learning. A client has nothing to say, and may have fetched its topology from us."""
+        known = self.members.get(hello.node_id)
+        is_ours = known is not None and known.hello.incarnation == hello.incarnation
+        return hello.generation > 0 and hello.role != "client" and not is_ours
+
     def _withheld(self, effects: list[Effect]) -> list[Effect]:
         """A coordinator that knows nothing yet tells of no topology: everybody has a better one."""
         if not self.learning.is_blank:
@@ -95,7 +102,9 @@ class Cluster(State):
             self.coordinator_id,
             self.timing.lease_ms,
             self.timing.check_in_ms,
-            resumed=known is not None and known.hello.incarnation == hello.incarnation,
+            resumed=known is not None
+            and known.hello.incarnation == hello.incarnation
+            and hello.node_id not in self.registry.dropped,
             learning=self.learning.is_on and hello.generation > 0,
             url=self.url,
         )
@@ -147,14 +156,10 @@ class Cluster(State):
     ) -> list[Effect]:
         node_id = member.hello.node_id
         match message:
-            case control.Register(request_id, subscriptions):
-                change, refused = self.registry.upsert(node_id, subscriptions)
-                answer = control.Registered(request_id, self.registry.revision, refused)
-                return [Send(session, answer), *subscribing.spread_change(self, change)]
-            case control.Unregister(request_id, ids):
-                change = self.registry.remove(node_id, ids)
-                answer = control.Registered(request_id, self.registry.revision)
-                return [Send(session, answer), *subscribing.spread_change(self, change)]
+            case control.Register():
+                return subscribing.register(self, node_id, session, message, now_ms)
+            case control.Unregister():
+                return subscribing.unregister(self, node_id, session, message)
             case control.RegistrationComplete():
                 return subscribing.registration_complete(self, node_id)
             case control.Recall(topology):
@@ -162,6 +167,8 @@ class Cluster(State):
             case control.GatewayReport() | control.RouterReport():
                 was_starting = member.is_starting
                 member.report = message
+                if isinstance(message, control.GatewayReport):
+                    self.registry.renew(node_id, now_ms)
                 if was_starting and not member.is_starting:
                     moving.plan_soon(self, now_ms)
             case control.EndMyWindow(window, reason):
@@ -190,6 +197,7 @@ class Cluster(State):
             effects += membership.end_learning(self)
         if not self.learning.is_on:
             effects += self._end_leases(now_ms)
+            effects += subscribing.expire(self, now_ms)
             windows.watch_idle(self, now_ms)
             expired = self.lanes.unread(now_ms - self.timing.lease_ms)
             if expired:
@@ -253,6 +261,7 @@ class Cluster(State):
         for client in self.clients.values():
             client.seen_ms += absent_ms
         self.lanes.forgive(absent_ms)
+        self.registry.forgive(absent_ms)
         self.handoffs.forgive(absent_ms)
 
     # --- what the stores know better -----------------------------------------------------------

@@ -5,7 +5,8 @@ reached its revision: then every lane that may read a record matches with it.
 
 Invariants: revisions and the floor only grow; the floor stays put while a lane may be reading that
 nobody hears from (`holds`), and while the registry is incomplete after a restart (`awaited`,
-`lost`).
+`lost`). A gateway whose subscriptions have ended without its doing is told so before it registers
+anything again (`dropped`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headgate.decide.coordination.lifetimes import Lifetimes
+from headgate.decide.coordination.quotas import Quotas, Tenants
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.subscription import Subscription
 
 REVISIONS_PER_BOOT = 1 << 32
 """Revisions of one boot of the coordinator stay below those of the next."""
+PART_SIZE = 2_000
+"""Subscriptions per part of a snapshot: small enough to write and read without a pause."""
+FOREIGN = "the subscription belongs to another gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """`change` makes the accepted ones live (None: nothing new); `refused` says why not by id, of
+    which those in `over_quota` only found no room."""
+
+    change: SubscriptionChanges | None
+    refused: dict[str, str]
+    over_quota: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -25,13 +41,21 @@ class Registry:
     boot: int
     awaited: set[str]
     """Gateways that held subscriptions before the restart and have not registered again."""
+    quotas: Quotas = field(default_factory=Quotas)
     lost: bool = False
     """Nobody has said yet which gateways there were."""
+    part_size: int = PART_SIZE
     revision: int = field(init=False)
     floor: int = field(init=False, default=0)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    """Gateways that had subscriptions end by time and have not come back since."""
+    _of_gateway: dict[str, set[str]] = field(default_factory=dict)
     _stale: dict[str, set[str]] = field(default_factory=dict)
     """Per gateway that came back: the ids it has not named again yet."""
+    _tenants: Tenants = field(default_factory=Tenants)
+    _lifetimes: Lifetimes = field(default_factory=Lifetimes)
+    _snapshot: tuple[SubscriptionSnapshot, ...] = ()
 
     def __post_init__(self) -> None:
         self.revision = self.boot * REVISIONS_PER_BOOT + 1
@@ -47,55 +71,89 @@ class Registry:
         self.revision = revision + 1
         return True
 
-    def snapshot(self) -> SubscriptionSnapshot:
-        return SubscriptionSnapshot(self.revision, tuple(self.subscriptions.values()))
+    def snapshot(self) -> tuple[SubscriptionSnapshot, ...]:
+        """The parts of all there is; the same values for every lane, so that they are encoded
+        once for those that come together."""
+        if not self._snapshot or self._snapshot[0].revision != self.revision:
+            everything = tuple(self.subscriptions.values())
+            begins = range(0, len(everything) or 1, self.part_size)
+            self._snapshot = tuple(
+                SubscriptionSnapshot(
+                    self.revision, everything[at : at + self.part_size], more=at != begins[-1]
+                )
+                for at in begins
+            )
+        return self._snapshot
+
+    # --- gateways ------------------------------------------------------------------------------
 
     def gateway_returns(self, gateway_id: str) -> None:
         """What the gateway had is doubtful until it has named it again."""
-        self._stale[gateway_id] = {
-            s.id for s in self.subscriptions.values() if s.gateway_id == gateway_id
-        }
+        self._stale[gateway_id] = self._of_gateway.get(gateway_id, set()).copy()
+        self.dropped.discard(gateway_id)
 
     def upsert(
-        self, gateway_id: str, subscriptions: Iterable[Subscription]
-    ) -> tuple[SubscriptionChanges | None, dict[str, str]]:
-        """The change that makes them live (None: nothing new), and why some were refused."""
+        self, gateway_id: str, subscriptions: Iterable[Subscription], now_ms: int
+    ) -> Upserted:
         upserts: list[Subscription] = []
         refused: dict[str, str] = {}
+        over_quota: list[str] = []
         stale = self._stale.get(gateway_id, set())
+        owned = self._of_gateway.setdefault(gateway_id, set())
         for subscription in subscriptions:
             known = self.subscriptions.get(subscription.id)
-            if subscription.gateway_id != gateway_id or (
-                known is not None and known.gateway_id != gateway_id
-            ):
-                refused[subscription.id] = "the subscription belongs to another gateway"
+            owner = gateway_id if known is None else known.gateway_id
+            if subscription.gateway_id != gateway_id or owner != gateway_id:
+                refused[subscription.id] = FOREIGN
                 continue
             stale.discard(subscription.id)
             if known != subscription:
-                upserts.append(subscription)
-        return self._change(upserts, ()), refused
+                if reason := self._refusal(known, subscription, len(owned), len(stale)):
+                    refused[subscription.id] = reason
+                    over_quota.append(subscription.id)
+                    continue
+                upserts.append(self._put(known, subscription.sharing_names()))
+            if subscription.ttl_ms:
+                self._lifetimes.begin(subscription, now_ms)
+        if not owned:
+            del self._of_gateway[gateway_id]
+        return Upserted(self._changed(upserts, ()), refused, tuple(over_quota))
 
     def remove(self, gateway_id: str, ids: Iterable[str]) -> SubscriptionChanges | None:
-        owned = [
-            i
-            for i in ids
-            if (known := self.subscriptions.get(i)) is not None and known.gateway_id == gateway_id
-        ]
-        return self._change((), owned)
+        owned = self._of_gateway.get(gateway_id, set())
+        return self._end([name for name in dict.fromkeys(ids) if name in owned])
 
     def registration_complete(self, gateway_id: str) -> SubscriptionChanges | None:
         """The gateway has named all it has: the rest of what it had is over."""
         self.awaited.discard(gateway_id)
-        return self._change((), self._stale.pop(gateway_id, ()))
+        return self._end(self._stale.pop(gateway_id, ()))
 
     def gateway_gone(self, gateway_id: str) -> SubscriptionChanges | None:
         self.awaited.discard(gateway_id)
+        self.dropped.discard(gateway_id)
         self._stale.pop(gateway_id, None)
-        gone = [s.id for s in self.subscriptions.values() if s.gateway_id == gateway_id]
-        return self._change((), gone)
+        self._lifetimes.forget(gateway_id)
+        return self._end(tuple(self._of_gateway.get(gateway_id, ())))
 
     def topic_gone(self, topic: str) -> SubscriptionChanges | None:
-        return self._change((), [s.id for s in self.subscriptions.values() if s.topic == topic])
+        return self._end([s.id for s in self.subscriptions.values() if s.topic == topic])
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def renew(self, gateway_id: str, now_ms: int) -> None:
+        """The gateway still wants all it has."""
+        self._lifetimes.renew(gateway_id, now_ms)
+
+    def expire(self, now_ms: int) -> tuple[SubscriptionChanges | None, list[str]]:
+        """End what nobody renewed in time; returns also whose it was."""
+        ended = self._lifetimes.ended(now_ms)
+        self.dropped.update(ended)
+        return self._end([name for names in ended.values() for name in names]), list(ended)
+
+    def forgive(self, absent_ms: int) -> None:
+        self._lifetimes.forgive(absent_ms)
+
+    # --- lanes ---------------------------------------------------------------------------------
 
     def advance_floor(self, adopted: Iterable[int], *, holds: bool) -> bool:
         """Move the floor up to what every reading lane has adopted; True when it moved."""
@@ -107,15 +165,51 @@ class Registry:
         self.floor = floor
         return True
 
-    def _change(
+    # --- parts ---------------------------------------------------------------------------------
+
+    def _refusal(
+        self, known: Subscription | None, wanted: Subscription, owned: int, stale: int
+    ) -> str:
+        of_tenant = self._tenants[wanted.tenant]
+        if known is None:
+            # What a gateway hasn't named again since it is back is about to end.
+            return self.quotas.refusal(
+                wanted,
+                of_gateway=owned - stale,
+                of_tenant=of_tenant,
+                in_all=len(self.subscriptions) - stale,
+            )
+        if known.tenant == wanted.tenant:
+            return ""
+        return self.quotas.tenant_refusal(wanted.tenant, of_tenant)
+
+    def _put(self, known: Subscription | None, subscription: Subscription) -> Subscription:
+        if known is not None:
+            self._tenants.drop(known.tenant)
+            self._lifetimes.end(known)
+        self._tenants.add(subscription.tenant)
+        self.subscriptions[subscription.id] = subscription
+        self._of_gateway[subscription.gateway_id].add(subscription.id)
+        return subscription
+
+    def _end(self, ids: Iterable[str]) -> SubscriptionChanges | None:
+        ended = [self.subscriptions.pop(name) for name in ids]
+        for subscription in ended:
+            self._tenants.drop(subscription.tenant)
+            self._lifetimes.end(subscription)
+            owned = self._of_gateway[subscription.gateway_id]
+            owned.discard(subscription.id)
+            self._stale.get(subscription.gateway_id, set()).discard(subscription.id)
+            if not owned:
+                del self._of_gateway[subscription.gateway_id]
+        return self._changed((), [subscription.id for subscription in ended])
+
+    def _changed(
         self, upserts: Iterable[Subscription], removals: Iterable[str]
     ) -> SubscriptionChanges | None:
         upserts, removals = tuple(upserts), tuple(removals)
         if not upserts and not removals:
             return None
-        for subscription in upserts:
-            self.subscriptions[subscription.id] = subscription
-        for subscription_id in removals:
-            del self.subscriptions[subscription_id]
+        self._snapshot = ()
         self.revision += 1
         return SubscriptionChanges(self.revision, upserts, removals)

@@ -14,6 +14,7 @@ from headgate.decide.coordination.learning import Learning
 from headgate.decide.coordination.members import Balance, Member, Timing
 from headgate.decide.coordination.ownership import Ownership
 from headgate.decide.coordination.publishing import Client, Publication
+from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
 from headgate.decide.coordination.window_ends import WindowEnds
@@ -30,6 +31,7 @@ class State:
     coordinator_id: str
     started_ms: int
     balance: Balance = field(default_factory=Balance)
+    quotas: Quotas = field(default_factory=Quotas)
     url: str = ""
     topics: dict[str, Topic] = field(init=False)
     deleted: set[str] = field(init=False)
@@ -70,7 +72,7 @@ class State:
         self.logs = Ownership.of(stored.logs)
         self.sources = Ownership.of(stored.sources)
         self.handoffs = Handoffs.of(stored.moves, now_ms)
-        self.registry = Registry(stored.boot, set(stored.gateways))
+        self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         # A store that has never seen a topic may have been lost, whoever has joined since.
         self.learning = Learning(may_begin=not (stored.topics or stored.deleted or stored.logs))
         if stored.learning:

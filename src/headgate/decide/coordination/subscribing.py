@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from headgate.decide.coordination import topology_changes
-from headgate.decide.coordination.effects import Effect, Persist, Send
+from headgate.decide.coordination.effects import Effect, Hang, Persist, Send
+from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.state import State
 from headgate.model import control
-from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.control import SubscriptionChanges
 
 
 def registry_lost(state: State, gateway_id: str) -> list[Effect]:
@@ -17,6 +18,46 @@ def registry_lost(state: State, gateway_id: str) -> list[Effect]:
     if not was_complete:
         return [kept, *completed(state)]
     return [kept, *spread_change(state, change), *topology_changes.assign_routers(state)]
+
+
+def register(
+    state: State, gateway_id: str, session: int, request: control.Register, now_ms: int
+) -> list[Effect]:
+    done = state.registry.upsert(gateway_id, request.subscriptions, now_ms)
+    answer = control.Registered(
+        request.request_id, state.registry.revision, done.refused, done.over_quota
+    )
+    return [Send(session, answer), *spread_change(state, done.change)]
+
+
+def unregister(
+    state: State, gateway_id: str, session: int, request: control.Unregister
+) -> list[Effect]:
+    change = state.registry.remove(gateway_id, request.ids)
+    answer = control.Registered(request.request_id, state.registry.revision)
+    return [Send(session, answer), *spread_change(state, change)]
+
+
+def expire(state: State, now_ms: int) -> list[Effect]:
+    """End what nobody renewed in time.
+
+    Its gateway may be there all the same, and its subscribers believe that they miss nothing: so
+    its stream ends, and when it is back it hears that it was not resumed, and looks into the log.
+    """
+    change, gateways = state.registry.expire(now_ms)
+    if not gateways:
+        return []
+    members = (state.members.get(gateway_id) for gateway_id in gateways)
+    cut = [effect for member in members if member is not None for effect in _cut_off(state, member)]
+    return [*cut, *spread_change(state, change)]
+
+
+def _cut_off(state: State, member: Member) -> list[Effect]:
+    session, member.session = member.session, None
+    if session is None:
+        return []
+    state.sessions.pop(session, None)
+    return [Hang(session)]
 
 
 def registration_complete(state: State, gateway_id: str) -> list[Effect]:
@@ -33,15 +74,16 @@ def completed(state: State) -> list[Effect]:
 def spread_change(state: State, change: SubscriptionChanges | None) -> list[Effect]:
     if change is None or not state.registry.complete:
         return settle_floor(state)
-    return [*_to_lanes(state, change), *settle_floor(state)]
+    changed = [Send(session, change) for session in state.lanes.by_session]
+    return [*changed, *settle_floor(state)]
 
 
 def spread_snapshot(state: State) -> list[Effect]:
-    return _to_lanes(state, state.registry.snapshot()) if state.registry.complete else []
-
-
-def _to_lanes(state: State, message: SubscriptionChanges | SubscriptionSnapshot) -> list[Effect]:
-    return [Send(session, message) for session in state.lanes.by_session]
+    """The parts go to a lane one right after the other, with nothing in between."""
+    if not state.registry.complete:
+        return []
+    parts = state.registry.snapshot()
+    return [Send(session, part) for session in state.lanes.by_session for part in parts]
 
 
 def settle_floor(state: State) -> list[Effect]:

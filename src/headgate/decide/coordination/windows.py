@@ -36,7 +36,7 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
         effects.append(Send(session, control.LetGo(lost, settle=False)))
     effects.append(Send(session, state.out.message))
     if state.registry.complete:
-        effects.append(Send(session, state.registry.snapshot()))
+        effects += [Send(session, part) for part in state.registry.snapshot()]
     effects += let_go(state, owns)
     router = state.members.get(hello.node_id)
     if router is not None and hello.assignment < router.grown_at:
