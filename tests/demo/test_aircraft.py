@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.matching import MatchIndex
+from headgate.decide.matching.index import MatchIndex
 from headgate.demo.aircraft import (
     CLIMB_FT_MIN,
     DESCENT_FT_MIN,

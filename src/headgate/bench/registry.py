@@ -8,7 +8,9 @@ from headgate.bench.latency import LATENCY
 from headgate.bench.match import MATCH
 from headgate.bench.rebalance import REBALANCE
 from headgate.bench.result import Benchmark
+from headgate.bench.subscriptions import SUBSCRIPTIONS
 
 BENCHMARKS: dict[str, Benchmark] = {
-    benchmark.name: benchmark for benchmark in (LATENCY, APPEND, MATCH, FANOUT, REBALANCE)
+    benchmark.name: benchmark
+    for benchmark in (LATENCY, APPEND, MATCH, SUBSCRIPTIONS, FANOUT, REBALANCE)
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,20 +27,57 @@ def bench(
         bool, typer.Option("--quick", help="Within a minute each; without NAME, all of them.")
     ] = False,
     as_json: JsonOption = False,
+    events: Annotated[
+        Path | None, typer.Option(help="match: your events, one JSON document per line.")
+    ] = None,
+    filters: Annotated[
+        Path | None, typer.Option(help="match: your filters, one expression per line.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="match: where to write the curve, as SVG.")
+    ] = None,
 ) -> None:
     """Measure this machine."""
     from headgate.bench.registry import BENCHMARKS
 
+    if (events or filters or plot) and name != "match":
+        raise InvalidRequest("--events, --filters and --plot belong to headgate bench match")
+    if events or filters:
+        _answer(_own(events, filters, quick=quick), as_json=as_json)
+        return
     if name is None and not quick:
         _list(list(BENCHMARKS.values()), as_json=as_json)
         return
     chosen = list(BENCHMARKS.values()) if name is None else [_named(name, BENCHMARKS)]
     for benchmark in chosen:
         result = _run(benchmark, quick=quick)
-        if as_json:
-            print_json(result)
-        else:
-            _print(result)
+        if plot is not None:
+            _plot(result, plot)
+        _answer(result, as_json=as_json)
+
+
+def _answer(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+
+
+def _own(events: Path | None, filters: Path | None, *, quick: bool) -> Result:
+    from headgate.bench.match_own import run_own
+
+    if events is None or filters is None:
+        raise InvalidRequest("--events and --filters go together: give both files")
+    return run_own(events, filters, quick=quick, say=lambda text: say(f"match: {text}"))
+
+
+def _plot(result: Result, path: Path) -> None:
+    from headgate.bench.match_plot import svg
+
+    try:
+        path.write_text(svg(result.figures), encoding="utf-8")
+    except OSError as error:
+        raise InvalidRequest(f"{path} can't be written: {error.strerror}") from error
 
 
 def _list(benchmarks: list[Benchmark], *, as_json: bool) -> None:

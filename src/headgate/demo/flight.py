@@ -20,7 +20,7 @@ from headgate import errors
 from headgate.client.http import HttpClient
 from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
-from headgate.client.subscriber import Subscriber
+from headgate.client.subscriber import Event, Subscriber
 from headgate.demo.aircraft import Fleet
 from headgate.demo.figures import Pace
 from headgate.demo.scoreboard import Scoreboard
@@ -143,15 +143,16 @@ class Flight:
     # --- while it runs ---------------------------------------------------------------------------
 
     async def _follow(self, index: int, subscriber: Subscriber) -> None:
-        async for event in subscriber:
-            self._board.received(
-                index,
-                event.event_id,
-                partition=event.partition,
-                seq=event.seq,
-                at_s=self._now_s(),
-            )
-            self._moved.set()
+        async for item in subscriber:
+            if isinstance(item, Event):  # what a Resync leaves out is missed in the summary
+                self._board.received(
+                    index,
+                    item.event_id,
+                    partition=item.partition,
+                    seq=item.seq,
+                    at_s=self._now_s(),
+                )
+                self._moved.set()
 
     async def _keep_watching(self, http: HttpClient) -> None:
         while True:

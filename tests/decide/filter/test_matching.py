@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headgate.decide.filter import syntax as s
 from headgate.decide.filter.parser import parse
 from headgate.decide.filter.unparse import unparse
-from headgate.decide.matching import Matched, MatchIndex
+from headgate.decide.matching.index import Matched, MatchIndex
 from headgate.errors import InvalidFilter
 from headgate.model.event import Record
 from headgate.model.subscription import Subscription

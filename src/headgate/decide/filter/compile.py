@@ -1,22 +1,22 @@
-"""A checked syntax tree to a Python function of the document.
+"""A checked syntax tree to a Python function of the document and the constants.
 
-Two kinds of functions come out. A *value* returns what an expression is for a document (MISSING for
-a field that isn't there) or raises Failed. A *condition* returns True, False or, when it failed,
-None, and never raises. `&&` and `||` are Kleene's: a side that decides the answer decides it
-whether the other one failed or not, in either order.
+The tree is a shape (see shape.py): its slots are filled from the constants, so that a million
+filters of one shape are one function. Two kinds of functions come out. A *value* returns what an
+expression is for a document (MISSING for a field that isn't there) or raises Failed. A *test*
+returns True, False or, when it failed, None, and never raises. `&&` and `||` are Kleene's: a side
+that decides the answer decides it whether the other one failed or not, in either order.
 
-Invariant: names and constants are bound as Python values; no program text is ever built. The fast
-forms below are shortcuts for the general ones and must give the same answer on every document.
+Invariant: names and constants are bound as Python values; no program text is ever built.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from headgate.decide.filter.automaton import MAX_SUBJECT_CHARS, Pattern
-from headgate.decide.filter.paths import Document, Value, follow, path_of, step_into
+from headgate.decide.filter.fast import ORDERS, Constants, Test, fast_comparison
+from headgate.decide.filter.paths import Document, follow, path_of, step_into
 from headgate.decide.filter.syntax import (
     And,
     Arithmetic,
@@ -33,18 +33,18 @@ from headgate.decide.filter.syntax import (
     Not,
     Or,
     Select,
+    Slot,
+    SlotList,
     children,
 )
 from headgate.decide.filter.values import (
     MISSING,
     Failed,
-    Order,
     compute,
     contains,
     double_of,
     equal,
     int_of,
-    key_of,
     member,
     negative,
     ordered,
@@ -53,15 +53,8 @@ from headgate.decide.filter.values import (
     timestamp_of,
 )
 
-Condition = Callable[[Document], bool | None]
+Value = Callable[[Document, Constants], object]
 
-ORDERS: dict[str, Order] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FUNCTIONS: dict[str, Callable[[object], object]] = {
     "size": size_of,
     "int": int_of,
@@ -74,7 +67,7 @@ _FUNCTIONS: dict[str, Callable[[object], object]] = {
 # --- conditions ----------------------------------------------------------------------------------
 
 
-def condition(node: Expression) -> Condition:
+def condition(node: Expression) -> Test:
     match node:
         case And():
             return _all(tuple(condition(operand) for operand in node.operands))
@@ -86,7 +79,7 @@ def condition(node: Expression) -> Condition:
             return _comparison(node)
         case Has():
             target = value(node.target)
-            return _guarded(lambda document: target(document) is not MISSING)
+            return _guarded(lambda document, given: target(document, given) is not MISSING)
         case Conditional():
             return _conditional(node)
         case Call() if node.name not in _FUNCTIONS:
@@ -94,24 +87,24 @@ def condition(node: Expression) -> Condition:
         case _:
             # A bare value is a condition that holds when it is true, and only then.
             bare = value(node)
-            return _guarded(lambda document: bare(document) is True)
+            return _guarded(lambda document, given: bare(document, given) is True)
 
 
-def _guarded(test: Callable[[Document], bool]) -> Condition:
-    def guarded(document: Document) -> bool | None:
+def _guarded(test: Callable[[Document, Constants], bool]) -> Test:
+    def guarded(document: Document, given: Constants) -> bool | None:
         try:
-            return test(document)
+            return test(document, given)
         except Failed:
             return None
 
     return guarded
 
 
-def _all(tests: tuple[Condition, ...]) -> Condition:
-    def conjunction(document: Document) -> bool | None:
+def _all(tests: tuple[Test, ...]) -> Test:
+    def conjunction(document: Document, given: Constants) -> bool | None:
         verdict: bool | None = True
         for test in tests:
-            outcome = test(document)
+            outcome = test(document, given)
             if outcome is False:
                 return False
             if outcome is None:
@@ -121,11 +114,11 @@ def _all(tests: tuple[Condition, ...]) -> Condition:
     return conjunction
 
 
-def _any(tests: tuple[Condition, ...]) -> Condition:
-    def disjunction(document: Document) -> bool | None:
+def _any(tests: tuple[Test, ...]) -> Test:
+    def disjunction(document: Document, given: Constants) -> bool | None:
         verdict: bool | None = False
         for test in tests:
-            outcome = test(document)
+            outcome = test(document, given)
             if outcome is True:
                 return True
             if outcome is None:
@@ -135,50 +128,58 @@ def _any(tests: tuple[Condition, ...]) -> Condition:
     return disjunction
 
 
-def _negation(test: Condition) -> Condition:
-    def negation(document: Document) -> bool | None:
-        outcome = test(document)
+def _negation(test: Test) -> Test:
+    def negation(document: Document, given: Constants) -> bool | None:
+        outcome = test(document, given)
         return None if outcome is None else not outcome
 
     return negation
 
 
-def _conditional(node: Conditional) -> Condition:
+def _conditional(node: Conditional) -> Test:
     test, then, otherwise = map(condition, (node.condition, node.then, node.otherwise))
 
-    def chosen(document: Document) -> bool | None:
-        outcome = test(document)
+    def chosen(document: Document, given: Constants) -> bool | None:
+        outcome = test(document, given)
         if outcome is None:
             return None
-        return then(document) if outcome else otherwise(document)
+        return then(document, given) if outcome else otherwise(document, given)
 
     return chosen
 
 
-def _comparison(node: Compare) -> Condition:
+def _comparison(node: Compare) -> Test:
     if node.op == "!=":
         return _negation(_comparison(Compare("==", node.left, node.right)))
-    if (fast := _fast_comparison(node)) is not None:
+    if (fast := fast_comparison(node)) is not None:
         return fast
     left, right = value(node.left), value(node.right)
     if node.op == "==":
-        return _guarded(lambda document: equal(left(document), right(document)))
+        return _guarded(
+            lambda document, given: equal(left(document, given), right(document, given))
+        )
     if node.op == "in":
-        return _guarded(lambda document: member(left(document), right(document)))
+        return _guarded(
+            lambda document, given: member(left(document, given), right(document, given))
+        )
     order = ORDERS[node.op]
-    return _guarded(lambda document: ordered(order, left(document), right(document)))
+    return _guarded(
+        lambda document, given: ordered(order, left(document, given), right(document, given))
+    )
 
 
-def _text_test(node: Call) -> Condition:
+def _text_test(node: Call) -> Test:
     left, right = value(node.arguments[0]), value(node.arguments[1])
     if node.name == "matches":
         return _guarded(_pattern_test(left, Pattern(str(cast("Literal", node.arguments[1]).value))))
     if node.name == "contains":
-        return _guarded(lambda document: contains(left(document), right(document)))
+        return _guarded(
+            lambda document, given: contains(left(document, given), right(document, given))
+        )
     begins = node.name == "startsWith"
 
-    def affix(document: Document) -> bool:
-        text, part = left(document), right(document)
+    def affix(document: Document, given: Constants) -> bool:
+        text, part = left(document, given), right(document, given)
         if type(text) is not str or type(part) is not str:
             return False
         return text.startswith(part) if begins else text.endswith(part)
@@ -186,9 +187,9 @@ def _text_test(node: Call) -> Condition:
     return _guarded(affix)
 
 
-def _pattern_test(subject: Value, pattern: Pattern) -> Callable[[Document], bool]:
-    def matches(document: Document) -> bool:
-        text = subject(document)
+def _pattern_test(subject: Value, pattern: Pattern) -> Callable[[Document, Constants], bool]:
+    def matches(document: Document, given: Constants) -> bool:
+        text = subject(document, given)
         if type(text) is not str:
             return False
         if len(text) > MAX_SUBJECT_CHARS:
@@ -196,72 +197,6 @@ def _pattern_test(subject: Value, pattern: Pattern) -> Callable[[Document], bool
         return pattern.found_in(text)
 
     return matches
-
-
-# --- fast forms: a field of the document against a constant --------------------------------------
-
-
-def _fast_comparison(node: Compare) -> Condition | None:
-    """The comparisons that most filters are made of, without the general machinery."""
-    left, op, right = node.left, node.op, node.right
-    if op in _MIRRORED and isinstance(left, Literal):
-        left, op, right = right, cast("Any", _MIRRORED[op]), left
-    if path_of(left) is None:
-        return None
-    if op == "in":
-        return _fast_membership(value(left), right)
-    if not isinstance(right, Literal):
-        return None
-    constant = right.value
-    if op == "==":
-        return _fast_equality(value(left), constant)
-    return _fast_order(value(left), ORDERS[op], constant)
-
-
-def _fast_equality(field: Value, constant: object) -> Condition:
-    if constant is None or type(constant) is bool:
-        return lambda document: field(document) is constant
-    if type(constant) is str:
-        return lambda document: field(document) == constant
-
-    def number(document: Document) -> bool:
-        found = field(document)
-        return found == constant and found is not True and found is not False
-
-    return number
-
-
-def _fast_order(field: Value, order: Order, constant: Any) -> Condition | None:
-    if type(constant) is str:
-
-        def text(document: Document) -> bool:
-            found = field(document)
-            return type(found) is str and order(found, constant)
-
-        return text
-    if type(constant) is int or type(constant) is float:
-
-        def number(document: Document) -> bool:
-            found = field(document)
-            kind = type(found)
-            return (kind is int or kind is float) and order(found, constant)
-
-        return number
-    return None
-
-
-def _fast_membership(field: Value, items: Expression) -> Condition | None:
-    if not isinstance(items, ListOf):
-        return None
-    if not all(isinstance(item, Literal) for item in items.items):
-        return None
-    keys = frozenset(key_of(cast("Literal", item).value) for item in items.items)
-
-    def listed(document: Document) -> bool:
-        key = key_of(field(document))
-        return key is not None and key in keys
-
-    return listed
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -272,45 +207,51 @@ def value(node: Expression) -> Value:
     if isinstance(node, Literal) or not _is_constant(node):
         return function
     try:
-        constant = function({})
+        constant = function({}, ())
     except Failed:
         return function  # it fails on every document, and each failure is counted
-    return lambda _document: constant
+    return lambda _document, _given: constant
 
 
 def _is_constant(node: Expression) -> bool:
-    return not isinstance(node, Field) and all(_is_constant(child) for child in children(node))
+    if isinstance(node, Field | Slot | SlotList):
+        return False
+    return all(_is_constant(child) for child in children(node))
 
 
-def _value(node: Expression) -> Value:
+def _value(node: Expression) -> Value:  # one case per kind of node
     match node:
+        case Slot():
+            number = node.number
+            return lambda _document, given: given[number]
         case Literal():
             literal = node.value
-            return lambda _document: literal
+            return lambda _document, _given: literal
         case ListOf():
             items = tuple(value(item) for item in node.items)
-            return lambda document: [item(document) for item in items]
+            return lambda document, given: [item(document, given) for item in items]
         case Field() | Select() | Index():
-            path = path_of(node)
-            return follow(path) if path is not None else _lookup(node)
+            return _field(node)
         case Call() if node.name in _FUNCTIONS:
             function, argument = _FUNCTIONS[node.name], value(node.arguments[0])
-            return lambda document: function(argument(document))
+            return lambda document, given: function(argument(document, given))
         case Negate():
             operand = value(node.operand)
-            return lambda document: negative(operand(document))
+            return lambda document, given: negative(operand(document, given))
         case Arithmetic():
             op, left, right = node.op, value(node.left), value(node.right)
-            return lambda document: compute(op, left(document), right(document))
+            return lambda document, given: compute(
+                op, left(document, given), right(document, given)
+            )
         case Conditional():
             return _chosen_value(node)
         case _:
             return _as_value(condition(node))
 
 
-def _as_value(test: Condition) -> Value:
-    def verdict(document: Document) -> bool:
-        outcome = test(document)
+def _as_value(test: Test) -> Value:
+    def verdict(document: Document, given: Constants) -> bool:
+        outcome = test(document, given)
         if outcome is None:
             raise Failed
         return outcome
@@ -321,13 +262,17 @@ def _as_value(test: Condition) -> Value:
 def _chosen_value(node: Conditional) -> Value:
     test = _as_value(condition(node.condition))
     then, otherwise = value(node.then), value(node.otherwise)
-    return lambda document: then(document) if test(document) else otherwise(document)
+    return lambda document, given: (then if test(document, given) else otherwise)(document, given)
 
 
-def _lookup(node: Field | Select | Index) -> Value:
-    """A field of what isn't itself on a plain path: `tags[i]`, `[a, b][0].c`."""
+def _field(node: Field | Select | Index) -> Value:
+    path = path_of(node)
+    if path is not None:
+        read = follow(path)
+        return lambda document, _given: read(document)
+    # A field of what isn't itself on a plain path: `tags[i]`, `[a, b][0].c`.
     if isinstance(node, Select):
         inner, name = value(node.operand), node.name
-        return lambda document: step_into(inner(document), name)
+        return lambda document, given: step_into(inner(document, given), name)
     operand, key = value(cast("Index", node).operand), value(cast("Index", node).key)
-    return lambda document: step_into(operand(document), key(document))
+    return lambda document, given: step_into(operand(document, given), key(document, given))

@@ -13,7 +13,7 @@ from headgate.decide.filter.syntax import Expression, Field, Index, Literal, Sel
 from headgate.decide.filter.values import MISSING
 
 Document = dict[str, Any]
-Value = Callable[[Document], object]
+Reader = Callable[[Document], object]
 Path = tuple[str | int, ...]
 
 
@@ -41,7 +41,7 @@ def step_into(found: object, step: object) -> object:
     return MISSING
 
 
-def follow(path: Path) -> Value:
+def follow(path: Path) -> Reader:
     """The function that walks `path`; its first step is a name, because a document is an object."""
     name, rest = cast("str", path[0]), path[1:]
     if not rest:

@@ -57,6 +57,25 @@ class ListOf(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Slot(Literal):
+    """A literal whose value is given later, as number `number` of the constants (see shape.py).
+
+    `instant` says that it is the text of a `timestamp("…")`, and the constant an Instant.
+    """
+
+    number: int
+    instant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotList(ListOf):
+    """A list of literals that is given later, as the set of their keys; `size` is how many."""
+
+    number: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Field(Node):
     """A field of the document itself."""
 

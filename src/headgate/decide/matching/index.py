@@ -1,0 +1,253 @@
+"""Which of the live subscriptions want this record?
+
+A MatchIndex is a value: built once or patched from another one, then read by any number of matches,
+never changed and never locked. A patch shares all it doesn't touch with the index it came from.
+
+Invariant: the answer is exactly what asking every subscription's filter in turn would give, and so
+is the number of filters that failed on the record. Where a subscription hangs only decides what it
+costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from headgate.decide.filter.fast import Constants
+from headgate.decide.filter.paths import Document, Path
+from headgate.decide.filter.templates import Templates
+from headgate.decide.matching.explain import Explanation, explain
+from headgate.decide.matching.hanging import EVERYTHING, Entry, Part, Plan, plan_of
+from headgate.decide.matching.node import Node
+from headgate.decide.matching.sharded import Sharded
+from headgate.errors import InvalidFilter
+from headgate.model.event import Record
+from headgate.model.subscription import Subscription
+
+CHANGES_AT_ONCE = 131_072
+"""A larger patch is made in steps, so that what it needs meanwhile stays small."""
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """`by_gateway`: the ids that matched, in no particular order, under the gateway that has them.
+
+    `failures` counts the filters that failed on the record and therefore didn't match.
+    """
+
+    by_gateway: dict[str, tuple[str, ...]]
+    failures: int
+
+
+class TopicIndex:
+    """`always` has no filter and needs no document; everything else hangs in the tree."""
+
+    __slots__ = ("always", "tree")
+
+    def __init__(self, always: Mapping[str, tuple[str, ...]], tree: Node) -> None:
+        self.always = always
+        self.tree = tree
+
+    def is_empty(self) -> bool:
+        return not self.always and self.tree.is_empty()
+
+    def changed(self, *, leaving: list[Entry], coming: list[Entry]) -> TopicIndex:
+        tree = self.tree.changed(
+            leaving=[entry for entry in leaving if entry.subscription.where is not None],
+            coming=[entry for entry in coming if entry.subscription.where is not None],
+        )
+        # Copying `always` costs no more than matching one record does anyway.
+        always = {gateway: dict.fromkeys(ids) for gateway, ids in self.always.items()}
+        for entry in leaving:
+            if entry.subscription.where is None:
+                del always[entry.subscription.gateway_id][entry.subscription.id]
+        for entry in coming:
+            if entry.subscription.where is None:
+                of_gateway = always.setdefault(entry.subscription.gateway_id, {})
+                of_gateway[entry.subscription.id] = None
+        return TopicIndex({gateway: tuple(ids) for gateway, ids in always.items() if ids}, tree)
+
+
+class MatchIndex:
+    """Made by `empty`, `of` and `patched`; everything else only reads."""
+
+    __slots__ = ("_entries", "_plans", "_topics")
+
+    def __init__(
+        self,
+        topics: Mapping[str, TopicIndex],
+        entries: Sharded[str, tuple[Entry, ...] | Entry],
+        plans: Templates[Plan],
+    ) -> None:
+        self._topics = topics
+        self._entries = entries
+        self._plans = plans
+
+    @classmethod
+    def empty(cls) -> MatchIndex:
+        return cls({}, Sharded(), Templates(plan_of))
+
+    @classmethod
+    def of(cls, subscriptions: Iterable[Subscription]) -> MatchIndex:
+        return cls.empty().patched(subscriptions, ())
+
+    def __len__(self) -> int:
+        return self._entries.size
+
+    def __contains__(self, subscription_id: str) -> bool:
+        return self._entries.get(subscription_id) is not None
+
+    def subscription(self, subscription_id: str) -> Subscription | None:
+        entries = self._entries.get(subscription_id)
+        return None if entries is None else _several(entries)[0].subscription
+
+    def topics(self) -> frozenset[str]:
+        """The topics that somebody subscribes to."""
+        return frozenset(self._topics)
+
+    def needs_document(self, topic: str) -> bool:
+        """Must the document be decoded to match a record of `topic`?"""
+        index = self._topics.get(topic)
+        return index is not None and not index.tree.is_empty()
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def patched(self, upserts: Iterable[Subscription], removals: Iterable[str]) -> MatchIndex:
+        """An index with `removals` taken out and then `upserts` put in; this one stays as it is.
+
+        An upsert replaces the subscription of the same id, wherever it was; a removal of an unknown
+        id is nothing. Raises InvalidFilter, with the `subscription` that has it.
+        """
+        index = self
+        for some in _in_steps(dict.fromkeys(removals).items()):
+            index = index._with(dict(some))
+        for some in _in_steps((subscription.id, subscription) for subscription in upserts):
+            index = index._with(dict(some))
+        return index
+
+    def _with(self, wanted: Mapping[str, Subscription | None]) -> MatchIndex:
+        leaving: dict[str, list[Entry]] = {}
+        coming: dict[str, list[tuple[Subscription, Plan, Constants]]] = {}
+        changes: dict[str, tuple[Entry, ...] | Entry | None] = {}
+        for subscription_id, subscription in wanted.items():
+            before = _several(self._entries.get(subscription_id))
+            if subscription == (before[0].subscription if before else None):
+                continue
+            changes[subscription_id] = None
+            if before:
+                leaving.setdefault(before[0].subscription.topic, []).extend(before)
+            if subscription is not None:
+                plan, constants = self._compiled(subscription)
+                coming.setdefault(subscription.topic, []).append((subscription, plan, constants))
+        if not changes:
+            return self
+        topics = dict(self._topics)
+        for topic in leaving.keys() | coming.keys():
+            index = topics.pop(topic, None) or TopicIndex({}, Node.empty())
+            entries = _hung(index.tree, coming.get(topic, []))
+            for entry in entries:
+                known = _several(changes[entry.subscription.id])
+                changes[entry.subscription.id] = (*known, entry) if known else entry
+            changed = index.changed(leaving=leaving.get(topic, []), coming=entries)
+            if not changed.is_empty():
+                topics[topic] = changed
+        return MatchIndex(topics, self._entries.changed(changes), self._plans)
+
+    def _compiled(self, subscription: Subscription) -> tuple[Plan, Constants]:
+        if subscription.where is None:
+            return EVERYTHING, ()
+        try:
+            return self._plans.compiled(subscription.where)
+        except InvalidFilter as error:
+            details = error.details | {"subscription": subscription.id}
+            raise InvalidFilter(error.message, **details) from error
+
+    # --- matching --------------------------------------------------------------------------------
+
+    def match(self, record: Record, document: object) -> Matched:
+        """`document` is the record's, decoded; it isn't looked at where no subscription needs it.
+
+        One that isn't a JSON object matches only subscriptions without a filter.
+        """
+        index = self._topics.get(record.topic)
+        if index is None:
+            return Matched({}, 0)
+        by_gateway = dict(index.always)
+        if type(document) is not dict:
+            return Matched(by_gateway, 0)
+        hits, failures = _search(index.tree, document)
+        if hits:
+            ids: dict[str, list[str]] = {}
+            for subscription in hits:
+                ids.setdefault(subscription.gateway_id, []).append(subscription.id)
+            for gateway_id, found in ids.items():
+                by_gateway[gateway_id] = by_gateway.get(gateway_id, ()) + tuple(found)
+        return Matched(by_gateway, failures)
+
+    def explain(self, document: object, subscription_id: str) -> Explanation | None:
+        """The verdict of every condition; None when there is no such subscription."""
+        subscription = self.subscription(subscription_id)
+        return None if subscription is None else explain(document, subscription)
+
+
+def _search(tree: Node, document: Document) -> tuple[list[Subscription], int]:
+    """The subscriptions whose filter holds, and how many filters failed."""
+    hits: list[Subscription] = []
+    failures = 0
+    asked: set[str] = set()
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        met = node.depth + 1
+        found: list[Any] = [node.stay.values()] if node.stay.size else []
+        node.find(document, found)
+        for bucket in found:
+            kind = type(bucket)
+            if kind is Node:
+                pending.append(bucket)
+                continue
+            for entry in (bucket,) if kind is Entry else bucket:
+                part = entry.part
+                if part.split:
+                    if entry.subscription.id in asked:
+                        continue
+                    asked.add(entry.subscription.id)
+                check = part.checks[met]
+                verdict = True if check is None else check(document, entry.constants)
+                if verdict:
+                    hits.append(entry.subscription)
+                elif verdict is None:
+                    failures += 1
+    return hits, failures
+
+
+def _hung(tree: Node, coming: list[tuple[Subscription, Plan, Constants]]) -> list[Entry]:
+    """Decide what each hangs on: of several equalities the one whose field tells most apart."""
+    distinct: dict[Path, set[Hashable]] = {}
+    for _, plan, constants in coming:
+        for path, part in plan.led_by.items():
+            [(_, key)] = part.probes[0].spread(constants)
+            distinct.setdefault(path, set()).add(key)
+    sizes = {path: max(tree.distinct(path), len(keys)) for path, keys in distinct.items()}
+    entries = []
+    for subscription, plan, constants in coming:
+        parts: tuple[Part, ...] = plan.parts
+        if plan.led_by:
+            parts = (plan.led_by[max(plan.led_by, key=sizes.__getitem__)],)
+        entries += [Entry(subscription, part, constants) for part in parts]
+    return entries
+
+
+def _several(entries: tuple[Entry, ...] | Entry | None) -> tuple[Entry, ...]:
+    # Nearly all subscriptions have one entry, and a million tuples of one are 48 MB.
+    if entries is None:
+        return ()
+    return (entries,) if type(entries) is Entry else entries  # type: ignore[return-value]
+
+
+def _in_steps(changes: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(changes)
+    while some := list(islice(rest, CHANGES_AT_ONCE)):
+        yield some
