@@ -7,7 +7,6 @@ import json
 import signal
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
@@ -17,9 +16,10 @@ from tests.client.produce_server import ProduceServer
 
 EVENT = (
     b'{"type":"event","topic":"flights","partition":1,"seq":%d,"event_id":"e%d","key":"k",'
-    b'"collection":"c","op":"insert","document":{"a": 1.0,\n "b":"\\u00e9"},"subscriptions":["s"]}'
+    b'"collection":"c","op":"insert","document":{"a": 1.0,\n "b":"\\u00e9"},'
+    b'"subscriptions":["NAME"]}'
 )
-SUBSCRIBED = b'{"type":"subscribed","subscription":"s","topic":"flights","positions":{"1":0}}'
+SUBSCRIBED = b'{"type":"subscribed","subscription":"NAME","topic":"flights","positions":{"1":0}}'
 
 
 class Gateway:
@@ -27,21 +27,25 @@ class Gateway:
 
     def __init__(self) -> None:
         self.messages: list[bytes] = [SUBSCRIBED]
-        self.queries: list[dict[str, list[str]]] = []
+        self.asked: list[dict[str, object]] = []
         self.left = asyncio.Event()
 
-    def accept(self, request: WSUpgradeRequest) -> WSListener:
-        self.queries.append(parse_qs(urlsplit(request.path.decode()).query))
+    def accept(self, _request: WSUpgradeRequest) -> WSListener:
         gateway = self
 
         class Connection(WSListener):
-            def on_ws_connected(self, transport: WSTransport) -> None:
-                for message in gateway.messages:
-                    transport.send(WSMsgType.TEXT, message)
-
             def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
                 if frame.msg_type == WSMsgType.CLOSE:
                     transport.disconnect()
+                elif frame.msg_type == WSMsgType.TEXT:
+                    self.answer(transport, json.loads(frame.get_payload_as_bytes()))
+
+            def answer(self, transport: WSTransport, asked: dict[str, object]) -> None:
+                if asked["type"] == "subscribe":
+                    name = str(asked.pop("id"))
+                    gateway.asked.append(asked)
+                    for message in gateway.messages:
+                        transport.send(WSMsgType.TEXT, message.replace(b"NAME", name.encode()))
 
             def on_ws_disconnected(self, transport: WSTransport) -> None:
                 gateway.left.set()
@@ -74,19 +78,35 @@ async def test_an_event_is_one_line_with_its_document_as_it_was_produced(
     )
     assert (result.code, result.err) == (0, "subscribed\n")
     first, second = result.out.splitlines()
+    (name,) = json.loads(first)["subscriptions"]
     assert first == (
         '{"topic":"flights","partition":1,"seq":1,"event_id":"e1","key":"k","op":"insert",'
-        '"document":{"a": 1.0,  "b":"\\u00e9"},"subscriptions":["s"]}'
+        f'"document":{{"a": 1.0,  "b":"\\u00e9"}},"subscriptions":["{name}"]}}'
     )
     assert json.loads(second)["seq"] == 2
-    assert gateway.queries == [{"topic": ["flights"], "where": ["a > 0"], "from": ["1:1"]}]
+    asked = {"type": "subscribe", "topic": "flights", "where": "a > 0", "from": "1:1"}
+    assert gateway.asked == [asked]
     await asyncio.wait_for(gateway.left.wait(), 30)
 
 
 async def test_without_options_it_starts_now(server: ProduceServer, gateway: Gateway) -> None:
     gateway.messages.append(EVENT % (1, 1))
     await headgate("subscribe", "flights", "--count", "1", url=server.url)
-    assert gateway.queries == [{"topic": ["flights"], "from": ["now"]}]
+    assert gateway.asked == [{"type": "subscribe", "topic": "flights", "from": "now"}]
+
+
+async def test_records_that_will_not_come_are_one_sentence_on_standard_error(
+    server: ProduceServer, gateway: Gateway
+) -> None:
+    resync = {"type": "resync", "subscription": "NAME", "topic": "flights", "partition": 1}
+    place = {"after": 0, "from": 7, "reason": "retention"}
+    gateway.messages += [json.dumps(resync | place).encode(), EVENT % (7, 7)]
+    result = await headgate("subscribe", "flights", "--from", "1:1", "--count", "1", url=server.url)
+    assert json.loads(result.out)["seq"] == 7
+    assert result.err == (
+        "subscribed\n"
+        "resync: records 1 to 6 of partition 1 of flights are no longer kept; going on from 7\n"
+    )
 
 
 @pytest.mark.parametrize(

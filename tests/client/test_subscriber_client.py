@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from picows import WSListener, WSMsgType, WSTransport, ws_create_server
+from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
@@ -55,7 +55,9 @@ async def system(
 
 async def take(subscriber: Subscriber, count: int) -> list[Event]:
     async with asyncio.timeout(2 * WAIT_S):
-        return [await anext(subscriber) for _ in range(count)]
+        items = [await anext(subscriber) for _ in range(count)]
+    assert all(isinstance(item, Event) for item in items), items
+    return [item for item in items if isinstance(item, Event)]
 
 
 def places(events: list[Event]) -> list[tuple[int, int]]:
@@ -150,13 +152,20 @@ async def test_lost_connections_are_resumed_without_gap_or_repeat() -> None:
 class Repeater(WSListener):
     """A gateway that repeats itself."""
 
-    def on_ws_connected(self, transport: WSTransport) -> None:
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type != WSMsgType.TEXT:
+            return
+        asked = json.loads(frame.get_payload_as_bytes())
+        if asked["type"] != "subscribe":
+            return
+        name = asked["id"]
         messages: list[dict[str, object]] = [
-            {"type": "subscribed", "subscription": "s", "topic": "t", "positions": {"0": 4}}
+            {"type": "subscribed", "subscription": name, "topic": "t", "positions": {"0": 4}}
         ]
         messages += [
             {"type": "event", "topic": "t", "partition": 0, "seq": seq, "event_id": str(seq)}
             | {"key": None, "collection": "", "op": "insert", "document": {}}
+            | {"subscriptions": [name]}
             for seq in (4, 5, 5, 6, 5, 7)
         ]
         messages.append({"type": "novelty"})
@@ -253,4 +262,6 @@ async def test_silent_connection_is_given_up_and_opened_again() -> None:
         await until(lambda: subscriber.reconnects > 0)
         await until(lambda: len(world.coordinator.registry) == 1)
         await world.produce({"n": 1})
-        assert (await asyncio.wait_for(waiting, WAIT_S)).seq == 1
+        event = await asyncio.wait_for(waiting, WAIT_S)
+        assert isinstance(event, Event)
+        assert event.seq == 1

@@ -176,6 +176,10 @@ CONTRADICTIONS: dict[tuple[str, str], dict[str, object]] = {
     ("coordinator.check_in", "coordinator.timeout"): {"coordinator.timeout": "14999ms"},
     ("router.lane_report_timeout", "router.window"): {"router.window": "5s"},
     ("router.slots", "router.master"): {"router.slots": 9},
+    ("gateway.max_subscribers", "subscriptions.max_per_gateway"): {
+        "gateway.max_subscribers": 10_001
+    },
+    ("subscriptions.ttl", "coordinator.check_in"): {"subscriptions.ttl": "14999ms"},
     ("ingest.max_document", "ingest.max_body"): {
         "ingest.max_body": "1MiB",
         "ingest.max_document": "2MiB",
@@ -225,8 +229,16 @@ def test_a_contradiction_shows_both_values_and_where_they_came_from(load: Load) 
         {"router.slots": 64, "router.master": "local[*,4]"},
         {"routing.batch.max_wait": "10ms"},
         {"coordinator.timeout": "15s"},
+        {"subscriptions.ttl": "0s"},
     ],
-    ids=["free ports are never the same", "cluster", "all cores", "equal", "exactly a third"],
+    ids=[
+        "free ports are never the same",
+        "cluster",
+        "all cores",
+        "equal",
+        "exactly a third",
+        "no time-to-live",
+    ],
 )
 def test_what_only_looks_like_a_contradiction_is_accepted(
     load: Load, allowed: dict[str, object]

@@ -167,9 +167,10 @@ async def test_of_many_at_once_a_refused_one_spoils_nobody_elses(positions: Open
     )
     refused = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Fenced)]
     assert refused == [7]
-    saves = [store.save(ref, Fence(2), 3) for ref in refs]
-    outcomes = await asyncio.gather(*saves, return_exceptions=True)
-    assert [isinstance(outcome, Fenced) for outcome in outcomes] == [n == 7 for n in range(20)]
+    saved = await asyncio.gather(
+        *(store.save(ref, Fence(2), 3) for ref in refs), return_exceptions=True
+    )
+    assert [isinstance(outcome, Fenced) for outcome in saved] == [n == 7 for n in range(20)]
     assert await store.list() == {ref: 0 if ref == refs[7] else 3 for ref in refs}
 
 

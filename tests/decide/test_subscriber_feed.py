@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decide.subscriber import Delivered, Feed, Read
+from headgate.decide.subscriber import Delivered, Feed, Item, Read
 
 CAPACITY = 3
 READ_LIMIT = 2
@@ -31,6 +31,7 @@ def live_feed(starts: dict[int, int], **bounds: int) -> Feed[str]:
 def taken(source: Feed[str]) -> list[tuple[int, int]]:
     out = []
     while (item := source.take()) is not None:
+        assert isinstance(item, Item)
         out.append((item.partition, item.seq))
     return out
 
@@ -166,6 +167,8 @@ class World:
     floor: dict[int, int] = field(default_factory=dict)
     adopted: bool = False
     released: bool = False
+    writable: bool = False
+    """Whether what is live and needn't wait goes out at once."""
     pending: tuple[Read, int, list[int]] | None = None
     out: dict[int, list[int]] = field(default_factory=dict)
 
@@ -188,7 +191,10 @@ class World:
                 return
             self.cursor[partition] = seq
             if self.adopted and self.log[partition][seq - 1]:
-                self.subject.deliver(partition, seq, "x")
+                if self.writable and self.subject.passes(partition, seq):
+                    self.out[partition].append(seq)
+                else:
+                    self.subject.deliver(partition, seq, "x")
 
     def lane_restarts(self, partition: int, back: int) -> None:
         self.cursor[partition] = max(self.floor[partition], self.cursor[partition] - back)
@@ -212,6 +218,9 @@ class World:
             self.subject.hold()
             self.released = False
 
+    def turn(self) -> None:
+        self.writable = not self.writable
+
     def start_read(self) -> None:
         if self.pending is None and (read := self.subject.next_read()) is not None:
             records = self.log[read.partition][read.after_seq :][: read.limit]
@@ -226,6 +235,7 @@ class World:
 
     def take(self) -> None:
         if (item := self.subject.take()) is not None:
+            assert isinstance(item, Item)
             self.out[item.partition].append(item.seq)
 
     def settle(self) -> None:
@@ -261,6 +271,7 @@ step = st.one_of(
     st.tuples(st.just("adopt")),
     st.tuples(st.just("release")),
     st.tuples(st.just("outage")),
+    st.tuples(st.just("turn")),
     st.tuples(st.just("start_read")),
     st.tuples(st.just("finish_read")),
     st.tuples(st.just("take")),

@@ -304,6 +304,22 @@ async def test_subscriptions_are_acknowledged_after_they_are_applied() -> None:
 
 
 @on_virtual_time
+async def test_nothing_is_read_with_half_a_snapshot_in_parts() -> None:
+    world = LaneWorld()
+    world.start()
+    await settle_down()
+    world.append(1)
+    world.push(control.SubscriptionSnapshot(4, (everything("s1"),), more=True))
+    await settle_down()
+    assert world.gateways.batches == []
+    assert control.AckSubscriptions(4) not in world.sent
+    world.push(control.SubscriptionSnapshot(4, (everything("s2", "gateway-2"),)))
+    await settle_down()
+    assert control.AckSubscriptions(4) in world.sent
+    assert world.gateways.seqs("gateway-1") == world.gateways.seqs("gateway-2") == [1]
+
+
+@on_virtual_time
 async def test_a_filter_that_fails_on_an_event_is_no_match_and_counted() -> None:
     world = LaneWorld()
     world.start()

@@ -16,9 +16,10 @@ from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.grpc.control import GrpcControlSession
+from headgate.adapters.grpc.control import GrpcControlSession, encode
 from headgate.adapters.processes import free_port
 from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.quotas import Quotas
 from headgate.errors import StorageFailed
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
@@ -29,6 +30,7 @@ from headgate.services.coordinator.service import (
     CoordinatorPorts,
     CoordinatorSettings,
 )
+from headgate.services.gateway.registration import CHUNK
 from tests.waiting import until
 
 M = TypeVar("M", bound=control.Message)
@@ -59,8 +61,11 @@ class Node:
     got: list[control.FromCoordinator] = field(default_factory=list)
     listening: asyncio.Task[None] | None = None
 
+    def every(self, kind: type[M]) -> list[M]:
+        return [message for message in self.got if isinstance(message, kind)]
+
     def last(self, kind: type[M]) -> M | None:
-        found = [message for message in self.got if isinstance(message, kind)]
+        found = self.every(kind)
         return found[-1] if found else None
 
     async def close(self) -> None:
@@ -86,15 +91,29 @@ class Served:
     nodes: list[Node] = field(default_factory=list)
 
     def join(
-        self, role: SessionRole, node_id: str, incarnation: str = "a", window: int = 0
+        self,
+        role: SessionRole,
+        node_id: str,
+        incarnation: str = "a",
+        window: int = 0,
+        revision: int = 0,
     ) -> Node:
         hello = Hello(
-            role=role, node_id=node_id, incarnation=incarnation, url="http://x", window=window
+            role=role,
+            node_id=node_id,
+            incarnation=incarnation,
+            url="http://x",
+            window=window,
+            revision=revision,
         )
         node = Node(GrpcControlSession(f"127.0.0.1:{self.port}", lambda: hello))
         node.listening = asyncio.create_task(self._listen(node))
         self.nodes.append(node)
         return node
+
+    async def crash(self, node: Node) -> None:
+        self.nodes.remove(node)
+        await node.crash()
 
     async def _listen(self, node: Node) -> None:
         async for message in node.session.messages():
@@ -102,11 +121,13 @@ class Served:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path) -> AsyncIterator[Served]:
+async def running(tmp_path: Path, quotas: Quotas | None = None) -> AsyncIterator[Served]:
     folder = DataFolder.open(tmp_path / "data")
     store = TestStore(folder)
     ports = (free_port("127.0.0.1"), free_port("127.0.0.1"))
-    settings = CoordinatorSettings("coordinator-1", "127.0.0.1", ports, 0, Timing(), 1)
+    settings = CoordinatorSettings(
+        "coordinator-1", "127.0.0.1", ports, 0, Timing(), 1, quotas=quotas or Quotas()
+    )
     coordinator = Coordinator(
         settings,
         CoordinatorPorts(
@@ -196,3 +217,111 @@ async def test_what_a_former_connection_brought_is_forgotten_before_the_next_hel
                 assert message.revision == registered.revision
                 break
         await session.close()
+
+
+# --- many subscriptions ---------------------------------------------------------------------------
+
+
+def many(count: int) -> list[Subscription]:
+    return [Subscription(f"s{n}", "gateway-1", "t", f"key == {n}") for n in range(count)]
+
+
+async def test_a_hundred_thousand_come_in_one_stream_and_reach_lanes_as_few_messages(
+    tmp_path: Path,
+) -> None:
+    wanted = many(100_000)
+    async with running(tmp_path, Quotas(per_gateway=len(wanted))) as served:
+        gateway, lane = served.join("gateway", "gateway-1"), served.join("lane", "r-1", window=1)
+        await until(lambda: gateway.session.connected and lane.last(control.SubscriptionSnapshot))
+        for number, begin in enumerate(range(0, len(wanted), CHUNK)):
+            chunk = tuple(wanted[begin : begin + CHUNK])
+            assert await gateway.session.send(control.Register(number, chunk))
+        await gateway.session.send(control.RegistrationComplete())
+
+        messages = len(wanted) // CHUNK
+        await until(lambda: len(lane.every(control.SubscriptionChanges)) == messages)
+        changes = lane.every(control.SubscriptionChanges)
+        assert [s for change in changes for s in change.upserts] == wanted
+        assert not adopted(gateway)
+
+        late = served.join("lane", "r-2", window=1)
+        await until(lambda: (part := late.last(control.SubscriptionSnapshot)) and not part.more)
+        parts = late.every(control.SubscriptionSnapshot)
+        assert [s for part in parts for s in part.subscriptions] == wanted
+        assert {part.revision for part in parts} == {changes[-1].revision}
+        assert max(len(part.subscriptions) for part in parts) < len(wanted) / 10
+
+        for one in (lane, late):
+            await one.session.send(control.AckSubscriptions(changes[-1].revision))
+        await until(lambda: adopted(gateway))
+
+
+def adopted(gateway: Node) -> bool:
+    floor, registered = gateway.last(control.AdoptionFloor), gateway.last(control.Registered)
+    return floor is not None and registered is not None and registered.revision <= floor.revision
+
+
+async def test_what_goes_to_several_lanes_is_encoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[type] = []
+
+    def counting(message: object) -> bytes:
+        encoded.append(type(message))
+        return encode(message)
+
+    async with running(tmp_path) as served:
+        gateway = served.join("gateway", "gateway-1")
+        lanes = [served.join("lane", f"r-{n}", window=1) for n in range(3)]
+        await until(lambda: gateway.session.connected)
+        await until(lambda: all(lane.last(control.SubscriptionSnapshot) for lane in lanes))
+        monkeypatch.setattr("headgate.adapters.grpc.control.encode", counting)
+        await gateway.session.send(control.Register(1, tuple(many(2))))
+        await until(lambda: all(lane.last(control.SubscriptionChanges) for lane in lanes))
+        assert encoded.count(control.SubscriptionChanges) == 1
+
+
+async def test_a_coordinator_that_lost_the_registry_gives_no_lane_a_part_of_it(
+    tmp_path: Path,
+) -> None:
+    """A lane goes on with what it had until every gateway that was known has registered again."""
+    async with running(tmp_path) as served:
+        first, second = served.join("gateway", "g-1"), served.join("gateway", "g-2")
+        await until(lambda: first.session.connected and second.session.connected)
+        await until(lambda: len(served.coordinator._leading().cluster.members) == 2)
+        await served.crash(first)
+        await served.crash(second)
+    async with running(tmp_path) as served:
+        lane = served.join("lane", "r-1", window=1, revision=7)
+        first = served.join("gateway", "g-1")
+        await until(lambda: lane.last(control.PushTopology) and first.session.connected)
+        await first.session.send(control.Register(1, (Subscription("s1", "g-1", "t"),)))
+        await first.session.send(control.RegistrationComplete())
+        await until(lambda: first.last(control.Registered))
+        assert lane.last(control.SubscriptionSnapshot) is None
+        assert lane.last(control.SubscriptionChanges) is None
+        assert not adopted(first)
+
+        second = served.join("gateway", "g-2")
+        await until(lambda: second.session.connected)
+        await second.session.send(control.Register(1, (Subscription("s2", "g-2", "t"),)))
+        await second.session.send(control.RegistrationComplete())
+        await until(lambda: lane.last(control.SubscriptionSnapshot))
+        [snapshot] = lane.every(control.SubscriptionSnapshot)
+        assert {s.id for s in snapshot.subscriptions} == {"s1", "s2"}
+        assert snapshot.revision > 7
+        assert not adopted(first)
+        await lane.session.send(control.AckSubscriptions(snapshot.revision))
+        await until(lambda: adopted(first) and adopted(second))
+
+
+async def test_over_its_quota_a_gateway_is_told_which_were_not_taken(tmp_path: Path) -> None:
+    async with running(tmp_path, Quotas(per_gateway=2)) as served:
+        gateway = served.join("gateway", "gateway-1")
+        await until(lambda: gateway.session.connected)
+        await gateway.session.send(control.Register(1, tuple(many(3))))
+        await until(lambda: gateway.last(control.Registered))
+        answer = gateway.last(control.Registered)
+        assert answer is not None
+        assert answer.over_quota == ("s2",)
+        assert "subscriptions.max_per_gateway" in answer.errors["s2"]

@@ -30,6 +30,10 @@ class Worker:
         self._module = module
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def ask(self, order: msgspec.Struct, answer: type[Answer]) -> Answer:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

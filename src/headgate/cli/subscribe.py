@@ -1,6 +1,7 @@
 """`headgate subscribe`: prints the events of a topic, one JSON object per line.
 
-Says `subscribed` on standard error once nothing can be missed. A line is written when its event
+Says `subscribed` on standard error once nothing can be missed, and one sentence there where records
+will not come. A line is written when its event
 arrives, and its document is the producer's text, not a copy that was parsed and written again.
 """
 
@@ -15,7 +16,7 @@ import typer
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, say, write_line
 
 if TYPE_CHECKING:
-    from headgate.client.subscriber import Event, Subscriber
+    from headgate.client.subscriber import Event, Left, Subscriber
 
 
 def subscribe(
@@ -70,17 +71,22 @@ async def _subscribe(
 
 
 async def _print(subscriber: Subscriber, count: int | None) -> None:
+    from headgate.client.subscriber import Resync
+
     printed = 0
     async with subscriber:
         say("subscribed")
-        async for event in subscriber:
-            write_line(_line(event))
+        async for item in subscriber:
+            if isinstance(item, Resync):
+                say(f"resync: {item}")
+                continue
+            write_line(_line(item))
             printed += 1
             if printed == count:
                 return
 
 
-def _line(event: Event) -> bytes:
+def _line(event: Event | Left) -> bytes:
     import msgspec
 
     line = msgspec.json.encode(

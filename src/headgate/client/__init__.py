@@ -1,7 +1,7 @@
 """What a user's program imports: `from headgate.client import Producer, Subscriber`."""
 
 from headgate.client.producer import Producer
-from headgate.client.subscriber import Subscriber
+from headgate.client.subscriber import Event, Left, Resync, Subscriber
 from headgate.client.sync_producer import SyncProducer
 
-__all__ = ["Producer", "Subscriber", "SyncProducer"]
+__all__ = ["Event", "Left", "Producer", "Resync", "Subscriber", "SyncProducer"]

@@ -1,64 +1,57 @@
-"""Follows a topic: an async iterator over the events that match, across lost connections.
+"""Follows topics: an async iterator over what matches, across lost connections.
 
     async with Subscriber("http://127.0.0.1:8780", "flights", where="alt > 10000") as subscriber:
-        async for event in subscriber:
-            print(event.key, event.document)
+        async for item in subscriber:
+            match item:
+                case Event():
+                    print(item.key, item.document)
+                case Left():
+                    print(item.key, "doesn't match any more")
+                case Resync():
+                    print(item)  # records that will not come, and why
 
-Invariant: per partition, events come in order, none twice and none left out, from the positions of
-the first `subscribed` message on; after a lost connection it resumes at its own positions. What
-waits here is bounded: a slow loop makes the gateway wait, and the gateway reads on from the log.
+Invariant: per subscription and partition, items come in order, none twice and none left out without
+a Resync in its place, from the positions of the first `subscribed` message on. After a lost
+connection it resumes after the last item that was consumed (or, with acks="manual", acknowledged,
+so that what was not comes again). What waits here is bounded: a slow loop makes the gateway wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import secrets
+from collections import deque
 from types import TracebackType
-from typing import Any, Literal, Self
-from urllib.parse import urlencode
+from typing import Literal, Self
 
 import msgspec
 
 from headgate import errors
 from headgate.client.http import HttpClient, rebuild
+from headgate.client.subscription import (
+    Acks,
+    Conditions,
+    Event,
+    Failure,
+    Item,
+    Left,
+    Message,
+    Resync,
+    Subscribed,
+    Subscription,
+    decoder,
+)
 from headgate.client.ws_link import WsLink
-from headgate.model.api import DEFAULT_URL, ErrorBody, Status
-from headgate.model.event import Op
+from headgate.model.api import DEFAULT_URL, Status
+from headgate.model.subscription import Priority
 
+ACK_EVERY = 256
+"""Items after which the gateway is told how far we are, even if more wait."""
+MOST_EARLY = 10_000
+"""Messages that may arrive for one subscription before another of the same connection began."""
 
-class Subscribed(msgspec.Struct, frozen=True, tag_field="type", tag="subscribed"):
-    """Delivery starts after `positions`; nothing after them can be missed."""
-
-    subscription: str
-    topic: str
-    positions: dict[int, int]
-
-
-class Event(msgspec.Struct, frozen=True, tag_field="type", tag="event"):
-    """One record; `raw` is its document as it was produced."""
-
-    topic: str
-    partition: int
-    seq: int
-    event_id: str
-    key: str | None
-    collection: str
-    op: Op
-    raw: msgspec.Raw = msgspec.field(name="document")
-    subscriptions: tuple[str, ...] = ()
-
-    @property
-    def document(self) -> Any:
-        """The document, decoded anew with every access."""
-        return msgspec.json.decode(self.raw)
-
-
-class _Failure(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
-    error: ErrorBody
-
-
-_Message = Subscribed | Event | _Failure
-_decoder: msgspec.json.Decoder[_Message] = msgspec.json.Decoder(_Message)
+__all__ = ["Event", "Item", "Left", "Resync", "Subscribed", "Subscriber"]
 
 
 class Subscriber:
@@ -74,7 +67,10 @@ class Subscriber:
         topic: str = "",
         *,
         where: str | None = None,
+        filter: Conditions | None = None,  # noqa: A002 - the name on the wire
         start: str = "now",
+        priority: Priority = "normal",
+        acks: Acks = "auto",
         buffer: int = 1_000,
         retry_attempts: int | None = None,
         retry_for_s: float | None = None,
@@ -83,11 +79,8 @@ class Subscriber:
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
     ) -> None:
-        self.topic = topic
-        self.positions: dict[int, int] = {}
         self.reconnects = 0
-        self._where = where
-        self._start = start
+        self._acks = acks
         self._buffer = buffer
         self._retry_attempts = retry_attempts
         self._retry_for_s = retry_for_s
@@ -98,8 +91,35 @@ class Subscriber:
         self._http = HttpClient(url)
         self._ws_url = ""
         self._link: WsLink | None = None
-        self._subscribed: Subscribed | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        self._early: deque[Message] = deque()
+        self._consumed: Item | None = None
+        self._unsaid = 0
         self._closed = asyncio.Event()
+        if topic:
+            self.add(topic, where=where, filter=filter, start=start, priority=priority)
+
+    def add(
+        self,
+        topic: str,
+        *,
+        where: str | None = None,
+        filter: Conditions | None = None,  # noqa: A002 - the name on the wire
+        start: str = "now",
+        priority: Priority = "normal",
+        id: str | None = None,  # noqa: A002 - the name on the wire
+    ) -> str:
+        """Another subscription over the same connection, before that is opened; returns its id,
+        which is in `subscriptions` of every event that matches."""
+        if self._link is not None:
+            raise errors.InvalidRequest("add subscriptions before entering the subscriber")
+        name = id or secrets.token_hex(8)
+        if name in self._subscriptions:
+            raise errors.InvalidRequest(f"there is a subscription {name} already")
+        self._subscriptions[name] = Subscription(
+            name, topic, where=where, filter_=filter, start=start, priority=priority
+        )
+        return name
 
     async def __aenter__(self) -> Self:
         try:
@@ -119,29 +139,51 @@ class Subscriber:
 
     @property
     def subscribed(self) -> Subscribed:
-        """The gateway's answer; a new one after every reconnection."""
-        if self._subscribed is None:
+        """The gateway's answer to the first subscription; a new one after every reconnection."""
+        first = next(iter(self._subscriptions.values()), None)
+        if first is None or first.subscribed is None:
             raise errors.InvalidRequest("enter the subscriber first: async with Subscriber(…)")
-        return self._subscribed
+        return first.subscribed
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Of the first subscription: per partition, the last seq that was yielded."""
+        first = next(iter(self._subscriptions.values()), None)
+        return {} if first is None else first.positions
+
+    def positions_of(self, subscription: str) -> dict[int, int]:
+        return dict(self._subscriptions[subscription].positions)
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> Item:
+        self._ack_consumed()
         while not self._closed.is_set():
             message = await self._next()
-            if isinstance(message, Event):
-                if message.seq > self.positions.get(message.partition, 0):
-                    self.positions[message.partition] = message.seq
-                    return message
-            elif isinstance(message, _Failure):
-                error = rebuild(message.error)
-                if not isinstance(error, errors.NotNow):
-                    raise error
-                await self._reopen(error)
-            elif message == "lost":
-                await self._reopen(errors.PeerUnreachable("the gateway closed the connection"))
+            match message:
+                case Event() | Left() | Resync():
+                    if (item := self._fresh(message)) is not None:
+                        self._consumed = item
+                        return item
+                case Failure():
+                    error = rebuild(message.error)
+                    if not isinstance(error, errors.NotNow):
+                        raise error
+                    await self._reopen(error)
+                case "lost":
+                    await self._reopen(errors.PeerUnreachable("the gateway closed the connection"))
         raise StopAsyncIteration
+
+    def ack(self, item: Item) -> None:
+        """`item` and everything before it, of its partition and subscriptions, is processed."""
+        place = (item.partition, item.from_seq - 1 if isinstance(item, Resync) else item.seq)
+        for name in _names(item):
+            if name in self._subscriptions:
+                self._subscriptions[name].acknowledge(*place)
+        self._unsaid += 1
+        if self._unsaid >= ACK_EVERY or (self._link is not None and self._link.waiting):
+            self._say_acks()
 
     async def close(self) -> None:
         """End; a pending `async for` ends too. Doing it twice is fine."""
@@ -149,48 +191,103 @@ class Subscriber:
             return
         self._closed.set()
         if self._link is not None:
+            self._say_acks()
             self._link.close()
         await self._http.close()
 
+    # --- what comes ------------------------------------------------------------------------------
+
+    def _fresh(self, item: Item) -> Item | None:
+        """`item` for those subscriptions that don't have it yet."""
+        seq = item.from_seq - 1 if isinstance(item, Resync) else item.seq
+        names = tuple(
+            name
+            for name in _names(item)
+            if name in self._subscriptions
+            and self._subscriptions[name].advance(item.partition, seq)
+        )
+        if not names:
+            return None
+        if isinstance(item, Resync) or names == item.subscriptions:
+            return item
+        return msgspec.structs.replace(item, subscriptions=names)
+
+    def _ack_consumed(self) -> None:
+        """Whoever asks for the next item is done with the one before."""
+        if self._consumed is not None and self._acks == "auto":
+            self.ack(self._consumed)
+        self._consumed = None
+
+    def _say_acks(self) -> None:
+        self._unsaid = 0
+        for subscription in self._subscriptions.values():
+            said = subscription.acknowledgement()
+            if said is not None and self._link is not None:
+                self._link.send(said)
+
     # --- one connection --------------------------------------------------------------------------
 
-    async def _next(self) -> _Message | Literal["lost"]:
+    async def _next(self) -> Message | Literal["lost"]:
+        if self._early:
+            return self._early.popleft()
         if self._link is None:
             return "lost"
+        if self._unsaid and not self._link.ready:
+            self._say_acks()
         raw = await self._link.receive(self._silence_s)
         if raw is None:
             return "lost"
         try:
-            return _decoder.decode(raw)
+            return decoder.decode(raw)
         except msgspec.DecodeError as error:
             raise errors.InvalidRequest(
                 "the gateway sent a message that this version does not know; upgrade headgate"
             ) from error
 
     async def _open(self) -> None:
-        """Connect and wait for `subscribed`."""
+        """Connect, subscribe, and wait until every subscription has begun."""
+        if not self._subscriptions:
+            raise errors.InvalidRequest("name a topic to follow: Subscriber(url, topic)")
         if self._link is not None:
             self._link.abort()
             self._link = None
+        self._early.clear()
+        for subscription in self._subscriptions.values():
+            subscription.forget_unsaid()
+            if self._acks == "manual":
+                subscription.rewind()
         await self._learn_ws_url()
-        query = {"topic": self.topic, "from": self._resume_from()}
-        if self._where is not None:
-            query["where"] = self._where
         try:
             async with asyncio.timeout(self._open_timeout_s):
-                self._link = await WsLink.open(f"{self._ws_url}?{urlencode(query)}", self._buffer)
-                answer = await self._next()
+                self._link = await WsLink.open(f"{self._ws_url}?v=1", self._buffer)
+                for subscription in self._subscriptions.values():
+                    self._link.send(subscription.request())
+                await self._until_subscribed()
         except TimeoutError as error:
             raise errors.Timeout(
                 f"{self._ws_url} gave no answer within {self._open_timeout_s:g} s"
             ) from error
-        if isinstance(answer, _Failure):
-            raise rebuild(answer.error)
-        if not isinstance(answer, Subscribed):
-            raise errors.PeerUnreachable(f"{self._ws_url} closed the connection; try again")
-        self._subscribed = answer
-        for partition, seq in answer.positions.items():
-            self.positions.setdefault(partition, seq)
+
+    async def _until_subscribed(self) -> None:
+        awaited = set(self._subscriptions)
+        early: deque[Message] = deque()
+        while awaited:
+            answer = await self._next()
+            if answer == "lost":
+                raise errors.PeerUnreachable(f"{self._ws_url} closed the connection; try again")
+            if isinstance(answer, Failure):
+                raise rebuild(answer.error)
+            if not isinstance(answer, Subscribed):
+                early.append(answer)
+                if len(early) > MOST_EARLY:
+                    raise errors.Overloaded(
+                        f"{len(early)} events came before all subscriptions had begun; give them "
+                        "connections of their own"
+                    )
+            elif answer.subscription in awaited:
+                awaited.discard(answer.subscription)
+                self._subscriptions[answer.subscription].begin(answer)
+        self._early = early
 
     async def _learn_ws_url(self) -> None:
         try:
@@ -204,11 +301,6 @@ class Subscriber:
             self._ws_url = status.ws_url
         if not self._ws_url:
             raise errors.NotNow("no gateway takes subscribers at the moment; try again")
-
-    def _resume_from(self) -> str:
-        if not self.positions:
-            return self._start
-        return ",".join(f"{number}:{seq + 1}" for number, seq in sorted(self.positions.items()))
 
     # --- after a lost connection -----------------------------------------------------------------
 
@@ -239,3 +331,7 @@ class Subscriber:
                 await self._closed.wait()
         except TimeoutError:
             return
+
+
+def _names(item: Item) -> tuple[str, ...]:
+    return (item.subscription,) if isinstance(item, Resync) else item.subscriptions

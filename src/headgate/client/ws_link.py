@@ -36,6 +36,8 @@ class WsLink(WSListener):
         self._lost = False
         self._paused = False
         self._frames = 0
+        self.waiting = False
+        """Whether somebody waits for a message right now."""
 
     @classmethod
     async def open(cls, url: str, bound: int) -> WsLink:
@@ -62,6 +64,7 @@ class WsLink(WSListener):
                 return None
             self._arrived.clear()
             heard = self._frames
+            self.waiting = True
             try:
                 async with asyncio.timeout(silence_s):
                     await self._arrived.wait()
@@ -69,11 +72,24 @@ class WsLink(WSListener):
                 if self._frames == heard:
                     self.abort()
                     return None
+            finally:
+                self.waiting = False
         message = self._messages.popleft()
         if self._paused and 2 * len(self._messages) <= self._bound and self._transport is not None:
             self._paused = False
             self._transport.underlying_transport.resume_reading()
         return message
+
+    @property
+    def ready(self) -> bool:
+        """Would `receive` return at once?"""
+        return bool(self._messages) or self._lost
+
+    def send(self, message: bytes) -> None:
+        """Hand over one text message; on a connection that is lost nothing happens."""
+        if self._transport is not None and not self._lost:
+            with contextlib.suppress(WSError, OSError):
+                self._transport.send(WSMsgType.TEXT, message)
 
     def close(self) -> None:
         """Leave in good manners."""

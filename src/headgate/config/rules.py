@@ -91,6 +91,20 @@ RULES: tuple[Rule, ...] = (
         _lanes_fit,
     ),
     Rule(
+        "gateway.max_subscribers",
+        "be at most",
+        "subscriptions.max_per_gateway",
+        # A gateway would accept subscribers that the coordinator then refuses.
+        lambda c: c.gateway.max_subscribers <= c.subscriptions.max_per_gateway,
+    ),
+    Rule(
+        "subscriptions.ttl",
+        "be 0s or at least three times",
+        "coordinator.check_in",
+        # Gateways renew at least that often; two renewals may get lost.
+        lambda c: not c.subscriptions.ttl or c.subscriptions.ttl >= 3 * c.coordinator.check_in,
+    ),
+    Rule(
         "ingest.max_document",
         "be at most",
         "ingest.max_body",

@@ -33,6 +33,7 @@ class Secret:
 _ENDPOINT = r"(http://)?(\[[0-9A-Fa-f:.]+\]|[^\s/:,\[\]]+):\d{1,5}/?"
 
 LogLevel = Literal["error", "warn", "info", "verbose", "debug", "silly"]
+WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 
 Duration = Annotated[float, DurationUnit(), Field(gt=0)]
 DurationMs = Annotated[float, DurationUnit(plain_ms=True), Field(gt=0)]
@@ -239,6 +240,15 @@ class RouterSettings(Section):
     """Memory of the Spark driver's JVM, such as 800m or 2g."""
 
 
+class WhenSlowSettings(Section):
+    high: WhenSlow = "park"
+    """What a full queue of a high-priority subscription means; see docs/protocol.md."""
+    normal: WhenSlow = "park"
+    """The same for normal priority."""
+    low: WhenSlow = "drop_oldest"
+    """The same for low priority."""
+
+
 class GatewaySettings(Section):
     client_address: Host = "127.0.0.1"
     """Address where routers deliver."""
@@ -249,9 +259,25 @@ class GatewaySettings(Section):
     server_port: Port = 8001
     """The coordinator's consumer_port."""
     subscriber_queue: Count = 1_000
-    """Most events waiting for one subscriber; one that falls behind reads on from the log."""
+    """Most events waiting for one subscription; when_slow says what happens beyond it."""
+    queue_memory: Size = size_bytes("256MiB")
+    """Most memory for what waits for all subscribers; beyond it their queues are full."""
     max_subscribers: Count = 10_000
-    """Most subscribers of one gateway."""
+    """Most subscriptions of one gateway, and most connections."""
+    max_subscriptions: Count = 1_000
+    """Most subscriptions of one WebSocket connection."""
+    when_slow: WhenSlowSettings = WhenSlowSettings()
+
+
+class SubscriptionsSettings(Section):
+    max_per_gateway: Count = 10_000
+    """Most subscriptions of one gateway that the coordinator takes."""
+    max_per_tenant: Count = 50_000
+    """Most subscriptions that name the same tenant."""
+    max_total: Count = 1_000_000
+    """Most subscriptions in all."""
+    ttl: Annotated[float, DurationUnit(), Field(ge=0)] = 0.0
+    """Time without a renewal by its gateway after which one ends (0s: with the gateway's lease)."""
 
 
 class ConsumersSettings(Section):
@@ -393,6 +419,7 @@ class Config(Section):
     mongo: MongoSettings = MongoSettings()
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
+    subscriptions: SubscriptionsSettings = SubscriptionsSettings()
     consumers: ConsumersSettings = ConsumersSettings()
     demo: DemoSettings = DemoSettings()
     routing: RoutingSettings = RoutingSettings()

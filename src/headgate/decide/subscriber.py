@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 
 class Sized(Protocol):
@@ -40,6 +40,7 @@ T = TypeVar("T", bound=Sized)
 
 WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 """What happens when a subscriber's queue is full."""
+UNLIMITED = 2**62
 ResyncReason = Literal["retention", "slow"]
 """Why records are left out: the log doesn't have them any more, or the subscriber was too slow."""
 
@@ -64,8 +65,9 @@ class Read:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Item(Generic[T]):
+class Item(NamedTuple, Generic[T]):
+    """A record for one subscriber. A tuple, because one is made for every delivery."""
+
     partition: int
     seq: int
     value: T
@@ -83,14 +85,18 @@ class Resync:
 
 @dataclass(slots=True)
 class Budget:
-    """What may wait for all subscribers together; beyond it, each has room for one item only."""
+    """What may wait for all subscribers together.
+
+    A queue grows while it is smaller than an eighth of what is left. So the more there are that
+    don't read, the less each of them has, and something is always left for those that do.
+    """
 
     limit_bytes: int
     taken_bytes: int = 0
 
     @property
-    def spent(self) -> bool:
-        return self.taken_bytes >= self.limit_bytes
+    def share_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.taken_bytes) // 8
 
 
 class Feed(Generic[T]):
@@ -114,7 +120,7 @@ class Feed(Generic[T]):
         self._capacity_bytes = capacity_bytes
         self._read_limit = read_limit
         self._when_slow = when_slow
-        self._budget = budget
+        self._budget = budget or Budget(UNLIMITED)
         self._queue: deque[Item[T] | Resync] = deque()
         self._queued_bytes = 0
         self._left_out: dict[int, Resync] = {}
@@ -133,7 +139,7 @@ class Feed(Generic[T]):
         if seq <= position:
             return Delivered.DUPLICATE
         behind = self._targets.get(partition, 0) > position or since > position
-        if self._held or behind or not self._finds_room():
+        if self._held or behind or not (self._has_room() or self._makes_room()):
             if self._when_slow == "disconnect" and not self._held and not behind:
                 return Delivered.OVERFLOW
             self._targets[partition] = max(seq, self._targets.get(partition, 0))
@@ -141,6 +147,19 @@ class Feed(Generic[T]):
         self._append(partition, seq, value)
         self._positions[partition] = seq
         return Delivered.QUEUED
+
+    def passes(self, partition: int, seq: int, *, since: int = 0) -> bool:
+        """May a delivery go out at once, past the queue? Then it counts as sent.
+
+        Only for a partition that is live while nothing waits; else use `deliver`.
+        """
+        position = self._positions.get(partition, 0)
+        if self._held or self._queue or self._left_out or seq <= position or since > position:
+            return False
+        if self._targets.get(partition, 0) > position:
+            return False
+        self._positions[partition] = self._sent[partition] = seq
+        return True
 
     # --- from the log ----------------------------------------------------------------------------
 
@@ -264,18 +283,18 @@ class Feed(Generic[T]):
         # An empty queue takes an item of any size, or a large document could never pass.
         if not self._queue and not self._reserved:
             return True
-        if self._budget is not None and self._budget.spent:
+        if self._queued_bytes >= self._budget.share_bytes:
             return False
         taken = len(self._queue) + self._reserved
         return taken < self._capacity and self._queued_bytes < self._capacity_bytes
 
-    def _finds_room(self) -> bool:
-        """Is there room, or can it be made?"""
-        while not self._has_room():
-            if self._when_slow != "drop_oldest" or not self._queue:
-                return False
+    def _makes_room(self) -> bool:
+        """Leave out what has waited longest, if that is allowed and helps."""
+        while self._when_slow == "drop_oldest" and self._queue:
             self._drop(self._pop())
-        return True
+            if self._has_room():
+                return True
+        return False
 
     def _drop(self, item: Item[T] | Resync) -> None:
         """Leave out the oldest item. It stands before all that waits of its partition, so one
@@ -291,15 +310,12 @@ class Feed(Generic[T]):
 
     def _append(self, partition: int, seq: int, value: T) -> None:
         self._queue.append(Item(partition, seq, value))
-        self._count(len(value))
+        self._queued_bytes += len(value)
+        self._budget.taken_bytes += len(value)
 
     def _pop(self) -> Item[T] | Resync:
         item = self._queue.popleft()
         if isinstance(item, Item):
-            self._count(-len(item.value))
+            self._queued_bytes -= len(item.value)
+            self._budget.taken_bytes -= len(item.value)
         return item
-
-    def _count(self, size_bytes: int) -> None:
-        self._queued_bytes += size_bytes
-        if self._budget is not None:
-            self._budget.taken_bytes += size_bytes

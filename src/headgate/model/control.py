@@ -130,6 +130,8 @@ class IngestReport(Message, frozen=True):
 
 
 class GatewayReport(Message, frozen=True):
+    """Also renews every subscription of the gateway that has a time-to-live."""
+
     subscribers: int
     depth: int
     sent: int
@@ -157,8 +159,9 @@ class EndMyWindow(Message, frozen=True):
 class Welcome(Message, frozen=True):
     """`resumed` says that the coordinator still had this very process, and all it had told.
 
-    Without it, whatever the node registered before may have been dropped in the meantime. `learning`
-    asks for what the node remembers (`Recall`). `url` is where the coordinator serves HTTP.
+    Without it, whatever the node registered before may have been dropped in the meantime.
+    `learning` asks for what the node remembers (`Recall`). `url` is where the coordinator serves
+    HTTP.
     """
 
     coordinator_id: str
@@ -184,11 +187,15 @@ class PushTopology(Message, frozen=True):
 
 
 class Registered(Message, frozen=True):
-    """The upsert is in the registry as of `revision`; `errors` maps a refused id to the reason."""
+    """The upsert is in the registry as of `revision`; `errors` maps a refused id to the reason.
+
+    Those in `over_quota` may be taken later, when others have ended.
+    """
 
     request_id: int
     revision: int
     errors: dict[str, str] = {}
+    over_quota: tuple[str, ...] = ()
 
 
 class AdoptionFloor(Message, frozen=True):
@@ -198,10 +205,15 @@ class AdoptionFloor(Message, frozen=True):
 
 
 class SubscriptionSnapshot(Message, frozen=True):
-    """The whole registry; replaces what the lane had."""
+    """The whole registry; replaces what the lane had.
+
+    A large one comes in several parts of the same revision, one right after the other; with `more`
+    another one follows. Only the last part makes it whole: nothing counts before that.
+    """
 
     revision: int
     subscriptions: tuple[Subscription, ...]
+    more: bool = False
 
 
 class SubscriptionChanges(Message, frozen=True):

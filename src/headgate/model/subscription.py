@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -9,10 +10,12 @@ import msgspec
 Priority = Literal["high", "normal", "low"]
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One live subscription, owned by the gateway that registered it.
 
-    `where` is a CEL expression over the document's fields; None matches every record.
+    `where` is a CEL expression over the document's fields; None matches every record. It counts
+    for the quota of its `tenant`, if it names one. With a `ttl_ms` it ends when its gateway says
+    nothing for so long; without (0), only with the gateway's lease.
     """
 
     id: str
@@ -20,3 +23,17 @@ class Subscription(msgspec.Struct, frozen=True):
     topic: str
     where: str | None = None
     priority: Priority = "normal"
+    tenant: str = ""
+    ttl_ms: int = 0
+
+    def sharing_names(self) -> Subscription:
+        """The same with the names that a million others have too as one object each."""
+        return Subscription(
+            self.id,
+            sys.intern(self.gateway_id),
+            sys.intern(self.topic),
+            self.where,
+            self.priority,
+            sys.intern(self.tenant),
+            self.ttl_ms,
+        )

@@ -51,9 +51,11 @@ def wall_ms() -> int:
 
 def coordinator_settings(config: Config) -> CoordinatorSettings:
     from headgate.decide.coordination.members import Balance, Timing
+    from headgate.decide.coordination.quotas import Quotas
     from headgate.services.coordinator.service import CoordinatorSettings
 
     settings, shutdown = config.coordinator, config.reliability.shutdown
+    most = config.subscriptions
     # A donor is given what a stop is given, and a little for the way.
     handoff_s = shutdown.flush_timeout + shutdown.checkpoint_timeout + 5.0
     return CoordinatorSettings(
@@ -73,6 +75,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
         balance=Balance(
             settings.strategy, ingest=settings.ingest_imbalance, router=settings.router_imbalance
         ),
+        quotas=Quotas(most.max_per_gateway, most.max_per_tenant, most.max_total),
         advertised_host=settings.advertise,
         alone=settings.store == "embedded",
     )
@@ -161,10 +164,11 @@ def coordinator_url(config: Config) -> str:
 
 
 def gateway_options(config: Config) -> GatewayOptions:
-    from headgate.services.gateway.service import GatewayOptions
-    from headgate.services.gateway.subscriptions import Bounds
+    from headgate.services.gateway.service import DedupOptions, GatewayOptions
+    from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 
     settings, public = config.gateway, config.public
+    slow, dedup = settings.when_slow, config.reliability.dedup
     return GatewayOptions(
         node_id=node_id(config, "gateway"),
         incarnation=incarnation(),
@@ -177,8 +181,13 @@ def gateway_options(config: Config) -> GatewayOptions:
         bounds=Bounds(
             queue=settings.subscriber_queue,
             subscribers=settings.max_subscribers,
+            per_connection=settings.max_subscriptions,
+            memory_bytes=settings.queue_memory,
+            when_slow=SlowPolicies(high=slow.high, normal=slow.normal, low=slow.low),
             subscribe_timeout_s=config.coordinator.subscribe_timeout,
+            ttl_s=config.subscriptions.ttl,
         ),
+        dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),
     )
 
 

@@ -83,6 +83,8 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/topics/{name}/produce",
         "/v1/status",
         "/v1/topology",
+        "/v1/rebalance",
+        "/v1/nodes/{name}/drain",
         "/v1/subscribe",
         "/health",
         "/metrics",
@@ -102,7 +104,10 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
     assert [parameter["name"] for parameter in subscribe["parameters"]] == [
         "topic",
         "where",
+        "filter",
         "from",
+        "priority",
+        "v",
     ]
     unresolved = [name for name in _references(document) if name not in schemas]
     assert unresolved == []

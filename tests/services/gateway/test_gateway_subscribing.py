@@ -161,7 +161,7 @@ async def test_slow_websocket_reader_falls_back_to_the_log_and_misses_nothing() 
             answer = await world.lanes.deliver([])
             assert answer.depth <= 2 * bounds.queue
             for connection in world.gateway._websocket.connections:
-                assert connection.unsent_bytes < 1_000_000
+                assert connection.outlet.unsent_bytes < 1_000_000
         assert await quick.events(total) == [(0, seq) for seq in range(1, total + 1)]
         slow.read_on()
         assert await slow.events(total) == [(0, seq) for seq in range(1, total + 1)]
@@ -198,21 +198,6 @@ async def test_reading_the_log_is_tried_again_when_it_fails(world: World) -> Non
     await until(lambda: world.log.reads > 1)
     world.log.failing = None
     assert await subscriber.events(4) == [(0, seq) for seq in range(1, 5)]
-
-
-async def test_records_that_are_gone_end_the_subscription_with_an_error(world: World) -> None:
-    for document in DOCUMENTS:
-        world.log.append(document)
-    world.log.gate = asyncio.Event()
-    subscriber = await world.websocket(from_="earliest")
-    await subscriber.next()
-    await until(lambda: world.log.reads > 0)
-    world.log.earliest.update(dict.fromkeys(world.log.records, 4))
-    world.log.gate.set()
-    message = await subscriber.next()
-    assert message["error"]["code"] == "not_found"
-    assert message["error"]["details"] == {"partition": 0, "earliest": 4}
-    assert await subscriber.closed() == 1008
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from urllib.parse import urlencode
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from pyreqwest.client import Client, ClientBuilder
 
-from headgate.services.gateway.service import Gateway, GatewayOptions
+from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.websocket import PingTimes
 from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, MemoryLog, topology
 
 WAIT_S = 5.0
@@ -40,6 +41,17 @@ class World:
         made = await WsSubscriber.connect(f"{self.gateway.ws_url}?{urlencode(parameters)}")
         self.sockets.append(made)
         return made
+
+    async def connection(self, query: str = "?v=1") -> WsSubscriber:
+        """Without a subscription: those are asked for in messages."""
+        made = await WsSubscriber.connect(f"{self.gateway.ws_url}{query}")
+        self.sockets.append(made)
+        return made
+
+    async def metric(self, name: str) -> float:
+        answer = await self.client.get(f"{self.gateway.url}/metrics").build().send()
+        lines = (await answer.text()).splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
 
     @contextlib.asynccontextmanager
     async def sse(
@@ -107,6 +119,18 @@ class WsSubscriber(WSListener):
     async def next(self) -> dict[str, Any]:
         return await asyncio.wait_for(self.messages.get(), WAIT_S)
 
+    def say(self, **message: Any) -> None:
+        named = {key.rstrip("_"): value for key, value in message.items()}
+        self.transport.send(WSMsgType.TEXT, json.dumps(named).encode())
+
+    async def ask(self, **message: Any) -> dict[str, Any]:
+        """Say something, and return what is heard next."""
+        self.say(**message)
+        return await self.next()
+
+    async def subscribe(self, id_: str, **question: Any) -> dict[str, Any]:
+        return await self.ask(type="subscribe", id=id_, **{"topic": "flights", **question})
+
     async def events(self, count: int) -> list[tuple[int, int]]:
         got = [await self.next() for _ in range(count)]
         assert all(message["type"] == "event" for message in got), got
@@ -162,6 +186,8 @@ async def running(
     coordinator_url: str = "http://127.0.0.1:9",
     keep_alive_s: float = 15.0,
     stop_timeout_s: float = 2.0,
+    dedup: DedupOptions | None = None,
+    pings: PingTimes | None = None,
 ) -> AsyncIterator[World]:
     log, clock = MemoryLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
@@ -175,6 +201,8 @@ async def running(
         keep_alive_s=keep_alive_s,
         report_every_s=0.02,
         stop_timeout_s=stop_timeout_s,
+        dedup=dedup or DedupOptions(),
+        pings=pings or PingTimes(),
     )
     gateway = Gateway(options, reader=log, open_session=coordinator.open_session, now_s=clock)
     await gateway.start()

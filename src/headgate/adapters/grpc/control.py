@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import grpc
 import msgspec
@@ -25,6 +26,8 @@ from headgate.model.control import (
     NotLeader,
     PushTopology,
     Refused,
+    SubscriptionChanges,
+    SubscriptionSnapshot,
     ToCoordinator,
     Welcome,
 )
@@ -43,6 +46,8 @@ CHANNEL_OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 QUEUE_BOUND = 10_000
+LARGE_BYTES = 64 << 10
+"""From this size on, messages are decoded one at a time, whoever they are from."""
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 2.0
@@ -51,7 +56,9 @@ WELCOME_TIMEOUT_S = 5.0
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode_from_coordinator = msgspec.msgpack.Decoder(FromCoordinator).decode
-decode_to_coordinator = msgspec.msgpack.Decoder(ToCoordinator).decode
+decode_to_coordinator: Callable[[bytes], ToCoordinator] = msgspec.msgpack.Decoder(
+    ToCoordinator
+).decode
 
 
 class GrpcControlSession:
@@ -205,36 +212,60 @@ class GrpcControlSession:
                 return
 
 
-class _EncodedOnce:
-    """The last topology that was pushed, as bytes: thousands of streams get the same one."""
+class _Outgoing:
+    """A message on its way out, as bytes from its first write on."""
 
-    def __init__(self) -> None:
-        self._message: PushTopology | None = None
-        self._data = b""
+    __slots__ = ("__weakref__", "_data", "message")
 
-    def encode(self, message: FromCoordinator) -> bytes:
-        if not isinstance(message, PushTopology):
-            return encode(message)
-        if message is not self._message:
-            self._message, self._data = message, encode(message)
+    def __init__(self, message: FromCoordinator) -> None:
+        self.message = message
+        self._data: bytes | None = None
+
+    def data(self) -> bytes:
+        if self._data is None:
+            self._data = encode(self.message)
         return self._data
 
 
-_topologies = _EncodedOnce()
+class _EncodedOnce:
+    """What goes to many streams is encoded once, however many wait for it.
+
+    The bytes live for as long as a stream has yet to write them; those of the last topology stay,
+    because whoever connects gets it.
+    """
+
+    def __init__(self) -> None:
+        self._shared: WeakValueDictionary[int, _Outgoing] = WeakValueDictionary()
+        self._topology: _Outgoing | None = None
+
+    def outgoing(self, message: FromCoordinator) -> _Outgoing:
+        if not isinstance(message, PushTopology | SubscriptionSnapshot | SubscriptionChanges):
+            return _Outgoing(message)
+        # An id is taken by this very message for as long as its entry lives and holds it.
+        known = self._shared.get(id(message))
+        if known is None:
+            known = self._shared[id(message)] = _Outgoing(message)
+        if isinstance(message, PushTopology):
+            self._topology = known
+        return known
+
+
+_encoded_once = _EncodedOnce()
 
 
 class ServerStream:
-    """The coordinator's side of one stream."""
+    """The coordinator's side of one stream; `large` is held by whoever decodes a large message."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, large: asyncio.Lock | None = None) -> None:
         self._stream = stream
-        self._outgoing: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE_BOUND)
+        self._large = large or asyncio.Lock()
+        self._outgoing: asyncio.Queue[_Outgoing | None] = asyncio.Queue(QUEUE_BOUND)
         self._overflowed = asyncio.Event()
 
     def send(self, message: FromCoordinator) -> None:
         """Queue `message`; a peer that reads too slowly loses the stream, not messages."""
         try:
-            self._outgoing.put_nowait(message)
+            self._outgoing.put_nowait(_encoded_once.outgoing(message))
         except asyncio.QueueFull:
             self._overflowed.set()
 
@@ -245,14 +276,20 @@ class ServerStream:
 
     async def receive(self) -> ToCoordinator | None:
         data = await self._stream.read()
-        return None if data is grpc.aio.EOF else decode_to_coordinator(data)
+        if data is grpc.aio.EOF:
+            return None
+        if len(data) < LARGE_BYTES:
+            return decode_to_coordinator(data)
+        async with self._large:
+            await asyncio.sleep(0)  # everybody else has a turn between two of these
+            return decode_to_coordinator(data)
 
     async def write_until_hung(self) -> None:
         while not self._overflowed.is_set():
-            message = await self._outgoing.get()
-            if message is None:
+            outgoing = await self._outgoing.get()
+            if outgoing is None:
                 return
-            await self._stream.write(_topologies.encode(message))
+            await self._stream.write(outgoing.data())
 
 
 Serve = Callable[[ServerStream, Hello], Any]
@@ -265,6 +302,7 @@ class GrpcControlServer:
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._server: grpc.aio.Server | None = None
+        self._large = asyncio.Lock()
 
     async def start(self, host: str, ports: list[int]) -> list[int]:
         """Listen on every port and return those bound; raises OSError for one in use."""
@@ -293,7 +331,7 @@ class GrpcControlServer:
             await self._server.stop(grace_s)
 
     async def _session(self, _request: Any, context: Any) -> None:
-        stream = ServerStream(context)
+        stream = ServerStream(context, self._large)
         hello = await stream.receive()
         if isinstance(hello, Hello):
             await self._serve(stream, hello)

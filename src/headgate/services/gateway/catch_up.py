@@ -2,7 +2,7 @@
 
 One task per subscriber that is behind, and a bound on how many of them read at once. Invariant: a
 task ends in the same step in which its subscriber is live, so a delivery that is deferred later
-finds no task and starts one. A hole in the log ends the subscriber with an error that says so;
+finds no task and starts one. Where retention was quicker, the subscriber is told where it goes on;
 nothing is skipped in silence.
 """
 
@@ -15,7 +15,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
-from headgate.decide.subscriber import Read
+from headgate.decide.subscriber import Budget, Read
 from headgate.model.event import PartitionRef, Record
 from headgate.ports.log import LogReader
 from headgate.services.gateway.subscriber import Subscriber
@@ -31,8 +31,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 class CatchUp:
-    def __init__(self, reader: LogReader, *, reads_at_once: int = 8) -> None:
+    def __init__(self, reader: LogReader, *, budget: Budget, reads_at_once: int = 8) -> None:
         self._reader = reader
+        self._budget = budget
         self._turns = asyncio.Semaphore(reads_at_once)
         self.filter_errors = 0
 
@@ -68,13 +69,17 @@ class CatchUp:
                 await subscriber.room()
                 continue
             ref = PartitionRef(subscriber.topic, read.partition)
-            records = await self._records(ref, read)
+            records, earliest = await self._records(ref, read, subscriber)
+            if earliest > read.after_seq + 1:
+                subscriber.gone(read, earliest)
+                continue
             if not records:
                 # The log is behind its own deliveries, or away: it has them, so wait for it.
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_FIRST_S
+            subscriber.read_brought(len(records), sum(len(one.document) for one in records))
             matching = [
                 (record.seq, shared_part(record))
                 for record in records
@@ -82,22 +87,20 @@ class CatchUp:
             ]
             subscriber.replayed(read, records[-1].seq, matching)
 
-    async def _records(self, ref: PartitionRef, read: Read) -> list[Record]:
+    async def _records(
+        self, ref: PartitionRef, read: Read, subscriber: Subscriber
+    ) -> tuple[list[Record], int]:
+        """The next records, and the seq with which what is left of the log begins (0: unknown)."""
         async with self._turns:
+            limit = subscriber.read_size(read.limit, self._budget.share_bytes)
             try:
-                records = await self._reader.read(ref, after_seq=read.after_seq, limit=read.limit)
-                first = records[0].seq if records else (await self._reader.extent(ref)).earliest
+                records = await self._reader.read(ref, after_seq=read.after_seq, limit=limit)
+                if records:
+                    return records, records[0].seq
+                return [], (await self._reader.extent(ref)).earliest
             except errors.HeadgateError as error:
                 log.warning(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))
-                return []
-        if first > read.after_seq + 1:
-            raise errors.NotFound(
-                f"partition {ref.partition} of {ref.topic} has no records from "
-                f"{read.after_seq + 1} to {first - 1} any more; subscribe again from earliest",
-                partition=ref.partition,
-                earliest=first,
-            )
-        return records
+                return [], 0
 
     def _matches(self, matches: Filter, record: Record) -> bool:
         if matches.expression is None:

@@ -3,14 +3,19 @@
 Invariant: a verdict that settles an event means that it waits here for its subscribers, or that the
 log will be read up to it for them, or that nobody here wants it. Decided without waiting, so the
 order of a batch is the order of every queue.
+
+An event that is in the log twice goes to a subscriber once, as far as ids are remembered: from
+where it was seen first, provided that the subscriber began before that place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from headgate import errors
 from headgate.adapters.http.messages import Request, Response, json_response
+from headgate.decide.recent_ids import Place, RecentIds
 from headgate.decide.subscriber import Delivered
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
@@ -22,10 +27,22 @@ MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 
 class Deliveries:
-    def __init__(self, node_id: str, subscriptions: Subscriptions) -> None:
+    """`recent` None: events are not told apart by their ids."""
+
+    def __init__(
+        self,
+        node_id: str,
+        subscriptions: Subscriptions,
+        *,
+        recent: RecentIds | None,
+        now_s: Callable[[], float],
+    ) -> None:
         self._node_id = node_id
         self._subscriptions = subscriptions
+        self._recent = recent
+        self._now_s = now_s
         self.verdicts: Counter[Verdict] = Counter()
+        self.repeats = 0
 
     async def endpoint(self, request: Request) -> Response:
         """POST /internal/v1/streamer/events"""
@@ -53,19 +70,36 @@ class Deliveries:
             ref, Fence(delivery.epoch, batch.window, batch.attempt)
         ):
             return "stale_fence"
+        place = Place(delivery.partition, delivery.seq)
+        first = self._seen_before(delivery, place)
         verdict: Verdict = "no_subscriber"
         shared: bytes | None = None
         for index, subscription_id in enumerate(delivery.subscriptions):
             subscriber = self._subscriptions.get(subscription_id)
             if subscriber is None or subscriber.closing is not None:
                 continue
+            if first is not None and subscriber.covers(first.partition, first.seq):
+                self.repeats += 1
+                verdict = "duplicate" if verdict == "no_subscriber" else verdict
+                continue
             if shared is None:
                 shared = shared_part(delivery)
             since = delivery.since[index] if index < len(delivery.since) else 0
+            if subscriber.pass_on(delivery.partition, delivery.seq, shared, since=since):
+                verdict = "accepted"
+                continue
             outcome = subscriber.deliver(delivery.partition, delivery.seq, shared, since=since)
             if outcome is Delivered.DUPLICATE:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
-            else:
+            elif outcome is not Delivered.OVERFLOW:
                 verdict = "accepted"
                 touched[subscriber.id] = subscriber
+        if verdict == "accepted" and self._recent is not None:
+            self._recent.remember(delivery.topic, delivery.event_id, place, self._now_s())
         return verdict
+
+    def _seen_before(self, delivery: Delivery, place: Place) -> Place | None:
+        """Where else this event was delivered from lately."""
+        if self._recent is None or delivery.redelivery:
+            return None
+        return self._recent.elsewhere(delivery.topic, delivery.event_id, place, self._now_s())

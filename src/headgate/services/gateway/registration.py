@@ -20,6 +20,7 @@ from headgate.model.control import (
     AdoptionFloor,
     FromCoordinator,
     PushTopology,
+    Recall,
     Refused,
     Register,
     Registered,
@@ -35,7 +36,8 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
-CHUNK = 500
+CHUNK = 2_000
+"""Subscriptions per message: few messages for many, and no pause for anybody who reads one."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Registration:
         on_topology: Callable[[Topology], None],
         on_forgotten: Callable[[], None],
         on_return: Callable[[], None],
-        on_refused: Callable[[str, str], None],
+        on_refused: Callable[[str, errors.HeadgateError], None],
     ) -> None:
         self._on_topology = on_topology
         self._on_forgotten = on_forgotten
@@ -66,12 +68,16 @@ class Registration:
         self._session: ControlSession | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._waiters: dict[str, _Waiter] = {}
+        self._unsent: dict[str, Subscription] = {}
+        self._sending: asyncio.Task[None] | None = None
         self._requests: dict[int, tuple[str, ...]] = {}
         self._request_ids = itertools.count(1)
         self._floor = 0
         self._welcomed_before = False
         self._return_requests: set[int] | None = None
         self._return_revision = 0
+        self.coordinator_url = ""
+        """Where the coordinator that welcomed us serves HTTP; empty before that."""
         self.topology = Topology(generation=0)
         self.topology_changed = asyncio.Event()
 
@@ -88,7 +94,7 @@ class Registration:
         self._waiters[subscription.id] = waiter
         try:
             async with asyncio.timeout(timeout_s):
-                await self._register((subscription,))
+                self._register_soon(subscription)
                 await waiter.adopted
         except TimeoutError as error:
             await self.unregister(subscription.id)
@@ -101,9 +107,31 @@ class Registration:
         finally:
             self._waiters.pop(subscription.id, None)
 
-    async def unregister(self, subscription_id: str) -> None:
-        if self._subscriptions.pop(subscription_id, None) is not None:
-            await self.send(Unregister(next(self._request_ids), (subscription_id,)))
+    async def unregister(self, *subscription_ids: str) -> None:
+        known = tuple(
+            name for name in subscription_ids if self._subscriptions.pop(name, None) is not None
+        )
+        for name in known:
+            self._unsent.pop(name, None)
+        for begin in range(0, len(known), CHUNK):
+            await self.send(Unregister(next(self._request_ids), known[begin : begin + CHUNK]))
+
+    def _register_soon(self, subscription: Subscription) -> None:
+        """Together with whatever else comes in the meantime, so that many at once are few
+        messages."""
+        self._unsent[subscription.id] = subscription
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_unsent(), name="register")
+
+    async def _send_unsent(self) -> None:
+        try:
+            while self._unsent:
+                chunk = tuple(itertools.islice(self._unsent.values(), CHUNK))
+                for subscription in chunk:
+                    del self._unsent[subscription.id]
+                await self._register(chunk)
+        finally:
+            self._sending = None
 
     async def send(self, message: ToCoordinator) -> bool:
         return self._session is not None and await self._session.send(message)
@@ -134,6 +162,9 @@ class Registration:
 
     async def _welcomed(self, welcome: Welcome) -> None:
         """Register everything anew; what an earlier coordinator said no longer counts."""
+        if welcome.learning:
+            await self.send(Recall(self.topology))
+        self.coordinator_url = welcome.url or self.coordinator_url
         forgotten = self._welcomed_before and not welcome.resumed
         self._welcomed_before = True
         if forgotten:
@@ -165,15 +196,18 @@ class Registration:
         return request_id
 
     def _registered(self, answer: Registered) -> None:
+        over_quota = frozenset(answer.over_quota)
         for subscription_id in self._requests.pop(answer.request_id, ()):
             waiter = self._waiters.get(subscription_id)
             reason = answer.errors.get(subscription_id)
             if reason is not None:
                 self._subscriptions.pop(subscription_id, None)
+                full = subscription_id in over_quota
+                error = errors.Overloaded(reason) if full else errors.InvalidRequest(reason)
                 if waiter is None:
-                    self._on_refused(subscription_id, reason)
+                    self._on_refused(subscription_id, error)
                 elif not waiter.adopted.done():
-                    waiter.adopted.set_exception(errors.InvalidRequest(reason))
+                    waiter.adopted.set_exception(error)
             elif waiter is not None:
                 waiter.revision = answer.revision
         if self._return_requests is not None and answer.request_id in self._return_requests:

@@ -6,13 +6,12 @@ describes the whole contract from one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from headgate import errors
 from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.messages import (
     Handler,
-    Parameter,
     Request,
     Response,
     Route,
@@ -20,31 +19,27 @@ from headgate.adapters.http.messages import (
     json_response,
 )
 from headgate.adapters.http.openapi import openapi
-from headgate.decide.starting import parse_last_event_id, parse_start
 from headgate.model.api import (
     CreateTopic,
     Health,
+    NodeStatus,
     ProduceAnswer,
     ProduceRequest,
+    RebalanceAnswer,
+    RebalanceRequest,
     Status,
     TopicInfo,
     TopicList,
     TopologyAnswer,
 )
+from headgate.services.gateway.questions import SUBSCRIBE_PARAMETERS, question_of
 from headgate.services.gateway.sse import sse_response
-from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.telemetry import Metrics
 
 COORDINATOR_TIMEOUT_S = 60.0
 PRODUCE_TIMEOUT_S = 16 * 60.0
 """Above the longest request_timeout of a produce, which answers by itself before."""
-
-SUBSCRIBE_PARAMETERS = (
-    Parameter("topic", "The topic to follow.", required=True),
-    Parameter("where", "A CEL expression over the document's fields; without it all records."),
-    Parameter("from", "now (default), earliest, or PARTITION:SEQ,… with the first seq wanted."),
-)
 
 
 class PublicRoutes:
@@ -55,7 +50,7 @@ class PublicRoutes:
         subscriptions: Subscriptions,
         forwarder: Forwarder,
         *,
-        coordinator_url: str,
+        coordinator_url: Callable[[], str],
         ingest_url: Callable[[], str | None],
         health: Callable[[], Health],
         metrics: Metrics,
@@ -92,6 +87,18 @@ class PublicRoutes:
             ),
             Route("GET", "/v1/status", ask, "The state of the whole system.", response=Status),
             Route(
+                "POST",
+                "/v1/rebalance",
+                ask,
+                "Make a plan and carry it out.",
+                RebalanceRequest,
+                RebalanceAnswer,
+            ),
+            Route("POST", "/v1/nodes/{name}/drain", ask, "Drain a node.", response=NodeStatus),
+            Route(
+                "DELETE", "/v1/nodes/{name}/drain", ask, "End the draining.", response=NodeStatus
+            ),
+            Route(
                 "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
             ),
             Route(
@@ -117,35 +124,20 @@ class PublicRoutes:
 
     # --- subscribe -------------------------------------------------------------------------------
 
-    async def subscribe(self, query: Mapping[str, str], last_event_id: str = "") -> Subscriber:
-        """For both transports; `last_event_id` wins over `from`."""
-        unknown = sorted(set(query) - {parameter.name for parameter in SUBSCRIBE_PARAMETERS})
-        if unknown:
-            raise errors.InvalidRequest(
-                f"subscribe has no parameter {unknown[0][:100]}; it has topic, where and from",
-                parameter=unknown[0][:100],
-            )
-        topic = query.get("topic", "")
-        if not topic:
-            raise errors.InvalidRequest("say which topic to follow: ?topic=NAME", parameter="topic")
-        start = parse_last_event_id(last_event_id) if last_event_id else None
-        if start is None:
-            start = parse_start(query.get("from", "now"))
-        return await self._subscriptions.subscribe(topic, query.get("where") or None, start)
-
     async def _subscribe_sse(self, request: Request) -> StreamResponse:
         if request.headers.get("upgrade").lower() == "websocket":
             raise errors.InvalidRequest(
                 f"WebSocket subscribers connect to {self.ws_url}", ws_url=self.ws_url
             )
-        subscriber = await self.subscribe(request.query, request.headers.get("last-event-id"))
+        question = question_of(request.query, request.headers.get("last-event-id"))
+        subscriber = await self._subscriptions.subscribe(question)
         return sse_response(self._subscriptions, subscriber, keep_alive_s=self._keep_alive_s)
 
     # --- passed on -------------------------------------------------------------------------------
 
     async def _ask_coordinator(self, request: Request) -> Response:
         return await self._forwarder.forward(
-            request, self._coordinator_url, timeout_s=COORDINATOR_TIMEOUT_S
+            request, self._coordinator_url(), timeout_s=COORDINATOR_TIMEOUT_S
         )
 
     async def _produce(self, request: Request) -> Response:

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 import structlog
+from prometheus_client import Counter
 
 from headgate import errors
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.messages import Route
 from headgate.adapters.http.server import HttpServer
+from headgate.decide.recent_ids import RecentIds
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -31,13 +33,22 @@ from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
-from headgate.services.gateway.websocket import WebSocketServer
+from headgate.services.gateway.websocket import PingTimes, WebSocketServer
 from headgate.telemetry import LogEvent, Metrics
 
 log = structlog.get_logger()
 
 DELIVERY_PATH = "/internal/v1/streamer/events"
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, never bound to
+
+
+@dataclass(frozen=True, slots=True)
+class DedupOptions:
+    """How long, and how many, event ids are remembered."""
+
+    enabled: bool = True
+    cache_size: int = 10_000
+    ttl_s: float = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class GatewayOptions:
     client_port: int = 0
     advertised_host: str = ""
     bounds: Bounds = field(default_factory=Bounds)
+    dedup: DedupOptions = field(default_factory=DedupOptions)
+    pings: PingTimes = field(default_factory=PingTimes)
     body_limit_bytes: int = 64 * 1024 * 1024
     keep_alive_s: float = 15.0
     report_every_s: float = 1.0
@@ -77,18 +90,27 @@ class Gateway:
         self._now_s = now_s
         self._started_s = now_s()
         self._metrics = Metrics()
-        self._counted_sent = 0
+        self._exposed: dict[str, int] = {}
+        """What the counters stand at."""
         self._turn = itertools.count()
         self._subscriptions = Subscriptions(
             options.node_id, options.bounds, reader=reader, metrics=self._metrics, now_s=now_s
         )
         self._registration = self._subscriptions.registration
-        self._deliveries = Deliveries(options.node_id, self._subscriptions)
+        dedup = options.dedup
+        self._deliveries = Deliveries(
+            options.node_id,
+            self._subscriptions,
+            recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s)
+            if dedup.enabled
+            else None,
+            now_s=now_s,
+        )
         self._forwarder = Forwarder(body_limit_bytes=options.body_limit_bytes)
         self._routes = PublicRoutes(
             self._subscriptions,
             self._forwarder,
-            coordinator_url=options.coordinator_url,
+            coordinator_url=lambda: self._registration.coordinator_url or options.coordinator_url,
             ingest_url=self._ingest_url,
             health=self._health,
             metrics=self._metrics,
@@ -98,7 +120,7 @@ class Gateway:
         )
         self._public = HttpServer()
         self._internal = HttpServer()
-        self._websocket = WebSocketServer(self._subscriptions, self._routes.subscribe)
+        self._websocket = WebSocketServer(self._subscriptions, pings=options.pings)
         self._session: ControlSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.url = self.ws_url = self.delivery_url = ""
@@ -151,9 +173,9 @@ class Gateway:
     async def stop(self) -> None:
         """Tell every subscriber, then leave."""
         timeout_s = self._options.stop_timeout_s
-        self._subscriptions.close_all(
-            errors.NotNow("this gateway is going away; connect again", reason="going_away")
-        )
+        reason = errors.NotNow("this gateway is going away; connect again", reason="going_away")
+        self._subscriptions.close_all(reason)
+        self._websocket.close_all(reason)
         await self._stop_listening(timeout_s)
         for task in self._tasks:
             task.cancel()
@@ -219,10 +241,20 @@ class Gateway:
         )
 
     def _collect(self) -> None:
-        """Bring the counters up to date, when somebody looks."""
-        sent = self._subscriptions.totals.sent
-        self._metrics.deliveries_sent.inc(sent - self._counted_sent)
-        self._counted_sent = sent
+        """Bring the metrics up to date, when somebody looks."""
+        metrics, totals = self._metrics, self._subscriptions.totals
+        self._raise(metrics.deliveries_sent, "sent", totals.sent)
+        self._raise(metrics.dropped, "dropped", totals.dropped)
+        self._raise(metrics.repeats_dropped, "repeats", self._deliveries.repeats)
+        for reason, count in totals.resyncs.items():
+            self._raise(metrics.resyncs.labels(reason), f"resyncs {reason}", count)
+        metrics.waiting.set(totals.depth)
+        metrics.waiting_bytes.set(self._subscriptions.budget.taken_bytes)
+        metrics.unacknowledged.set(sum(one.unacknowledged for one in self._subscriptions))
+
+    def _raise(self, counter: Counter, name: str, total: int) -> None:
+        counter.inc(total - self._exposed.get(name, 0))
+        self._exposed[name] = total
 
     def _reachable(self, host: str) -> str:
         name = self._options.advertised_host or ("127.0.0.1" if host in WILDCARDS else host)

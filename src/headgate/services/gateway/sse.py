@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from headgate.adapters.http.messages import StreamResponse
+from headgate.decide.subscriber import Resync
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import (
     SSE_KEEP_ALIVE,
     error_message,
+    resync_message,
     sse_event,
     subscribed_message,
 )
@@ -73,7 +75,7 @@ class SseStream:
 
     def _subscribed(self) -> bytes:
         subscriber = self._subscriber
-        message = subscribed_message(subscriber.id, subscriber.topic, subscriber.starts)
+        message = subscribed_message(subscriber.name, subscriber.topic, subscriber.starts)
         return sse_event("subscribed", message, subscriber.starts)
 
     def _chunk(self) -> bytes:
@@ -84,5 +86,10 @@ class SseStream:
             return sse_event("error", error_message(subscriber.closing))
         chunk = bytearray()
         while len(chunk) < CHUNK_BYTES and (item := subscriber.take()) is not None:
-            chunk += sse_event("event", item.value + subscriber.tail, subscriber.feed.sent())
+            positions = subscriber.feed.sent()
+            if isinstance(item, Resync):
+                message = resync_message(subscriber.name, subscriber.topic, item)
+                chunk += sse_event("resync", message, positions)
+            else:
+                chunk += sse_event("event", item.value + subscriber.tail, positions)
         return bytes(chunk)

@@ -1,20 +1,28 @@
 """One subscriber of this gateway: its feed, its filter, and whoever writes to its connection.
 
 Invariant: `ready` is called, synchronously, whenever there may be something new to take or the
-subscriber was closed; taking is up to the connection, at its own pace.
+subscriber was closed; taking is up to the connection, at its own pace. `Totals` counts what waits,
+of all subscribers, at every moment.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
-from headgate.decide.subscriber import Delivered, Feed, Item, Read
+from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
 from headgate.model.subscription import Subscription
-from headgate.services.gateway.wire import own_part
+from headgate.services.gateway.wire import encode_name, own_part, vector
+
+READ_FIRST = 16
+"""Records in the first read: how large they are isn't known yet."""
+READ_BYTES = 4 * 1024 * 1024
+"""What one read of the log should bring, by the size of the records in the one before."""
 
 
 @dataclass(slots=True)
@@ -23,6 +31,16 @@ class Totals:
 
     depth: int = 0
     sent: int = 0
+    dropped: int = 0
+    resyncs: Counter[str] = field(default_factory=Counter)
+
+
+class Writer(Protocol):
+    """A connection that may be written to; only while it is `free`."""
+
+    free: bool
+
+    def send(self, message: bytes) -> None: ...
 
 
 def _nobody() -> None:
@@ -30,10 +48,13 @@ def _nobody() -> None:
 
 
 class Subscriber:
+    """`name` is what the subscriber itself calls its subscription; unique per connection."""
+
     def __init__(
         self,
         subscription: Subscription,
         *,
+        name: str,
         matches: Filter,
         feed: Feed[bytes],
         starts: dict[int, int],
@@ -41,40 +62,90 @@ class Subscriber:
     ) -> None:
         self.subscription = subscription
         self.id = subscription.id
+        self.name = name
         self.topic = subscription.topic
         self.matches = matches
         self.feed = feed
         self.starts = starts
-        self.tail = own_part(subscription.id)
+        self.encoded_name = encode_name(name)
+        self.tail = own_part(self.encoded_name)
         self.ready: Callable[[], None] = _nobody
+        self.outlet: Writer | None = None
+        """Where to write to at once, while the connection has no other subscription."""
         self.closing: errors.HeadgateError | None = None
+        self.ends_connection = False
+        """Whether the reason to close concerns the connection as a whole."""
         self.catching_up: asyncio.Task[None] | None = None
+        self._typical_bytes: int | None = None
+        self._acknowledged: dict[int, int] | None = None
         self._room = asyncio.Event()
         self._totals = totals
+        self._counted = 0
+        self._count()
 
     # --- in --------------------------------------------------------------------------------------
 
+    def pass_on(self, partition: int, seq: int, shared: bytes, *, since: int) -> bool:
+        """Write one live delivery at once, if nothing waits and the connection takes it."""
+        outlet = self.outlet
+        if outlet is None or not outlet.free or not self.feed.passes(partition, seq, since=since):
+            return False
+        outlet.send(shared + self.tail)
+        self._totals.sent += 1
+        return True
+
     def deliver(self, partition: int, seq: int, shared: bytes, *, since: int) -> Delivered:
         """Take one live delivery. Who calls also calls `ready`, once per batch."""
-        outcome = self.feed.deliver(partition, seq, shared, since=since)
-        if outcome is Delivered.QUEUED:
-            self._totals.depth += 1
+        feed = self.feed
+        dropped = feed.dropped
+        outcome = feed.deliver(partition, seq, shared, since=since)
+        if feed.dropped != dropped:
+            self._totals.dropped += feed.dropped - dropped
+        self._count()
+        if outcome is Delivered.OVERFLOW:
+            self._too_slow()
         return outcome
+
+    def covers(self, partition: int, seq: int) -> bool:
+        """Whether that place lies after this subscriber's start: it has it, or will read it."""
+        return seq > self.starts.get(partition, 0)
 
     def replayed(self, read: Read, through_seq: int, matches: list[tuple[int, bytes]]) -> None:
         if self.closing is not None:
             return
         self.feed.replayed(read, through_seq, matches)
-        self._totals.depth += len(matches)
+        self._count()
         self.ready()
+
+    def gone(self, read: Read, earliest: int) -> None:
+        """Retention was quicker than this subscriber: it goes on at `earliest`, and is told so."""
+        if self.closing is not None:
+            return
+        self.feed.gone(read, earliest)
+        self._count()
+        self.ready()
+
+    def read_size(self, most: int, share_bytes: int) -> int:
+        """How many records the next read should ask for: few until their size is known, and no
+        more than its share has room for."""
+        if not share_bytes or self._typical_bytes is None:
+            return min(most, READ_FIRST if share_bytes else 1)
+        fitting = min(READ_BYTES, share_bytes) // max(1, self._typical_bytes)
+        return max(1, min(most, fitting))
+
+    def read_brought(self, records: int, size_bytes: int) -> None:
+        self._typical_bytes = size_bytes // records
 
     # --- out -------------------------------------------------------------------------------------
 
-    def take(self) -> Item[bytes] | None:
+    def take(self) -> Item[bytes] | Resync | None:
         item = self.feed.take()
         if item is not None:
-            self._totals.depth -= 1
-            self._totals.sent += 1
+            if isinstance(item, Item):
+                self._totals.sent += 1
+            else:
+                self._totals.resyncs[item.reason] += 1
+            self._count()
             if self.catching_up is not None and self.feed.roomy:
                 self._room.set()
         return item
@@ -85,15 +156,72 @@ class Subscriber:
             self._room.clear()
             await self._room.wait()
 
+    # --- how far it is ---------------------------------------------------------------------------
+
+    def acknowledge(self, positions: Mapping[int, int]) -> None:
+        """The subscriber has processed everything up to `positions`.
+
+        Raises InvalidRequest, and takes none of them, when it can't have.
+        """
+        sent = self.feed.sent()
+        for partition, seq in positions.items():
+            if partition not in sent:
+                raise errors.InvalidRequest(
+                    f"topic {self.topic} has no partition {partition}", partition=partition
+                )
+            if seq > sent[partition]:
+                raise errors.InvalidRequest(
+                    f"partition {partition} was sent up to seq {sent[partition]}, so {seq} can't "
+                    "be acknowledged",
+                    partition=partition,
+                    sent=sent[partition],
+                )
+        known = dict(self.starts) if self._acknowledged is None else self._acknowledged
+        for partition, seq in positions.items():
+            known[partition] = max(seq, known.get(partition, 0))
+        self._acknowledged = known
+
+    @property
+    def unacknowledged(self) -> int:
+        """Positions that were sent and not acknowledged; 0 for one that never acknowledges."""
+        if self._acknowledged is None:
+            return 0
+        sent = self.feed.sent()
+        return sum(seq - self._acknowledged.get(number, 0) for number, seq in sent.items())
+
+    def resume_from(self) -> str:
+        """The `from` with which this subscriber would go on where it is."""
+        done = self._acknowledged if self._acknowledged is not None else self.feed.sent()
+        return vector({partition: seq + 1 for partition, seq in done.items()})
+
     # --- end -------------------------------------------------------------------------------------
 
-    def close(self, reason: errors.HeadgateError) -> None:
+    def close(self, reason: errors.HeadgateError, *, ends_connection: bool = False) -> None:
         """No more deliveries; the connection says why, and ends."""
         if self.closing is not None:
             return
         self.closing = reason
-        self._totals.depth -= len(self.feed)
+        self.ends_connection = ends_connection
+        self.feed.clear()
+        self._count()
         if self.catching_up is not None:
             self.catching_up.cancel()
         self._room.set()
         self.ready()
+
+    def _too_slow(self) -> None:
+        resume = self.resume_from()
+        self.close(
+            errors.Overloaded(
+                f"this subscriber is too slow: {self._counted} events wait for it; "
+                f"connect again with from={resume}",
+                resume=resume,
+                topic=self.topic,
+            ),
+            ends_connection=True,
+        )
+
+    def _count(self) -> None:
+        waiting = len(self.feed)
+        self._totals.depth += waiting - self._counted
+        self._counted = waiting

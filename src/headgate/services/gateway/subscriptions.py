@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
-from headgate.decide.starting import Start, refuse_gaps, starts_after
-from headgate.decide.subscriber import Feed
-from headgate.model.subscription import Subscription
+from headgate.decide.starting import Start, gaps, starts_after
+from headgate.decide.subscriber import Budget, Feed, WhenSlow
+from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
 from headgate.services.gateway.catch_up import CatchUp
@@ -37,10 +37,41 @@ QUEUE_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class SlowPolicies:
+    """What happens to a subscriber whose queue is full, by the priority of its subscription."""
+
+    high: WhenSlow = "park"
+    normal: WhenSlow = "park"
+    low: WhenSlow = "drop_oldest"
+
+    def of(self, priority: Priority) -> WhenSlow:
+        return {"high": self.high, "normal": self.normal, "low": self.low}[priority]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody wants to hear about; without a `name` the subscription is called by its id."""
+
+    topic: str
+    where: str | None = None
+    start: Start = "now"
+    priority: Priority = "normal"
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
+    """`queue` is per subscriber, `memory_bytes` for what waits for all of them together, and
+    `per_connection` bounds the subscriptions of one WebSocket connection."""
+
     queue: int = 1_000
     subscribers: int = 10_000
+    per_connection: int = 1_000
+    memory_bytes: int = 256 * 1024 * 1024
+    when_slow: SlowPolicies = field(default_factory=SlowPolicies)
     subscribe_timeout_s: float = 15.0
+    ttl_s: float = 0.0
+    """How long the coordinator keeps a subscription without a sign of ours (0: for our lease)."""
     topic_grace_s: float = 1.0
     """How long a topic that was just created may take to become known here."""
 
@@ -56,7 +87,8 @@ class Subscriptions:
         now_s: Callable[[], float],
     ) -> None:
         self._node_id = node_id
-        self._bounds = bounds
+        self.bounds = self._bounds = bounds
+        self.budget = Budget(bounds.memory_bytes)
         self._reader = reader
         self._metrics = metrics
         self._now_s = now_s
@@ -65,7 +97,7 @@ class Subscriptions:
         self._returning: asyncio.Task[None] | None = None
         self._forgotten: dict[str, Subscriber] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
-        self.catch_up = CatchUp(reader)
+        self.catch_up = CatchUp(reader, budget=self.budget)
         self.totals = Totals()
         self.fences = Fences()
         self.registration = Registration(
@@ -86,25 +118,39 @@ class Subscriptions:
 
     # --- the life of a subscription --------------------------------------------------------------
 
-    async def subscribe(self, topic_name: str, where: str | None, start: Start) -> Subscriber:
+    async def subscribe(self, question: Question) -> Subscriber:
         """Returns when nothing can be missed any more; `begin` then starts the flow."""
         self._check_room()
-        matches = compile_filter(where)
-        topic = await self._topic(topic_name)
+        matches = compile_filter(question.where)
+        topic = await self._topic(question.topic)
         extents = await self._extents(topic)
-        if isinstance(start, dict):
-            refuse_gaps(start, extents, topic.name)
-        starts = starts_after(start, extents, topic.name)
+        starts = starts_after(question.start, extents, topic.name)
         self._check_room()
+        feed: Feed[bytes] = Feed(
+            starts,
+            capacity=self._bounds.queue,
+            capacity_bytes=QUEUE_BYTES,
+            read_limit=READ_LIMIT,
+            when_slow=self._bounds.when_slow.of(question.priority),
+            budget=self.budget,
+        )
+        if isinstance(question.start, dict):
+            for partition, (first, earliest) in gaps(question.start, extents).items():
+                feed.resync(partition, first - 1, earliest)
+        own_id = secrets.token_hex(12)
+        ttl_ms = round(self._bounds.ttl_s * 1000)
         subscriber = Subscriber(
-            Subscription(secrets.token_hex(12), self._node_id, topic.name, where),
-            matches=matches,
-            feed=Feed(
-                starts,
-                capacity=self._bounds.queue,
-                capacity_bytes=QUEUE_BYTES,
-                read_limit=READ_LIMIT,
+            Subscription(
+                own_id,
+                self._node_id,
+                topic.name,
+                question.where,
+                question.priority,
+                ttl_ms=ttl_ms,
             ),
+            name=question.name or own_id,
+            matches=matches,
+            feed=feed,
             starts=starts,
             totals=self.totals,
         )
@@ -135,16 +181,19 @@ class Subscriptions:
         self.catch_up.wake(subscriber)
         ready()
 
-    async def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Forget a subscriber; doing it twice is fine."""
-        subscriber.ready = lambda: None
-        subscriber.close(errors.NotNow("the subscription has ended"))
-        self._forgotten.pop(subscriber.id, None)
-        if self._table.pop(subscriber.id, None) is None:
-            return
-        self._metrics.subscribers.set(len(self._table))
-        await self.registration.unregister(subscriber.id)
-        log.debug(LogEvent.UNSUBSCRIBED, subscription=subscriber.id, topic=subscriber.topic)
+    async def unsubscribe(self, *subscribers: Subscriber) -> None:
+        """Forget subscribers; doing it twice is fine."""
+        ended: list[str] = []
+        for subscriber in subscribers:
+            subscriber.ready = lambda: None
+            subscriber.close(errors.NotNow("the subscription has ended"))
+            self._forgotten.pop(subscriber.id, None)
+            if self._table.pop(subscriber.id, None) is not None:
+                ended.append(subscriber.id)
+                log.debug(LogEvent.UNSUBSCRIBED, subscription=subscriber.id, topic=subscriber.topic)
+        if ended:
+            self._metrics.subscribers.set(len(self._table))
+            await self.registration.unregister(*ended)
 
     def close_all(self, reason: errors.HeadgateError) -> None:
         """The gateway stops: nobody may come, everybody is told."""
@@ -152,7 +201,7 @@ class Subscriptions:
         if self._returning is not None:
             self._returning.cancel()
         for subscriber in self:
-            subscriber.close(reason)
+            subscriber.close(reason, ends_connection=True)
 
     # --- what the coordinator tells --------------------------------------------------------------
 
@@ -169,10 +218,10 @@ class Subscriptions:
                     )
                 )
 
-    def _on_refused(self, subscription_id: str, reason: str) -> None:
+    def _on_refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         subscriber = self._table.get(subscription_id)
         if subscriber is not None:
-            subscriber.close(errors.InvalidRequest(reason))
+            subscriber.close(reason)
 
     def _on_forgotten(self) -> None:
         """Before anything is registered again: the first delivery after that must not hide what the

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate import errors
+from headgate.decide.subscriber import Resync
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
 
@@ -33,11 +34,20 @@ class _Subscribed(msgspec.Struct, tag_field="type", tag="subscribed"):
     positions: dict[str, int]
 
 
+class _Resync(msgspec.Struct, tag_field="type", tag="resync", rename={"from_seq": "from"}):
+    subscription: str
+    topic: str
+    partition: int
+    after: int
+    from_seq: int
+    reason: str
+
+
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def shared_part(record: Record | Delivery) -> bytes:
-    """An event message up to the subscription ids; `completed` adds those."""
+    """An event message up to the subscription ids; `own_part` adds those."""
     document = record.document
     event = _Event(
         record.topic,
@@ -52,9 +62,27 @@ def shared_part(record: Record | Delivery) -> bytes:
     return _encoder.encode(event)[:-1] + b',"subscriptions":['
 
 
-def own_part(subscription_id: str) -> bytes:
-    """What ends every event message of one subscription."""
-    return _encoder.encode(subscription_id) + b"]}"
+def encode_name(subscription: str) -> bytes:
+    return _encoder.encode(subscription)
+
+
+def own_part(*encoded_names: bytes) -> bytes:
+    """What ends an event message for these subscriptions."""
+    return b",".join(encoded_names) + b"]}"
+
+
+def resync_message(subscription: str, topic: str, mark: Resync) -> bytes:
+    return _encoder.encode(
+        _Resync(subscription, topic, mark.partition, mark.after_seq, mark.from_seq, mark.reason)
+    )
+
+
+def unsubscribed_message(subscription: str) -> bytes:
+    return _encoder.encode({"type": "unsubscribed", "subscription": subscription})
+
+
+def pong_message(id_: str) -> bytes:
+    return _encoder.encode({"type": "pong", "id": id_})
 
 
 def subscribed_message(subscription_id: str, topic: str, positions: Mapping[int, int]) -> bytes:
@@ -62,9 +90,11 @@ def subscribed_message(subscription_id: str, topic: str, positions: Mapping[int,
     return _encoder.encode(_Subscribed(subscription_id, topic, named))
 
 
-def error_message(error: errors.HeadgateError) -> bytes:
+def error_message(error: errors.HeadgateError, subscription: str | None = None) -> bytes:
+    """`subscription`: the one that the error is about, if it isn't about the connection."""
     body: dict[str, Any] = {"code": error.code, "message": error.message, "details": error.details}
-    return _encoder.encode({"type": "error", "error": body})
+    about = {} if subscription is None else {"subscription": subscription}
+    return _encoder.encode({"type": "error", **about, "error": body})
 
 
 def vector(positions: Mapping[int, int]) -> str:

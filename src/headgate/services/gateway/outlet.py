@@ -1,0 +1,131 @@
+"""What one WebSocket connection writes: answers to what it was asked, and events as they come.
+
+Invariant: while the transport says that its buffer is full, no event is written, and answers wait
+in a queue; a peer that lets more than a few of those wait isn't read from until it takes them.
+Where several subscriptions of the connection have the same record next, it is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from picows import WSMsgType, WSTransport
+
+from headgate.decide.subscriber import Item, Resync
+from headgate.decide.turns import Place, Turns
+from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.wire import own_part, resync_message
+
+WRITE_BUFFER_BYTES = 256 * 1024
+MAX_WAITING_ANSWERS = 64
+
+
+class Outlet:
+    def __init__(self, transport: WSTransport) -> None:
+        transport.underlying_transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport = transport
+        self._turns: Turns[Subscriber] = Turns(_place_of)
+        self._flushing: asyncio.Handle | None = None
+        self._paused = False
+        self._closed = False
+        self.answers: deque[bytes] = deque()
+        self.free = True
+        """Whether an event may be written now: there is room, and nothing waits before it."""
+        self.deaf = False
+        """Whether the peer isn't read from, because it doesn't read what it is answered."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the transport holds, because the client doesn't read."""
+        return self._transport.underlying_transport.get_write_buffer_size()
+
+    def answer(self, message: bytes) -> None:
+        if not self._paused and not self.answers:
+            self.send(message)
+            return
+        self.answers.append(message)
+        if len(self.answers) >= MAX_WAITING_ANSWERS and not self.deaf:
+            self.deaf = True
+            self._transport.underlying_transport.pause_reading()
+
+    def offer(self, subscriber: Subscriber, *, alone: bool) -> None:
+        """`subscriber`, the only one of its connection or not, may have something to send."""
+        if alone:
+            self._flush_one(subscriber)
+            return
+        self._turns.add(subscriber)
+        if self._flushing is None:
+            # Soon, not now: the same record may be on its way to others of this connection.
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
+    def send(self, message: bytes) -> None:
+        self._transport.send(WSMsgType.TEXT, message)
+
+    def pause(self) -> None:
+        self._paused = True
+        self.free = False
+
+    def resume(self, subscribers: Sequence[Subscriber]) -> None:
+        """The transport has room again: answers first, then whatever waits for `subscribers`."""
+        self._paused = False
+        while self.answers and not self._paused:
+            self.send(self.answers.popleft())
+        if self.deaf and not self.answers:
+            self.deaf = False
+            self._transport.underlying_transport.resume_reading()
+        self.free = not self._paused and not self.answers and not self._closed
+        for subscriber in subscribers:
+            self.offer(subscriber, alone=len(subscribers) == 1)
+
+    def close(self) -> None:
+        self._closed = True
+        self.free = False
+        self.answers.clear()
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    # --- events ----------------------------------------------------------------------------------
+
+    @property
+    def _open(self) -> bool:
+        return not self._closed and not self._transport.underlying_transport.is_closing()
+
+    def _flush_one(self, subscriber: Subscriber) -> None:
+        """Write what waits for as long as the transport takes it."""
+        if not self._open:
+            return
+        send, tail = self._transport.send, subscriber.tail
+        while not self._paused and (item := subscriber.take()) is not None:
+            if isinstance(item, Item):
+                send(WSMsgType.TEXT, item.value + tail)
+            else:
+                self.send(resync_message(subscriber.name, subscriber.topic, item))
+
+    def _flush(self) -> None:
+        self._flushing = None
+        while not self._paused and self._open and (group := self._turns.next()):
+            self._send_together(group)
+
+    def _send_together(self, group: list[Subscriber]) -> None:
+        """One record for several subscriptions is one message."""
+        names: dict[bytes, list[bytes]] = {}
+        for subscriber in group:
+            item = subscriber.take()
+            self._turns.taken(subscriber)
+            if isinstance(item, Resync):
+                self.send(resync_message(subscriber.name, subscriber.topic, item))
+            elif item is not None:
+                names.setdefault(item.value, []).append(subscriber.encoded_name)
+        for value, encoded in names.items():
+            self.send(value + own_part(*encoded))
+
+
+def _place_of(subscriber: Subscriber) -> Place | None:
+    head = None if subscriber.closing is not None else subscriber.feed.peek()
+    if head is None:
+        return None
+    # What is left out goes before everything else, and never together with a record.
+    seq = head.seq if isinstance(head, Item) else -1
+    return (subscriber.topic, head.partition, seq)

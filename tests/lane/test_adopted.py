@@ -1,0 +1,177 @@
+"""What a lane matches with: snapshots in parts, changes on top, large indexes built on the side."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from headgate.decide.matching.index import MatchIndex
+from headgate.lane.adopted import Adopted, Read
+from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.event import PartitionRef
+from headgate.model.subscription import Subscription
+
+REF = PartitionRef("flights", 0)
+
+
+def some(*names: str) -> tuple[Subscription, ...]:
+    return tuple(Subscription(name, "gateway-1", "flights", f"key == '{name}'") for name in names)
+
+
+def unread() -> Read:
+    return {}
+
+
+def held(lane: Adopted, *names: str) -> set[str]:
+    return {name for name in names if name in lane.index}
+
+
+async def take(
+    lane: Adopted,
+    *messages: SubscriptionSnapshot | SubscriptionChanges,
+    read: Callable[[], Read] = unread,
+) -> None:
+    for message in messages:
+        assert not lane.hear(message)
+    assert await lane.adopt(read)
+
+
+async def test_nothing_of_a_snapshot_counts_before_its_last_part() -> None:
+    lane = Adopted()
+    await take(lane, SubscriptionSnapshot(1, some("old")))
+    adopting = asyncio.create_task(lane.adopt(unread))
+    lane.hear(SubscriptionSnapshot(2, some("a", "b"), more=True))
+    lane.hear(SubscriptionSnapshot(2, some("c"), more=True))
+    await asyncio.sleep(0.01)
+    assert not adopting.done()
+    assert (lane.revision, held(lane, "old", "a")) == (1, {"old"})
+    lane.hear(SubscriptionSnapshot(2, some("d")))
+    assert await adopting
+    assert (lane.revision, held(lane, "old", "a", "b", "c", "d")) == (2, {"a", "b", "c", "d"})
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(SubscriptionSnapshot(2, some("ghost"), more=True), id="half a snapshot"),
+        pytest.param(SubscriptionSnapshot(2, some("ghost")), id="a snapshot"),
+        pytest.param(SubscriptionChanges(2, some("ghost")), id="a change"),
+    ],
+)
+async def test_what_was_not_taken_up_is_forgotten_with_its_connection(
+    before: SubscriptionSnapshot | SubscriptionChanges,
+) -> None:
+    lane = Adopted()
+    lane.hear(before)
+    lane.said_hello()
+    lane.hear(SubscriptionSnapshot(2, some("a")))
+    assert await lane.adopt(unread)
+    assert (lane.revision, held(lane, "ghost", "a")) == (2, {"a"})
+
+
+async def test_half_a_snapshot_is_replaced_by_a_newer_one() -> None:
+    lane = Adopted()
+    lane.hear(SubscriptionSnapshot(2, some("ghost"), more=True))
+    await take(lane, SubscriptionSnapshot(3, some("a")))
+    assert held(lane, "ghost", "a") == {"a"}
+
+
+async def test_an_older_revision_is_acknowledged_and_changes_nothing() -> None:
+    lane = Adopted()
+    await take(lane, SubscriptionSnapshot(5, some("a")))
+    assert lane.hear(SubscriptionChanges(4, some("b"), ("a",)))
+    assert lane.hear(SubscriptionSnapshot(5, ()))
+    assert (lane.revision, held(lane, "a", "b")) == (5, {"a"})
+
+
+async def test_what_comes_together_is_taken_up_as_one() -> None:
+    lane = Adopted()
+    await take(
+        lane,
+        SubscriptionSnapshot(1, some("a", "b")),
+        SubscriptionChanges(2, some("c"), ("a",)),
+        SubscriptionChanges(3, some("a"), ("b",)),
+        SubscriptionChanges(4, (), ("c",)),
+    )
+    assert (lane.revision, held(lane, "a", "b", "c")) == (4, {"a"})
+
+
+@pytest.mark.parametrize("large", [1, 1_000], ids=["built in a thread", "built at once"])
+async def test_late_ones_are_known_until_they_end(large: int) -> None:
+    lane = Adopted(large=large)
+    await take(lane, SubscriptionSnapshot(1, some("early")))
+    await take(lane, SubscriptionChanges(2, some("early", "late")), read=lambda: {REF: 7})
+    assert lane.since(REF, ("early", "late")) == (0, 7)
+    await take(lane, SubscriptionChanges(3, (), ("late",)), read=lambda: {REF: 8})
+    assert lane.since(REF, ("early", "late")) == ()
+    await take(lane, SubscriptionChanges(4, some("late")), read=lambda: {REF: 9})
+    await take(lane, SubscriptionSnapshot(5, some("early")), read=lambda: {REF: 10})
+    assert lane.since(REF, ("late",)) == ()
+
+
+class Building:
+    """Lets an index be built only when the test says so, off the event loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = asyncio.Event()
+        self.go_on = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._build = MatchIndex.of
+        monkeypatch.setattr(MatchIndex, "of", self._of)
+
+    def _of(self, subscriptions: Iterable[Subscription]) -> MatchIndex:
+        self._loop.call_soon_threadsafe(self.begun.set)
+        assert self.go_on.wait(10)
+        return self._build(subscriptions)
+
+
+async def test_a_large_index_is_built_while_the_lane_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    building, lane = Building(monkeypatch), Adopted(large=2)
+    read = {REF: 3}
+    lane.hear(SubscriptionSnapshot(2, some("a", "b")))
+    adopting = asyncio.create_task(lane.adopt(lambda: dict(read)))
+    await building.begun.wait()
+    assert (lane.revision, held(lane, "a")) == (0, set())
+    lane.hear(SubscriptionChanges(3, some("c"), ("b",)))
+    read[REF] = 9
+    building.go_on.set()
+    assert await adopting
+    assert (lane.revision, held(lane, "a", "b", "c")) == (2, {"a", "b"})
+    assert lane.since(REF, ("a", "b")) == (9, 9), "what was read meanwhile was read without them"
+    assert gc.isenabled()
+    assert await lane.adopt(unread)
+    assert (lane.revision, held(lane, "a", "b", "c")) == (3, {"a", "c"})
+
+
+async def test_an_index_that_was_built_across_a_hello_is_not_taken_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hello named the former revision, and whoever heard it may count differently."""
+    building, lane = Building(monkeypatch), Adopted(large=1)
+    lane.hear(SubscriptionSnapshot(9, some("ghost")))
+    adopting = asyncio.create_task(lane.adopt(unread))
+    await building.begun.wait()
+    lane.said_hello()
+    building.go_on.set()
+    assert not await adopting
+    assert (lane.revision, held(lane, "ghost")) == (0, set())
+    await take(lane, SubscriptionSnapshot(2, some("a")))
+    assert (lane.revision, held(lane, "a")) == (2, {"a"})
+
+
+async def test_a_large_index_is_frozen_for_the_garbage_collector() -> None:
+    lane = Adopted(large=100)
+    frozen = gc.get_freeze_count()
+    try:
+        await take(lane, SubscriptionSnapshot(1, some(*map(str, range(99)))))
+        assert gc.get_freeze_count() == frozen
+        await take(lane, SubscriptionChanges(2, some("one more")))
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()
