@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,22 +12,9 @@ from headgate.errors import InvalidRequest, NotNow, StorageFailed
 from headgate.model import control
 from headgate.model.event import Fence
 from headgate.model.subscription import Subscription
-from tests.lane.world import LaneWorld, everything, settle_down
+from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.services.gateway.doubles import TOPIC
 from tests.virtual_time import run_virtual
-
-Scenario = Callable[[], Coroutine[Any, Any, None]]
-
-
-def on_virtual_time(scenario: Scenario) -> Callable[[], None]:
-    """A test whose clock jumps from timer to timer."""
-
-    def test() -> None:
-        run_virtual(scenario())
-
-    test.__name__ = scenario.__name__
-    test.__doc__ = scenario.__doc__
-    return test
 
 
 @on_virtual_time

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.run import Lane, LanePorts
@@ -17,6 +18,20 @@ from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
 from tests.services.gateway.doubles import TOPIC, FakeSession, MemoryLog
+from tests.virtual_time import run_virtual
+
+Scenario = Callable[[], Coroutine[Any, Any, None]]
+
+
+def on_virtual_time(scenario: Scenario) -> Callable[[], None]:
+    """A test whose clock jumps from timer to timer."""
+
+    def test() -> None:
+        run_virtual(scenario())
+
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
+    return test
 
 
 class FollowedLog(MemoryLog):
@@ -117,7 +132,7 @@ class FakeGateways:
 class LaneWorld:
     """`start` runs the lane; the test then plays coordinator, producer and gateways."""
 
-    def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float) -> None:
+    def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float | str) -> None:
         self.log = FollowedLog()
         self.checkpoints = MemoryCheckpoints()
         self.gateways = FakeGateways()

@@ -89,6 +89,8 @@ async def _print(subscriber: Subscriber, count: int | None) -> None:
 def _line(event: Event | Left) -> bytes:
     import msgspec
 
+    from headgate.client import subscriber
+
     line = msgspec.json.encode(
         {
             "topic": event.topic,
@@ -99,6 +101,7 @@ def _line(event: Event | Left) -> bytes:
             "op": event.op,
             "document": event.raw,
             "subscriptions": event.subscriptions,
+            **({"left": True} if isinstance(event, subscriber.Left) else {}),
         }
     )
     # Between the parts of a document there may be line breaks; in JSON text any blank will do.

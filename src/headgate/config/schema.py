@@ -51,6 +51,11 @@ Hosts = Annotated[
     Wording("an address, or several such as 10.0.0.1,10.0.0.2:8100"),
     Field(pattern=rf"^{_HOST}(,{_HOST})*$"),
 ]
+FieldPath = Annotated[
+    str,
+    Wording("a field, or a path such as meta.deleted"),
+    Field(pattern=r"^([^\s.]+(\.[^\s.]+)*)?$"),
+]
 Weight = Annotated[float, Field(gt=0, le=1_000)]
 NodeName = Annotated[
     str,
@@ -270,6 +275,9 @@ class GatewaySettings(Section):
 
 
 class SubscriptionsSettings(Section):
+    soft_delete: FieldPath = ""
+    """Field that marks a record as deleted: an update that sets it becomes a delete, one that
+    clears it an insert (empty: no field does)."""
     max_per_gateway: Count = 10_000
     """Most subscriptions of one gateway that the coordinator takes."""
     max_per_tenant: Count = 50_000

@@ -31,6 +31,7 @@ import msgspec
 import structlog
 
 from headgate.decide.batching import BatchLimits
+from headgate.decide.leaving import SoftDeletes, leavers
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, StorageFailed
 from headgate.lane.adopted import Adopted
@@ -39,7 +40,7 @@ from headgate.lane.partition import SourcePartition
 from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery
-from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.event import Fence, Op, PartitionRef, Record
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
@@ -52,6 +53,8 @@ log = structlog.get_logger()
 CLAIM_AGAIN_S = 0.5
 CLAIM_PATIENCE_S = 30.0
 """How long a lane that starts puts up with a checkpoint store that is away."""
+
+NOBODY: dict[str, tuple[str, ...]] = {}
 
 decode_document = msgspec.json.Decoder().decode
 
@@ -75,6 +78,8 @@ class Lane:
         self._partitions: dict[PartitionRef, SourcePartition] = {}
         self._pipelines: dict[str, GatewayPipeline] = {}
         self._adopted = Adopted()
+        field = spec.settings.soft_delete
+        self._soft_deletes = SoftDeletes(field) if field else None
         self._topology = Topology(0)
         self._subscribed = asyncio.Event()
         self._ending = asyncio.Event()
@@ -221,25 +226,34 @@ class Lane:
         """No await in here: the index is the same for every record of one call."""
         index, tracker = self._adopted.index, partition.tracker
         epoch = partition.fence.epoch
-        needs_document = index.needs_document(partition.ref.topic)
+        needs_document = index.needs_document(partition.ref.topic) or self._soft_deletes is not None
         for record in records:
             partition.accept(record)
-            document = self._decoded(record) if needs_document else None
+            document = self._decoded(record.document) if needs_document else None
+            earlier = self._decoded(record.earlier) if needs_document and record.earlier else None
             matched = index.match(record, document)
             self._filter_errors += matched.failures
-            by_gateway = matched.by_gateway
-            tracker.take(record.seq, pending=len(by_gateway), time_ms=record.time_ms)
-            for gateway_id, subscriptions in by_gateway.items():
+            by_gateway, left = matched.by_gateway, NOBODY
+            if earlier is not None:
+                left = leavers(index.match(record, earlier).by_gateway, by_gateway)
+            concerned = {**left, **by_gateway} if left else by_gateway
+            tracker.take(record.seq, pending=len(concerned), time_ms=record.time_ms)
+            op = self._soft_deletes.op(record.op, document, earlier) if self._soft_deletes else None
+            for gateway_id in concerned:
                 self._matched += 1
+                gone = left.get(gateway_id, ())
+                subscriptions = (*by_gateway.get(gateway_id, ()), *gone)
                 since = self._adopted.since(partition.ref, subscriptions)
-                self._pipeline(gateway_id).put(_delivery(record, subscriptions, epoch, since))
+                self._pipeline(gateway_id).put(
+                    _delivery(record, op or record.op, subscriptions, gone, epoch, since)
+                )
         self._read += len(records)
         self._count_unsaved(len(records))
 
-    def _decoded(self, record: Record) -> object:
+    def _decoded(self, document: bytes) -> object:
         """The document, or None for one that is JSON but holds a number nobody can represent."""
         try:
-            return decode_document(record.document)
+            return decode_document(document)
         except msgspec.DecodeError:
             self._filter_errors += 1
             return None
@@ -474,7 +488,12 @@ class Lane:
 
 
 def _delivery(
-    record: Record, subscriptions: tuple[str, ...], epoch: int, since: tuple[int, ...]
+    record: Record,
+    op: Op,
+    subscriptions: tuple[str, ...],
+    left: tuple[str, ...],
+    epoch: int,
+    since: tuple[int, ...],
 ) -> Delivery:
     return Delivery(
         record.topic,
@@ -483,10 +502,11 @@ def _delivery(
         record.event_id,
         record.key,
         record.collection,
-        record.op,
+        op,
         msgspec.Raw(record.document),
         subscriptions,
         epoch,
         record.time_ms,
         since,
+        left,
     )

@@ -41,6 +41,7 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch_max_wait_s: float = 0.050
     batch_flush_interval_s: float = 0.010
     queue_size: int = 10_000
+    soft_delete: str = ""
     delivery_timeout_s: float = 5.0
     retry_initial_s: float = 0.1
     retry_max_s: float = 5.0

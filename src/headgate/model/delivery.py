@@ -35,6 +35,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     since: tuple[int, ...] = ()
     """Per subscription the seq up to which this lane read without it; empty when it had all of
     them from its start."""
+    left: tuple[str, ...] = ()
+    """Those of `subscriptions` that the record matched before this change and doesn't any more."""
     redelivery: bool = False
     """Sent again on purpose: it passes though its event id was here before."""
 

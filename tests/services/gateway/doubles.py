@@ -58,13 +58,15 @@ class MemoryLog:
         topic: str = TOPIC,
         key: str | None = None,
         op: Op = "insert",
+        earlier: object | None = None,
     ) -> Record:
         ref = PartitionRef(topic, partition)
         records = self.records.setdefault(ref, [])
         raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        before = None if earlier is None else msgspec.json.encode(earlier)
         seq = len(records) + 1
         record = Record(
-            topic, partition, seq, 1, f"{ref}-{seq}", key, "", op, raw, None, None, 1_000 + seq
+            topic, partition, seq, 1, f"{ref}-{seq}", key, "", op, raw, before, None, 1_000 + seq
         )
         records.append(record)
         return record

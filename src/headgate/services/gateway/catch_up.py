@@ -9,12 +9,14 @@ nothing is skipped in silence.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.leaving import SoftDeletes, kind_for
 from headgate.decide.subscriber import Budget, Read
 from headgate.model.event import PartitionRef, Record
 from headgate.ports.log import LogReader
@@ -31,8 +33,18 @@ _decode = msgspec.json.Decoder().decode
 
 
 class CatchUp:
-    def __init__(self, reader: LogReader, *, budget: Budget, reads_at_once: int = 8) -> None:
+    """`soft_delete` is the path of the mark that deletes a record; empty: none does."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        *,
+        budget: Budget,
+        soft_delete: str = "",
+        reads_at_once: int = 8,
+    ) -> None:
         self._reader = reader
+        self._soft_deletes = SoftDeletes(soft_delete) if soft_delete else None
         self._budget = budget
         self._turns = asyncio.Semaphore(reads_at_once)
         self.filter_errors = 0
@@ -81,9 +93,9 @@ class CatchUp:
             retry_s = RETRY_FIRST_S
             subscriber.read_brought(len(records), sum(len(one.document) for one in records))
             matching = [
-                (record.seq, shared_part(record))
+                (record.seq, message)
                 for record in records
-                if self._matches(subscriber.matches, record)
+                if (message := self._message(subscriber.matches, record)) is not None
             ]
             subscriber.replayed(read, records[-1].seq, matching)
 
@@ -102,13 +114,33 @@ class CatchUp:
                 log.warning(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))
                 return [], 0
 
-    def _matches(self, matches: Filter, record: Record) -> bool:
+    def _message(self, matches: Filter, record: Record) -> bytes | None:
+        """What the subscriber hears of `record`, as a lane would have put it."""
+        if matches.expression is None and self._soft_deletes is None:
+            return shared_part(record)
+        document = self._decoded(record.document)
+        earlier = self._decoded(record.earlier) if record.earlier else None
+        kind = kind_for(partial(self._verdict, matches), document, earlier)
+        if kind is None:
+            return None
+        if self._soft_deletes is None:
+            return shared_part(record, kind)
+        return shared_part(record, kind, self._soft_deletes.op(record.op, document, earlier))
+
+    def _verdict(self, matches: Filter, document: object) -> bool | None:
         if matches.expression is None:
             return True
-        try:
-            verdict = matches.evaluate(_decode(record.document))
-        except msgspec.DecodeError:
-            verdict = None
+        if document is None:
+            return None
+        verdict = matches.evaluate(document)
         if verdict is None:
             self.filter_errors += 1
-        return verdict is True
+        return verdict
+
+    def _decoded(self, document: bytes) -> object:
+        """None for one that is JSON but holds a number nobody can represent."""
+        try:
+            return _decode(document)
+        except msgspec.DecodeError:
+            self.filter_errors += 1
+            return None

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from headgate import errors
 from headgate.adapters.http.messages import Request, Response, json_response
+from headgate.decide.leaving import Kind
 from headgate.decide.recent_ids import Place, RecentIds
 from headgate.decide.subscriber import Delivered
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
@@ -73,7 +74,7 @@ class Deliveries:
         place = Place(delivery.partition, delivery.seq)
         first = self._seen_before(delivery, place)
         verdict: Verdict = "no_subscriber"
-        shared: bytes | None = None
+        encoded: dict[Kind, bytes] = {}
         for index, subscription_id in enumerate(delivery.subscriptions):
             subscriber = self._subscriptions.get(subscription_id)
             if subscriber is None or subscriber.closing is not None:
@@ -82,8 +83,10 @@ class Deliveries:
                 self.repeats += 1
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
                 continue
+            kind: Kind = "left" if subscription_id in delivery.left else "event"
+            shared = encoded.get(kind)
             if shared is None:
-                shared = shared_part(delivery)
+                shared = encoded[kind] = shared_part(delivery, kind)
             since = delivery.since[index] if index < len(delivery.since) else 0
             if subscriber.pass_on(delivery.partition, delivery.seq, shared, since=since):
                 verdict = "accepted"

@@ -16,6 +16,7 @@ from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import (
     SSE_KEEP_ALIVE,
     error_message,
+    kind_of,
     resync_message,
     sse_event,
     subscribed_message,
@@ -91,5 +92,6 @@ class SseStream:
                 message = resync_message(subscriber.name, subscriber.topic, item)
                 chunk += sse_event("resync", message, positions)
             else:
-                chunk += sse_event("event", item.value + subscriber.tail, positions)
+                kind = kind_of(item.value)
+                chunk += sse_event(kind, item.value + subscriber.tail, positions)
         return bytes(chunk)

@@ -72,6 +72,7 @@ class Bounds:
     subscribe_timeout_s: float = 15.0
     ttl_s: float = 0.0
     """How long the coordinator keeps a subscription without a sign of ours (0: for our lease)."""
+    soft_delete: str = ""
     topic_grace_s: float = 1.0
     """How long a topic that was just created may take to become known here."""
 
@@ -97,7 +98,7 @@ class Subscriptions:
         self._returning: asyncio.Task[None] | None = None
         self._forgotten: dict[str, Subscriber] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
-        self.catch_up = CatchUp(reader, budget=self.budget)
+        self.catch_up = CatchUp(reader, budget=self.budget, soft_delete=bounds.soft_delete)
         self.totals = Totals()
         self.fences = Fences()
         self.registration = Registration(

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from headgate import errors
+from headgate.decide.leaving import Kind
 from headgate.decide.subscriber import Resync
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
 
 
-class _Event(msgspec.Struct, tag_field="type", tag="event"):
+class _Event(msgspec.Struct):
+    type: Kind
     topic: str
     partition: int
     seq: int
@@ -44,22 +46,32 @@ class _Resync(msgspec.Struct, tag_field="type", tag="resync", rename={"from_seq"
 
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
+_LEFT = b'{"type":"left"'
 
 
-def shared_part(record: Record | Delivery) -> bytes:
-    """An event message up to the subscription ids; `own_part` adds those."""
+def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None = None) -> bytes:
+    """An event message up to the subscription ids; `own_part` adds those.
+
+    `op` is what the record's own means here, where that is another.
+    """
     document = record.document
     event = _Event(
+        kind,
         record.topic,
         record.partition,
         record.seq,
         record.event_id,
         record.key,
         record.collection,
-        record.op,
+        op or record.op,
         document if isinstance(document, msgspec.Raw) else msgspec.Raw(document),
     )
     return _encoder.encode(event)[:-1] + b',"subscriptions":['
+
+
+def kind_of(message: bytes) -> Kind:
+    """What `shared_part` made it."""
+    return "left" if message.startswith(_LEFT) else "event"
 
 
 def encode_name(subscription: str) -> bytes:

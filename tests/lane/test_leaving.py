@@ -1,0 +1,54 @@
+"""A record that stops matching tells those it mattered to."""
+
+from __future__ import annotations
+
+from headgate.model.subscription import Subscription
+from tests.lane.world import LaneWorld, on_virtual_time, settle_down
+from tests.services.gateway.doubles import TOPIC
+
+
+@on_virtual_time
+async def test_what_matched_before_and_does_not_now_is_delivered_as_left() -> None:
+    world = LaneWorld()
+    world.start()
+    low = Subscription("low", "gateway-1", TOPIC, "altitude < 3000")
+    high = Subscription("high", "gateway-2", TOPIC, "altitude >= 3000")
+    everything = Subscription("all", "gateway-1", TOPIC)
+    await world.subscribed(low, high, everything)
+    world.log.append({"altitude": 9_000}, op="update", earlier={"altitude": 100})
+    world.log.append({"altitude": 9_000}, op="update", earlier={"altitude": 8_000})
+    world.log.append({"altitude": 9_000}, op="update")
+    world.log.wake()
+    await settle_down()
+    first, second, third = world.gateways.accepted["gateway-1"]
+    assert (set(first.subscriptions), first.left) == ({"low", "all"}, ("low",))
+    assert (second.subscriptions, second.left) == (("all",), ())
+    assert (third.subscriptions, third.left) == (("all",), ())
+    assert [d.left for d in world.gateways.accepted["gateway-2"]] == [(), (), ()]
+
+
+@on_virtual_time
+async def test_a_record_that_only_leaves_is_delivered_and_settled_too() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(Subscription("low", "gateway-1", TOPIC, "altitude < 3000"))
+    world.log.append({"altitude": 9_000}, op="update", earlier={"altitude": 100})
+    world.log.wake()
+    await settle_down()
+    [delivery] = world.gateways.accepted["gateway-1"]
+    assert (delivery.subscriptions, delivery.left) == (("low",), ("low",))
+    await world.ended()
+    assert world.position() == 1
+
+
+@on_virtual_time
+async def test_an_update_that_sets_the_mark_is_delivered_as_a_delete() -> None:
+    world = LaneWorld(soft_delete="deleted")
+    world.start()
+    await world.subscribed(Subscription("all", "gateway-1", TOPIC))
+    world.log.append({"deleted": True}, op="update", earlier={})
+    world.log.append({"deleted": False}, op="update", earlier={"deleted": True})
+    world.log.append({"deleted": False}, op="update")
+    world.log.wake()
+    await settle_down()
+    assert [d.op for d in world.gateways.accepted["gateway-1"]] == ["delete", "insert", "update"]

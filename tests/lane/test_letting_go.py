@@ -1,0 +1,187 @@
+"""A partition leaves a lane in the middle of a window; the lane goes on with the others."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from headgate.errors import StorageFailed
+from headgate.model import control
+from headgate.model.event import Fence
+from headgate.model.topology import Owner
+from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+
+M = TypeVar("M", bound=control.Message)
+
+
+def said(world: LaneWorld, kind: type[M]) -> list[M]:
+    return [message for message in world.sent if isinstance(message, kind)]
+
+
+async def reading(partitions: int = 2, **settings: float) -> LaneWorld:
+    world = LaneWorld(partitions=partitions, attempt=0, **settings)
+    world.start()
+    await world.subscribed(everything("s1"))
+    return world
+
+
+@on_virtual_time
+async def test_a_handoff_settles_and_saves_before_it_says_so() -> None:
+    world = await reading()
+    world.gateways.hanging.add("gateway-1")
+    world.append(3)
+    await settle_down()
+    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    await settle_down()
+    world.append(2)
+    await settle_down()
+    assert not said(world, control.Released), "three deliveries are in flight"
+    world.gateways.hanging.clear()
+    await settle_down(6.0)
+    assert said(world, control.Released) == [control.Released(world.spec.owns[:1])]
+    assert world.position(0) == 3
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3], "what came since is the recipient's"
+
+
+@on_virtual_time
+async def test_what_is_handed_off_is_not_read_and_the_rest_is() -> None:
+    world = await reading()
+    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    await settle_down()
+    world.append(2)
+    world.append(2, partition=1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1", 0) == []
+    assert world.gateways.seqs("gateway-1", 1) == [1, 2]
+    report = said(world, control.LaneReport)[-1]
+    assert [partition.ref for partition in report.partitions] == world.refs[1:]
+    await world.ended()
+    assert world.position(1) == 2
+
+
+@on_virtual_time
+async def test_a_handoff_waits_only_so_long_for_a_gateway() -> None:
+    world = await reading(flush_timeout_s=2.0)
+    world.gateways.hanging.add("gateway-1")
+    world.append(3)
+    await settle_down()
+    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    await settle_down(3.0)
+    assert said(world, control.Released)
+    assert world.position(0) == 0, "what isn't settled is the recipient's"
+
+
+@on_virtual_time
+async def test_a_reader_that_waits_for_room_goes_on_when_the_full_partition_leaves() -> None:
+    world = await reading(queue_size=2, flush_timeout_s=1.0)
+    world.gateways.hanging.add("gateway-1")
+    world.append(2)
+    await settle_down()
+    world.append(1, partition=1)
+    await settle_down()
+    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    await settle_down(2.0)
+    world.gateways.hanging.clear()
+    await settle_down(10.0)
+    assert world.gateways.seqs("gateway-1", 1) == [1]
+
+
+@on_virtual_time
+async def test_what_somebody_newer_has_is_dropped_alone() -> None:
+    world = await reading()
+    world.gateways.hanging.add("gateway-1")
+    world.append(2)
+    await settle_down()
+    world.push(control.LetGo(world.spec.owns[:1], settle=False))
+    world.gateways.hanging.clear()
+    world.append(2, partition=1)
+    await settle_down(6.0)
+    assert world.gateways.seqs("gateway-1", 0) == []
+    assert world.gateways.seqs("gateway-1", 1) == [1, 2]
+    assert not said(world, control.Released)
+
+
+@on_virtual_time
+async def test_a_gateway_that_has_seen_a_newer_owner_ends_one_partition() -> None:
+    world = await reading()
+    world.gateways.scripts["gateway-1"] = [["stale_fence"]]
+    world.append(1)
+    await settle_down()
+    world.append(1, partition=1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1", 1) == [1]
+    assert not world.life.done()
+
+
+@on_virtual_time
+async def test_a_checkpoint_that_was_claimed_ends_one_partition() -> None:
+    world = await reading(checkpoint_interval_s=1.0)
+    world.checkpoints.fences[world.refs[0]] = Fence(9)
+    world.append(1)
+    world.append(1, partition=1)
+    await settle_down(3.0)
+    assert not world.life.done()
+    world.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1", 0) == [1], "it reads no further"
+
+
+@on_virtual_time
+async def test_a_lane_with_nothing_left_ends() -> None:
+    world = await reading()
+    world.push(control.LetGo(world.spec.owns, settle=True))
+    receipt = await world.dead()
+    assert receipt.reason == "everything is handed off"
+
+
+@on_virtual_time
+async def test_a_partition_of_another_epoch_stays() -> None:
+    world = await reading(partitions=1)
+    older = control.LetGo((Owner(world.refs[0], "router-1", 4),), settle=False)
+    world.push(older)
+    world.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == [1]
+
+
+@on_virtual_time
+async def test_a_coordinator_that_was_away_hears_again_what_was_handed_off() -> None:
+    world = await reading()
+    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    await settle_down()
+    world.push(control.Welcome("coordinator-2", 30_000, 5_000))
+    await settle_down()
+    assert said(world, control.Released) == [control.Released(world.spec.owns[:1])] * 2
+
+
+@on_virtual_time
+async def test_a_lane_starts_with_what_it_can_claim() -> None:
+    world = LaneWorld(partitions=2)
+    world.checkpoints.fences[world.refs[0]] = Fence(9)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(1)
+    world.append(1, partition=1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1", 0) == []
+    assert world.gateways.seqs("gateway-1", 1) == [1]
+
+
+@on_virtual_time
+async def test_a_lane_waits_a_while_for_a_checkpoint_store_that_is_away() -> None:
+    world = LaneWorld()
+    claim, failures = world.checkpoints.claim, 5
+
+    async def away(ref: object, fence: object) -> int:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise StorageFailed("the store is away")
+        return await claim(ref, fence)  # type: ignore[arg-type]
+
+    world.checkpoints.claim = away  # type: ignore[method-assign]
+    world.start()
+    await settle_down(5.0)
+    await world.subscribed(everything("s1"))
+    world.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == [1]
