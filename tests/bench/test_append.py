@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import apsw
@@ -11,6 +12,7 @@ import pytest
 from headgate.bench.append import Round, result_of
 from headgate.bench.append_bare import Bare, Written
 from headgate.bench.append_load import Load, Sent, run
+from headgate.bench.append_protocol import ServeBare, Serving
 from headgate.bench.append_rows import document, event_id
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
@@ -43,6 +45,24 @@ def test_ratios_compare_each_round_with_its_neighbour() -> None:
     assert result.figures["bare_events_per_s"] == 100
     assert (result.figures["p50_ms"], result.figures["p99_ms"]) == (3.0, 9.0)
     assert result.figures["rss_mb_end"] == 5.0
+
+
+def test_single_requests_are_shown_next_to_the_barest_server() -> None:
+    rounds = [Round(50, 100, [1.0], protocol_per_s) for protocol_per_s in (60.0, 80.0, 70.0)]
+    result = result_of(rounds, rounds, rounds, {}, {})
+    assert result.figures["single_bare_protocol_per_s"] == 70.0
+
+
+async def test_the_barest_server_commits_a_row_per_request(tmp_path: Path) -> None:
+    async with worker("headgate.bench.append_protocol") as protocol:
+        serving = await protocol.ask(ServeBare(str(tmp_path), document_bytes=100), Serving)
+        load = Load(serving.url, "t", "r", 1, requests=5, events=1, document_bytes=100, keyed=True)
+        sent = await asyncio.to_thread(run, load)
+        assert len(sent.latencies_ms) == 5
+    connection = apsw.Connection(str(tmp_path / "protocol.db"))
+    assert list(connection.execute("SELECT count(*), max(seq) FROM records")) == [(5, 5)]
+    assert list(connection.execute("SELECT head FROM partition")) == [(5,)]
+    connection.close()
 
 
 async def test_the_bare_store_writes_every_row_round_after_round(tmp_path: Path) -> None:

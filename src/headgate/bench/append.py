@@ -21,6 +21,7 @@ import psutil
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.bench.append_bare import Bare, Written
 from headgate.bench.append_load import Load, Sent
+from headgate.bench.append_protocol import ServeBare, Serving
 from headgate.bench.conditions import machine
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.bench.worker import Worker, worker
@@ -55,11 +56,15 @@ FULL = Sizes(rounds=9, requests=1_200, single_requests=2_000, soak_per_s=4_000)
 
 
 class Round(msgspec.Struct):
-    """One round of the system and the one of the bare store next to it."""
+    """One round of the system and the one of the bare store next to it.
+
+    With single requests, there is one of the barest server over the bare store, too.
+    """
 
     served_per_s: float
     bare_per_s: float
     latencies_ms: list[float]
+    protocol_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Stage:
 
     load: Worker
     bare: Worker
+    protocol: Worker
     url: str
     folder: Path
     ingest: psutil.Process
@@ -118,6 +124,7 @@ def result_of(
             "opportunistic_events_per_s": _median(one.served_per_s for one in whole),
             "single_per_s": _median(one.served_per_s for one in single),
             "bare_single_per_s": _median(one.bare_per_s for one in single),
+            "single_bare_protocol_per_s": _median(one.protocol_per_s for one in single),
             "p50_ms": _percentile(latencies_ms, 50),
             "p99_ms": _percentile(latencies_ms, 99),
             "single_p50_ms": _percentile(single_ms, 50),
@@ -175,6 +182,10 @@ async def _rounds(
         version=version if keyed == "keyed" else None,
     )
     bare = Bare(str(folder), "", partitions, requests, events, DOCUMENT_BYTES)
+    protocol: Load | None = None
+    if clients == 1:
+        serving = await stage.protocol.ask(ServeBare(str(folder), DOCUMENT_BYTES), Serving)
+        protocol = msgspec.structs.replace(load, url=serving.url)
     rounds = []
     # The first round warms up: files are made, caches filled.
     for number in range(sizes.rounds + 1):
@@ -182,7 +193,11 @@ async def _rounds(
         sent = await stage.load.ask(msgspec.structs.replace(load, round_name=name), Sent)
         written = await stage.bare.ask(msgspec.structs.replace(bare, round_name=name), Written)
         total = requests * events
-        rounds.append(Round(total / sent.seconds, total / written.seconds, sent.latencies_ms))
+        done = Round(total / sent.seconds, total / written.seconds, sent.latencies_ms)
+        if protocol is not None:
+            sent = await stage.load.ask(msgspec.structs.replace(protocol, round_name=name), Sent)
+            done.protocol_per_s = total / sent.seconds
+        rounds.append(done)
     return rounds[1:]
 
 
@@ -246,11 +261,12 @@ async def _stage(folder: Path, say: Say) -> AsyncIterator[Stage]:
         _system(loaded, say) as (url, supervisor),
         worker("headgate.bench.append_load") as load,
         worker("headgate.bench.append_bare") as bare,
+        worker("headgate.bench.append_protocol") as protocol,
     ):
         pid = supervisor.pids["ingest"]
         if pid is None:
             raise Failed("the ingest node has ended")
-        yield Stage(load, bare, url, folder, psutil.Process(pid))
+        yield Stage(load, bare, protocol, url, folder, psutil.Process(pid))
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ RECORDS = (
     "(seq, version, event_id, key, collection, op, document, earlier, source, time_ms) VALUES "
 )
 IDS = "INSERT INTO ids (event_id, seq, time_ms) VALUES "
-ROWS_PER_STATEMENT = 50
+ROWS_PER_STATEMENT = 100
 
 
 class Bare(msgspec.Struct):

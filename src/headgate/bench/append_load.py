@@ -12,8 +12,8 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,8 @@ from headgate.bench.result import Failed
 from headgate.bench.worker import serve
 from headgate.client.http import topic_path
 from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest
+
+T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 ROUND_TIMEOUT_S = 300.0
@@ -53,11 +55,16 @@ class Sent(msgspec.Struct):
 def run(load: Load) -> Sent:
     if load.clients == 1 and load.per_s is None:
         return _run_alone(load)
+    return run_on_loop(_run(load))
+
+
+def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """On the event loop that an ingest node runs on."""
     if sys.platform == "win32":
-        return asyncio.run(_run(load))
+        return asyncio.run(work)
     import uvloop
 
-    return uvloop.run(_run(load))
+    return uvloop.run(work)
 
 
 def _run_alone(load: Load) -> Sent:
@@ -168,13 +175,19 @@ class _Client(asyncio.Protocol):
         self._transport.close()
 
 
-def _answer_in(received: bytes) -> bytes | None:
-    """The body of the answer, once all of it is there."""
+def length_in(received: bytes) -> int | None:
+    """How long the message that begins with `received` is, once its head is there."""
     end = received.find(b"\r\n\r\n")
     found = _LENGTH.search(received, 0, end + 2) if end > 0 else None
-    if found is None or len(received) < end + 4 + int(found[1]):
+    return end + 4 + int(found[1]) if found is not None else None
+
+
+def _answer_in(received: bytes) -> bytes | None:
+    """The body of the answer, once all of it is there."""
+    length = length_in(received)
+    if length is None or len(received) < length:
         return None
-    body = received[end + 4 :]
+    body = received[received.find(b"\r\n\r\n") + 4 :]
     if b" 200 " not in received[:16]:
         raise Failed(f"a request was refused: {body.decode(errors='replace')}")
     return body

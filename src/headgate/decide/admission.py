@@ -89,32 +89,29 @@ def _plain(
         for one in offered
     ]
     ids = {event.event_id for event in events}
-    names = ids | {event.collection for event in events}
-    if topic.placement == "keyed":
-        names |= {event.key or "" for event in events}
-    elif any(event.key is not None for event in events):
+    keys = [event.key for event in events if event.key is not None]
+    if len(ids) < len(events) or "" in ids or (keys and topic.placement == "opportunistic"):
         return None
+    names = [*ids, *keys, *{event.collection for event in events}]
     shortest = min(limits.event_id_bytes, limits.key_bytes, limits.collection_bytes)
-    if (
-        len(ids) < len(events)
-        or "" in ids
-        or max(map(len, names)) * LONGEST_CHARACTER > shortest
-        or b"\n" in body
-        or b"\r" in body
-    ):
+    if max(map(len, names)) * LONGEST_CHARACTER > shortest or b"\n" in body or b"\r" in body:
         return None
     documents = [event.document for event in events]
-    if max(map(len, documents)) > limits.document_bytes:
+    if {document[0] for document in documents} != {OPENING_BRACE}:
         return None
-    if any(document[0] != OPENING_BRACE for document in documents):
+    if len(body) > limits.document_bytes < max(map(len, documents)):
         return None
     # Each event opens two objects, its own and its document, and there are two around all of them:
     # what is left is as much as a single document can have opened besides.
-    opened = body.count(b"{") + body.count(b"[") - 2 * len(events) - 1
-    if opened > limits.document_depth:
-        deepest = max(document.count(b"{") + document.count(b"[") for document in documents)
-        return events if deepest <= limits.document_depth else None
+    if _opened(body) - 2 * len(events) - 1 > limits.document_depth:
+        return events if max(map(_opened, documents)) <= limits.document_depth else None
     return events
+
+
+def _opened(text: bytes) -> int:
+    """How many brackets open, in strings too. To take them out is three times as fast as to count
+    them, where most of the text is something else."""
+    return 2 * len(text) - len(text.replace(b"{", b"")) - len(text.replace(b"[", b""))
 
 
 def _careful(

@@ -12,6 +12,7 @@ Never trusts a partition number that somebody else computed, never splits an opp
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -54,15 +55,11 @@ def split_keyed(events: Sequence[Event], count: int) -> dict[int, list[int]]:
     """The indexes of `events` by partition, each list in the order of the request."""
     if count == 1:
         return {0: list(range(len(events)))} if events else {}
-    parts: dict[int, list[int]] = {}
+    parts: dict[int, list[int]] = defaultdict(list)
     for index, event in enumerate(events):
         key = event.key
         partition = _hash_of(event.collection, event.event_id if key is None else key) % count
-        part = parts.get(partition)
-        if part is None:
-            parts[partition] = [index]
-        else:
-            part.append(index)
+        parts[partition].append(index)
     return parts
 
 

@@ -10,20 +10,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 import apsw
+from msgspec.structs import astuple
 
 from headgate.adapters.embedded.folder import make_directory
 from headgate.adapters.embedded.schema import (
+    ADVANCE,
     EXTENT,
     FORGET_IDS,
     FRONT,
     IDS_OF_RECORDS,
     LOG_SCHEMA,
+    NEW_COLUMNS,
     RECORD_COLUMNS,
+    RECORDS,
     STATE,
+    new_records,
     rows,
 )
 from headgate.adapters.embedded.sqlite import connect, detailed_code, storage_errors, transaction
@@ -32,15 +37,15 @@ from headgate.adapters.log.appending import (
     Outcome,
     PartitionState,
     Placed,
+    added_bytes,
     check_owner,
     fenced,
     place,
-    place_new,
 )
 from headgate.adapters.log.retention import expired_prefix
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.ports.log import Extent, Retention
+from headgate.ports.log import Appended, Extent, Retention
 
 CHECKPOINT_PAGES = 1_000
 """4 MB of write-ahead log are moved into the file at a time. More at once was not faster, and the
@@ -48,8 +53,9 @@ appends that come meanwhile wait longer."""
 
 ROWS_MAX = 512
 """SQLite runs without the interpreter lock, and asks for it back after every statement, which a
-busy event loop makes it wait for. So many rows go with one statement: powers of two, as few of them
-as add up to what there is."""
+busy event loop makes it wait for. So all rows there are go with one statement, up to this."""
+ROUND_ROWS = 64
+"""Statements take a multiple of so many rows, or a power of two below it; some may stay empty."""
 
 DROP_ROWS = 2_000
 VACUUM_PAGES = 500
@@ -63,11 +69,12 @@ class PartitionFile:
         self._path = path
         self._what = f"the write to partition {ref.partition} of {ref.topic}"
         self._connection = self._connect()
-        self._connection.set_wal_hook(self._on_commit)
+        self._connection.wal_autocheckpoint(0)
         self._connection.pragma("cache_size", -16 * 1024)
-        self._wal_pages = 0
         self._moved_pages = 0
         self._epoch: int | None = None
+        self._head: int | None = None
+        """After the last commit here. Whether it still is the head, the next one checks."""
         self._in_doubt = False
         """A commit failed so late that its pages may be in the write-ahead log. This connection
         doesn't see them, but a recovery after a crash would, until the next commit that succeeds
@@ -93,7 +100,7 @@ class PartitionFile:
                 self._execute(
                     "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
                 )
-        self._epoch = epoch
+        self._epoch, self._head = epoch, state.head
         return self.extent()
 
     def extent(self) -> Extent:
@@ -105,30 +112,68 @@ class PartitionFile:
         """Write all of `requests` in one transaction; an outcome for each, in order.
 
         Raises anything but a HeadgateError when values of one request can't be stored.
-        Nearly every key is new, so they are written without asking; only when one turns out to be
-        there already, the transaction starts over with what is known of them.
+        Nearly always nothing has changed since the last commit here and every key is new, so they
+        are written on that assumption; where it turns out to be wrong, the transaction starts over
+        with what is known of the partition and of the keys.
         """
-        try:
-            with self._transaction():
-                state = self._owned()
-                return self._write(state, place_new(self._ref, state, requests))
-        except apsw.ConstraintError as error:
-            if detailed_code(error) != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:
-                raise
+        head, versions = self._head, {request.version for request in requests}
+        if head is not None and len(versions) == 1:
+            try:
+                with self._transaction():
+                    self._write_new(head, versions.pop(), requests)
+            except _OutOfDate:
+                pass
+            except apsw.ConstraintError as error:
+                if detailed_code(error) != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:
+                    raise
+            else:
+                return self._advanced(head, requests)
         with self._transaction():
             state = self._owned()
             known = self._known([one.event_id for each in requests for one in each.events])
-            return self._write(state, place(self._ref, state, requests, known))
+            placed = place(self._ref, state, requests, known)
+            self._write(state, placed)
+        self._head = placed.head
+        return placed.outcomes
 
-    def _write(self, state: PartitionState, placed: Placed) -> list[Outcome]:
+    def _write_new(self, head: int, version: int, requests: Sequence[AppendRequest]) -> None:
+        """Write all events of `requests` behind `head`, as if they were new."""
+        count = sum([len(request.events) for request in requests])
+        self._execute(ADVANCE, count, added_bytes(requests), self._epoch, version, head)
+        if self._connection.changes() == 0:
+            raise _OutOfDate
+        values: list[object] = []
+        for request in requests:
+            with_time = zip(map(astuple, request.events), repeat((request.now_ms,)))
+            values += chain.from_iterable(chain.from_iterable(with_time))
+        self._insert_new(head + 1, version, values)
+        self._execute(IDS_OF_RECORDS, head)
+
+    def _insert_new(self, first_seq: int, version: int, values: list[object]) -> None:
+        at, left = 0, len(values) // NEW_COLUMNS
+        while left:
+            count = _rounded_up(left)
+            chunk = values[at * NEW_COLUMNS : (at + count) * NEW_COLUMNS]
+            chunk += [None] * (count * NEW_COLUMNS - len(chunk))
+            self._connection.execute(new_records(count), [first_seq + at, version, *chunk])
+            at, left = at + count, max(0, left - count)
+
+    def _advanced(self, head: int, requests: Sequence[AppendRequest]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for request in requests:
+            end = head + len(request.events)
+            outcomes.append([Appended(seq) for seq in range(head + 1, end + 1)])
+            head = end
+        self._head = head
+        return outcomes
+
+    def _write(self, state: PartitionState, placed: Placed) -> None:
         if placed.rows:
-            values = list(chain.from_iterable(placed.rows))
-            self._run("INSERT INTO records VALUES ", RECORD_COLUMNS, values)
+            self._run(RECORDS, RECORD_COLUMNS, list(chain.from_iterable(placed.rows)))
             self._execute(IDS_OF_RECORDS, state.head)
             self._execute(
                 "UPDATE partition SET head = ?, size_bytes = ?", placed.head, placed.size_bytes
             )
-        return placed.outcomes
 
     def find(self, event_ids: Sequence[str]) -> dict[str, int]:
         """The seqs of those that are stored, for good: see `_in_doubt`."""
@@ -218,15 +263,18 @@ class PartitionFile:
 
         When it can't be moved now, everything is still in the log: the next commit tries again.
         """
-        # The log starts over once all of it was moved and no reader needs it.
-        self._moved_pages = min(self._moved_pages, self._wal_pages)
-        if self._wal_pages - self._moved_pages >= CHECKPOINT_PAGES:
+        if self._written_pages() - self._moved_pages >= CHECKPOINT_PAGES:
             self.move_wal()
 
     def move_wal(self) -> None:
         with contextlib.suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._moved_pages = self._wal_pages
+            self._moved_pages = self._written_pages()
+
+    def _written_pages(self) -> int:
+        """By this connection, to its write-ahead log. A hook would know too, but it takes the
+        interpreter lock in the middle of every commit."""
+        return self._connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
 
     def close(self) -> None:
         with contextlib.suppress(apsw.Error):
@@ -254,9 +302,16 @@ class PartitionFile:
         check_owner(self._ref, stored=state.epoch, mine=self._epoch)
         return state
 
-    def _on_commit(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
+
+class _OutOfDate(Exception):
+    """The partition is not as it was after the last commit here, or not as the requests want it."""
+
+
+def _rounded_up(count: int) -> int:
+    """How many rows the statement for `count` of them takes: one of a few sizes."""
+    if count <= ROUND_ROWS:
+        return 1 << (count - 1).bit_length()
+    return min(ROWS_MAX, -(-count // ROUND_ROWS) * ROUND_ROWS)
 
 
 @cache

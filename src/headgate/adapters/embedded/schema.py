@@ -9,6 +9,10 @@ apart from the records because they expire at another time.
 
 from __future__ import annotations
 
+from functools import cache
+
+from headgate.model.event import Event
+
 LOG_SCHEMA = """
 CREATE TABLE partition (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -53,6 +57,14 @@ CREATE TABLE checkpoints (
 """
 
 RECORD_COLUMNS = 10
+RECORDS = "INSERT INTO records VALUES "
+EVENT_COLUMNS = ("event_id", "key", "collection", "op", "document", "earlier", "source")
+"""Of the records, between their version and their time_ms."""
+NEW_COLUMNS = len(Event.__struct_fields__) + 1
+ADVANCE = """
+UPDATE partition SET head = head + ?, size_bytes = size_bytes + ?
+WHERE epoch = ? AND version = ? AND head = ? AND sealed = 0
+"""
 
 EXTENT = "SELECT coalesce((SELECT min(seq) FROM records), head + 1), head FROM partition"
 STATE = "SELECT epoch, version, head, sealed, size_bytes FROM partition"
@@ -74,3 +86,20 @@ def rows(columns: int, count: int) -> str:
     """Placeholders for `count` rows, to be put behind VALUES."""
     row = "(" + ",".join("?" * columns) + ")"
     return ",".join([row] * count)
+
+
+@cache
+def new_records(count: int) -> str:
+    """Inserts up to `count` records, whose seqs follow each other.
+
+    Takes the first seq and the version, then the fields of each Event and its time_ms; rows without
+    an event_id are left out, so that a few statements serve every number of records.
+    """
+    numbered = ",".join(f"({number}{',?' * NEW_COLUMNS})" for number in range(count))
+    # SQLite calls what stands in VALUES column1, column2, …
+    named = {name: f"column{at}" for at, name in enumerate(Event.__struct_fields__, 2)}
+    fields = ", ".join([named[name] for name in EVENT_COLUMNS])
+    return (
+        f"INSERT INTO records SELECT ?1 + column1, ?2, {fields}, column{NEW_COLUMNS + 1} "  # noqa: S608 - names from here
+        f"FROM (VALUES {numbered}) WHERE {named['event_id']} IS NOT NULL"
+    )

@@ -82,20 +82,6 @@ def place(
     return placed
 
 
-def place_new(
-    ref: PartitionRef, state: PartitionState, requests: Sequence[AppendRequest]
-) -> Placed:
-    """As `place`, for events that nobody has looked up, which is several times as fast.
-
-    Only for a store that refuses the second event under an id, and then starts over with `place`.
-    """
-    placed = Placed([], [], state.head, state.size_bytes)
-    for request in requests:
-        refusal = _refusal(ref, state, request)
-        placed.outcomes.append(refusal or _placed_new(placed, request))
-    return placed
-
-
 def _refusal(
     ref: PartitionRef, state: PartitionState, request: AppendRequest
 ) -> HeadgateError | None:
@@ -122,30 +108,6 @@ def _placed(placed: Placed, request: AppendRequest, known: dict[str, int]) -> li
     return answer
 
 
-def _placed_new(placed: Placed, request: AppendRequest) -> list[Appended]:
-    events, version, now_ms = request.events, request.version, request.now_ms
-    seqs = range(placed.head + 1, placed.head + 1 + len(events))
-    placed.head += len(events)
-    placed.size_bytes += len(events) * RECORD_OVERHEAD_BYTES + request.document_bytes
-    # The tuples of `_row`, without a call for each.
-    placed.rows += [
-        (
-            seq,
-            version,
-            one.event_id,
-            one.key,
-            one.collection,
-            one.op,
-            one.document,
-            one.earlier,
-            one.source,
-            now_ms,
-        )
-        for seq, one in zip(seqs, events, strict=True)
-    ]
-    return [Appended(seq) for seq in seqs]
-
-
 def _row(seq: int, version: int, event: Event, now_ms: int) -> Row:
     return (
         seq,
@@ -159,6 +121,11 @@ def _row(seq: int, version: int, event: Event, now_ms: int) -> Row:
         event.source,
         now_ms,
     )
+
+
+def added_bytes(requests: Sequence[AppendRequest]) -> int:
+    """How much the records of `requests` count against a partition's size."""
+    return sum([one.document_bytes + len(one.events) * RECORD_OVERHEAD_BYTES for one in requests])
 
 
 def record_bytes(document_bytes: int, earlier_bytes: int) -> int:

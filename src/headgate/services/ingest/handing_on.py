@@ -17,7 +17,7 @@ from headgate import errors
 from headgate.adapters.http.peer import rebuilt
 from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest, ProduceResult
 from headgate.model.event import Event
-from headgate.services.ingest.outcomes import Outcome, Placed
+from headgate.services.ingest.outcomes import Outcome
 
 MAX_HOPS = 2
 SHORTEST_S = 0.011
@@ -95,6 +95,4 @@ def _offered(event: Event) -> ProduceEvent:
 def _outcome(result: ProduceResult) -> Outcome:
     if result.error is not None:
         return rebuilt(result.error)
-    assert result.partition is not None
-    assert result.seq is not None
-    return Placed(result.partition, result.seq)
+    return result

@@ -17,12 +17,13 @@ from typing import Any
 from headgate import errors
 from headgate.decide.placement import split_keyed
 from headgate.decide.placing import PlacingRules
+from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
 from headgate.ports.log import Appended
 from headgate.services.ingest.appends import Appends, ending
 from headgate.services.ingest.handing_on import HandingOn, Incoming
-from headgate.services.ingest.outcomes import Outcome, Placed, unknown_outcome
+from headgate.services.ingest.outcomes import Outcome, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
 
 HOLD_S = 0.05
@@ -81,16 +82,18 @@ class Keyed:
             again = set(pending)
             kept = {number: [i for i in part if i in again] for number, part in parts.items()}
             parts = {number: part for number, part in kept.items() if part}
+        events = {number: [offered[i] for i in part] for number, part in parts.items()}
         appends: dict[int, asyncio.Future[list[Appended]]] = {}
         asked: dict[int, asyncio.Task[list[Outcome]]] = {}
         for number, part in parts.items():
             ref = PartitionRef(topic.name, number)
-            events = [offered[index] for index in part]
             target = self._partitions.get(ref)
             if target is not None:
-                appends[number] = self._appends.start(request, target, events, version=version)
+                appends[number] = self._appends.start(
+                    request, target, events[number], version=version
+                )
                 continue
-            where = self._elsewhere(topic, ref, incoming, events)
+            where = self._elsewhere(topic, ref, incoming, events[number])
             if isinstance(where, errors.HeadgateError):
                 outcomes |= dict.fromkeys(part, where)
                 unwritten += part
@@ -104,11 +107,10 @@ class Keyed:
                 ref, part = PartitionRef(topic.name, number), parts[number]
                 ended = ending(append)
                 if ended == "unknown":
-                    events = [offered[index] for index in part]
-                    reading = self._read_back(ref, append, events, incoming)
+                    reading = self._read_back(ref, append, events[number], incoming)
                     asked[number] = asyncio.create_task(reading)
                     continue
-                outcomes |= zip(part, _answered(ref, append, len(part)), strict=True)
+                outcomes |= zip(part, _answered(ref, append, events[number]), strict=True)
                 if ended != "written":
                     unwritten += part
             await _ended(asked.values(), timeout_s=_left_s(incoming))
@@ -150,7 +152,7 @@ class Keyed:
             timeout_s = min(left_s, self._rules.write_timeout_s)
             seqs = await self._appends.find(ref, events, timeout_s=timeout_s)
             if ending(append) != "unknown":
-                return _answered(ref, append, len(events))
+                return _answered(ref, append, events)
             if seqs is not None:
                 self._partitions.saw(ref, seqs.values())
                 return [_read_outcome(ref, event, seqs, append) for event in events]
@@ -196,29 +198,32 @@ async def _ended(futures: Collection[asyncio.Future[Any]], *, timeout_s: float) 
 
 
 def _answered(
-    ref: PartitionRef, append: asyncio.Future[list[Appended]], count: int
+    ref: PartitionRef, append: asyncio.Future[list[Appended]], events: Sequence[Event]
 ) -> list[Outcome]:
-    """The outcomes of an append that has told how it ended."""
-    failure = append.exception()
+    """The outcomes of an append of `events` that has told how it ended."""
+    partition, failure = ref.partition, append.exception()
     match failure:
         case None:
-            return [Placed(ref.partition, appended.seq) for appended in append.result()]
+            return [
+                ProduceResult(event.event_id, partition, appended.seq)
+                for event, appended in zip(events, append.result(), strict=True)
+            ]
         case errors.Fenced():
             moved = errors.NotNow(
                 f"partition {ref.partition} of {ref.topic} moved to another node; try again",
                 topic=ref.topic,
                 partition=ref.partition,
             )
-            return [moved] * count
+            return [moved] * len(events)
     assert isinstance(failure, errors.HeadgateError)  # Any other end is unknown.
-    return [failure] * count
+    return [failure] * len(events)
 
 
 def _read_outcome(
     ref: PartitionRef, event: Event, seqs: Mapping[str, int], append: asyncio.Future[list[Appended]]
 ) -> Outcome:
     if event.event_id in seqs:
-        return Placed(ref.partition, seqs[event.event_id])
+        return ProduceResult(event.event_id, ref.partition, seqs[event.event_id])
     crashed = append.done() and not append.cancelled()
     if crashed and not isinstance(append.exception(), errors.HeadgateError):
         return errors.HeadgateError("the write failed for a reason that is in the node's log")

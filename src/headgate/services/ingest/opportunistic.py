@@ -15,11 +15,12 @@ from functools import partial
 from headgate import errors
 from headgate.decide.placing import Answer, Append, Effect, Placing, PlacingRules, ReadBack
 from headgate.decide.placing_memory import PlacingMemory
+from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended
 from headgate.services.ingest.appends import Appends, WriteBounds, ending
 from headgate.services.ingest.handing_on import HandingOn, Incoming
-from headgate.services.ingest.outcomes import Outcome, Placed, unknown_outcome
+from headgate.services.ingest.outcomes import Outcome, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.settled import Settled
 
@@ -32,14 +33,18 @@ class _Pending:
     events: Sequence[Event]
     answered: asyncio.Future[Answer]
     ids_given: bool
-    places: dict[str, Placed] = field(default_factory=dict)
+    places: dict[str, ProduceResult] = field(default_factory=dict)
     refusal: BaseException | None = None
 
     def rest(self) -> list[Event]:
         return [event for event in self.events if event.event_id not in self.places]
 
     def found(self, partition: int, seqs: dict[str, int]) -> int:
-        new = {one: Placed(partition, seq) for one, seq in seqs.items() if one not in self.places}
+        new = {
+            one: ProduceResult(one, partition, seq)
+            for one, seq in seqs.items()
+            if one not in self.places
+        }
         self.places |= new
         return len(new)
 
@@ -179,10 +184,10 @@ class Opportunistic:
         if effect.verdict == "unknown" and effect.partition is not None:
             ids = [event.event_id for event in pending.rest()]
             self._doubts.remember(_now_s(), topic, ids, effect.partition)
-        first_id = pending.events[0].event_id
-        if pending.ids_given and first_id in pending.places:
+        first = pending.places.get(pending.events[0].event_id)
+        if pending.ids_given and first is not None and first.partition is not None:
             # The answer may get lost on its way, and the same request come again.
-            self._done.remember(_now_s(), topic, [first_id], pending.places[first_id].partition)
+            self._done.remember(_now_s(), topic, [first.event_id], first.partition)
         if not pending.answered.done():
             pending.answered.set_result(effect)
 

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from headgate import errors
 from headgate.model.api import ErrorBody, ProduceResult
 from headgate.model.event import Event
 
-
-class Placed(msgspec.Struct, frozen=True, gc=False):
-    """An event that is on disk."""
-
-    partition: int
-    seq: int
-
-
-Outcome = Placed | errors.HeadgateError
+Outcome = ProduceResult | errors.HeadgateError
+"""Of one event: the result that says where it is on disk, or why it isn't."""
 
 
 def unknown_outcome(partition: int) -> errors.OutcomeUnknown:
@@ -35,13 +26,10 @@ def results(events: Sequence[Event], outcomes: Sequence[Outcome]) -> list[Produc
     "May have been written" wins over "nothing was written". Errors that ask for different things
     are told event by event.
     """
-    placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+    placed = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
     if len(placed) == len(events):
-        return [
-            ProduceResult(event.event_id, place.partition, place.seq)
-            for event, place in zip(events, placed, strict=True)
-        ]
-    failures = [outcome for outcome in outcomes if not isinstance(outcome, Placed)]
+        return placed
+    failures = [outcome for outcome in outcomes if not isinstance(outcome, ProduceResult)]
     if len(failures) == len(events):
         unknown = next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), None)
         if unknown is not None:
@@ -52,7 +40,7 @@ def results(events: Sequence[Event], outcomes: Sequence[Outcome]) -> list[Produc
 
 
 def _result(event: Event, outcome: Outcome) -> ProduceResult:
-    if isinstance(outcome, Placed):
-        return ProduceResult(event.event_id, outcome.partition, outcome.seq)
+    if isinstance(outcome, ProduceResult):
+        return outcome
     body = ErrorBody(outcome.code, outcome.message, dict(outcome.details))
     return ProduceResult(event.event_id, error=body)
