@@ -26,7 +26,8 @@ class RecordingGateway:
         self.accepted: dict[PartitionRef, list[Fence]] = {}
         self.refused = 0
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
         self._gateway = self._run(self._build(config))
 
     async def _build(self, config: Any) -> Any:
@@ -57,6 +58,8 @@ class RecordingGateway:
     def stop(self) -> None:
         self._run(self._gateway.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TIMEOUT_S)
+        self._loop.close()
 
     def check_fences(self) -> None:
         """After a delivery of a higher epoch was accepted, none of a lower one is."""
