@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import psutil
 import pytest
 
 from headgate.services import supervisor as module
-from headgate.services.supervisor import RoleCommand, RoleFailed, Supervisor
+from headgate.services.supervisor import Household, RoleCommand, RoleFailed, Supervisor
 from tests.waiting import until
 
 WAIT_S = 20.0
@@ -94,3 +95,23 @@ async def test_a_role_that_needs_the_operator_is_not_tried_again(tmp_path: Path)
         await supervisor.start()
     assert said == []
     await supervisor.stop()
+
+
+async def test_what_the_process_had_started_before_is_left_alone() -> None:
+    async def sleeper() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "import time; time.sleep(600)"
+        )
+
+    stranger = await sleeper()
+    try:
+        household = Household()
+        newcomer = await sleeper()
+        await household.end_orphans()
+        assert await asyncio.wait_for(newcomer.wait(), WAIT_S) != 0
+        await household.end_all()
+        assert psutil.pid_exists(stranger.pid)
+        assert stranger.returncode is None
+    finally:
+        stranger.kill()
+        await stranger.wait()

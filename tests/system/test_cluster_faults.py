@@ -91,7 +91,8 @@ def test_another_coordinator_leads_when_the_leader_is_killed(cluster: Cluster) -
         traffic.flows()
         cluster.start("coordinator", former)
         assert leader(cluster) != former, "a coordinator that comes back doesn't interfere"
-        assert {n["id"] for n in cluster.status()["nodes"]} >= {"router-1", "ingest-1", "ingest-2"}
+        everybody = {"router-1", "ingest-1", "ingest-2"}
+        until(lambda: everybody <= set(cluster.nodes()), "everybody has found the new leader")
 
 
 def test_a_leader_frozen_past_its_leadership_decides_nothing_afterwards(cluster: Cluster) -> None:

@@ -45,19 +45,20 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def descendants() -> list[psutil.Process]:
+def children() -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
-        return psutil.Process().children(recursive=True)
+        return psutil.Process().children()
     return []
 
 
-def orphans(known_pids: Iterable[int]) -> list[psutil.Process]:
-    """Children that came here because their parent died, with all that is below them."""
+def families_except(known_pids: Iterable[int]) -> list[psutil.Process]:
+    """This process's other children, with all that is below them: those that came here because
+    their parent died, among others."""
     known = set(known_pids)
     found = []
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process().children():
-            if child.pid not in known:
+    for child in children():
+        if child.pid not in known:
+            with contextlib.suppress(psutil.Error):
                 found += [child, *child.children(recursive=True)]
     return found
 

@@ -19,7 +19,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from headgate.adapters.processes import descendants, end_processes
+from headgate.adapters.processes import end_processes, families_except
 from headgate.cli.demo_display import Display, LiveDisplay, PlainDisplay
 from headgate.cli.output import print_json
 from headgate.cli.roles import ConfigOption
@@ -107,7 +107,7 @@ def _end_at_once(display: Display, console: Console, data: Path) -> NoReturn:
     display.close()
     console.show_cursor(True)
     for _ in range(KILL_ROUNDS):  # children of the killed come to us and are next
-        if not (left := descendants()):
+        if not (left := families_except(())):
             break
         end_processes(left, grace_s=KILL_GRACE_S)
     shutil.rmtree(data, ignore_errors=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from headgate.adapters.processes import adopt_orphans, descendants, end_processes, orphans
+from headgate.adapters.processes import adopt_orphans, children, end_processes, families_except
 from headgate.decide.supervision import EXIT_OPERATOR, RestartPolicy
 from headgate.errors import OperatorError
 
@@ -50,18 +50,24 @@ Say = Callable[[str], None]
 
 class Household:
     """The processes that belong here. Spawning and sweeping exclude each other: a role that was
-    just spawned must not be taken for an orphan."""
+    just spawned must not be taken for an orphan. What this process had started before is none of
+    the household's business."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.role_pids: set[int] = set()
+        self._strangers = frozenset(child.pid for child in children())
 
     async def end_orphans(self) -> None:
         """What a dead role left behind (a JVM, workers) has come to us; it must not linger."""
         async with self.lock:
-            left = orphans(self.role_pids)
+            left = families_except({*self.role_pids, *self._strangers})
             if left:
                 await asyncio.to_thread(end_processes, left, grace_s=SWEEP_GRACE_S)
+
+    async def end_all(self) -> None:
+        left = families_except(self._strangers)
+        await asyncio.to_thread(end_processes, left, grace_s=SWEEP_GRACE_S)
 
 
 class RoleProcess:
@@ -227,7 +233,7 @@ class Supervisor:
         for name in STOP_ORDER:
             if name in self._roles:
                 await self._roles[name].stop()
-        await asyncio.to_thread(end_processes, descendants(), grace_s=SWEEP_GRACE_S)
+        await self._household.end_all()
 
     def _check(self, role: RoleProcess) -> None:
         if role.given_up is not None:
