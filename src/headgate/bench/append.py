@@ -8,7 +8,6 @@ are medians over the rounds.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,12 +25,12 @@ from headgate.bench.conditions import machine
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.bench.worker import Worker, worker
 from headgate.client.http import HttpClient
-from headgate.config import LoadedConfig, environment_of, inherited_environment
+from headgate.config import LoadedConfig
 from headgate.demo.stage import data_folder, demo_config
 from headgate.model.api import CreateTopic, TopicInfo, TopologyAnswer
 from headgate.model.topology import Placement
-from headgate.services.supervisor import RoleCommand, Supervisor
-from headgate.wiring.machine import plan_ports
+from headgate.services.supervisor import Supervisor
+from headgate.wiring.machine import build_supervisor, plan_ports
 
 ROLES = ("coordinator", "ingest", "gateway")
 CLIENTS = 16
@@ -274,24 +273,8 @@ async def _system(loaded: LoadedConfig, say: Say) -> AsyncIterator[tuple[str, Su
     """The roles that take and keep events."""
     config = plan_ports(loaded.config, loaded.origins)
     data = DataFolder.open(Path(config.data))
-    data.logs_dir.mkdir(exist_ok=True)
-    inherited = inherited_environment()
-    commands = [
-        RoleCommand(
-            role,
-            [sys.executable, "-m", "headgate", role, "--supervised"],
-            {
-                **inherited,
-                **environment_of(
-                    config.model_copy(update={"client_id": f"{role}-1", "data": data.root})
-                ),
-            },
-            data.logs_dir / f"{role}.log",
-        )
-        for role in ROLES
-    ]
     with data.lock():
-        supervisor = Supervisor(commands, say)
+        supervisor = build_supervisor(config, data, say, ROLES)
         try:
             await supervisor.start(lambda role: say(f"{role} is ready"))
             yield f"http://{config.public.host}:{config.public.port}", supervisor

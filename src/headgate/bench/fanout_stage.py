@@ -20,12 +20,11 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.http.delivery import HttpDeliveryTransport
 from headgate.bench.result import Failed, Say
 from headgate.client.http import HttpClient
-from headgate.config import Config, environment_of, inherited_environment
+from headgate.config import Config
 from headgate.demo.stage import demo_config
 from headgate.model.api import CreateTopic, TopicInfo
 from headgate.model.delivery import Delivery, DeliveryBatch
-from headgate.services.supervisor import RoleCommand, Supervisor
-from headgate.wiring.machine import plan_ports
+from headgate.wiring.machine import build_supervisor, plan_ports
 
 ROLES = ("coordinator", "ingest", "gateway")
 GATEWAY_ID = "gateway-1"
@@ -100,9 +99,8 @@ async def gateway_running(folder: Path, say: Say) -> AsyncIterator[Gateway]:
     loaded = demo_config(folder / "data")
     config = plan_ports(loaded.config, loaded.origins)
     data = DataFolder.open(Path(config.data))
-    data.logs_dir.mkdir(exist_ok=True)
     with data.lock():
-        supervisor = Supervisor([_command(role, config, data) for role in ROLES], say)
+        supervisor = build_supervisor(config, data, say, ROLES)
         try:
             await supervisor.start(lambda role: say(f"{role} is ready"))
             await _create(f"http://{config.public.host}:{config.public.port}")
@@ -116,16 +114,6 @@ async def gateway_running(folder: Path, say: Say) -> AsyncIterator[Gateway]:
                 await transport.close()
         finally:
             await supervisor.stop()
-
-
-def _command(role: str, config: Config, data: DataFolder) -> RoleCommand:
-    own = config.model_copy(update={"client_id": f"{role}-1", "data": data.root})
-    return RoleCommand(
-        role,
-        [sys.executable, "-m", "headgate", role, "--supervised"],
-        {**inherited_environment(), **environment_of(own)},
-        data.logs_dir / f"{role}.log",
-    )
 
 
 async def _create(url: str) -> None:

@@ -16,12 +16,12 @@ import msgspec
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.bench.result import Failed, Say
-from headgate.config import Config, environment_of, inherited_environment
+from headgate.config import Config
 from headgate.demo.stage import demo_config
 from headgate.lane.spec import LaneSettings
-from headgate.services.supervisor import RoleCommand, Supervisor
+from headgate.services.supervisor import Supervisor
 from headgate.wiring.control import addresses
-from headgate.wiring.machine import plan_ports
+from headgate.wiring.machine import build_supervisor, plan_ports
 from headgate.wiring.roles import lane_settings
 
 ROLES = ("coordinator", "ingest", "gateway")
@@ -49,24 +49,13 @@ async def roles_running(folder: Path, say: Say) -> AsyncIterator[Stage]:
     loaded = demo_config(folder / "data")
     config = plan_ports(loaded.config, loaded.origins)
     data = DataFolder.open(Path(config.data))
-    data.logs_dir.mkdir(exist_ok=True)
     with data.lock():
-        supervisor = Supervisor([_command(role, config, data) for role in ROLES], say)
+        supervisor = build_supervisor(config, data, say, ROLES)
         try:
             await supervisor.start(lambda role: say(f"{role} is ready"))
             yield _stage(config, data, supervisor)
         finally:
             await supervisor.stop()
-
-
-def _command(role: str, config: Config, data: DataFolder) -> RoleCommand:
-    own = config.model_copy(update={"client_id": f"{role}-1", "data": data.root})
-    return RoleCommand(
-        role,
-        [sys.executable, "-m", "headgate", role, "--supervised"],
-        {**inherited_environment(), **environment_of(own)},
-        data.logs_dir / f"{role}.log",
-    )
 
 
 def _stage(config: Config, data: DataFolder, supervisor: Supervisor) -> Stage:

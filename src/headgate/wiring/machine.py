@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.processes import free_port, is_port_free
@@ -79,12 +79,20 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
     return config.model_copy(update=sections)
 
 
-def build_supervisor(config: Config, folder: DataFolder, say: Callable[[str], None]) -> Supervisor:
-    """All roles on this machine, as processes; `config` has its ports decided."""
+ROLES = ("coordinator", "ingest", "gateway", "router")
+
+
+def build_supervisor(
+    config: Config,
+    folder: DataFolder,
+    say: Callable[[str], None],
+    roles: Sequence[str] = ROLES,
+) -> Supervisor:
+    """These roles on this machine, as processes; `config` has its ports decided."""
     inherited = inherited_environment()
     folder.logs_dir.mkdir(exist_ok=True)
     commands = []
-    for role in ("coordinator", "ingest", "gateway", "router"):
+    for role in roles:
         own = config.model_copy(update={"client_id": f"{role}-1", "data": folder.root})
         commands.append(
             RoleCommand(
