@@ -19,7 +19,7 @@ from headgate.bench.result import Failed
 from headgate.bench.worker import serve
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.matching.index import MatchIndex
-from headgate.lane.run import decode_document
+from headgate.lane.matching import decode_document
 from headgate.model.event import Record
 from headgate.model.subscription import Subscription
 

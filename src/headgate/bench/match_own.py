@@ -18,7 +18,7 @@ from headgate.bench.conditions import machine
 from headgate.bench.result import Result, Say
 from headgate.decide.matching.index import MatchIndex
 from headgate.errors import InvalidFilter, InvalidRequest
-from headgate.lane.run import decode_document
+from headgate.lane.matching import decode_document
 from headgate.model.event import Record
 from headgate.model.subscription import Subscription
 

@@ -27,20 +27,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import structlog
 
 from headgate.decide.batching import BatchLimits
-from headgate.decide.leaving import SoftDeletes, leavers
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, StorageFailed
 from headgate.lane.adopted import Adopted
 from headgate.lane.dispatch import GatewayPipeline
+from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery
-from headgate.model.event import Fence, Op, PartitionRef, Record
+from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
@@ -53,10 +52,6 @@ log = structlog.get_logger()
 CLAIM_AGAIN_S = 0.5
 CLAIM_PATIENCE_S = 30.0
 """How long a lane that starts puts up with a checkpoint store that is away."""
-
-NOBODY: dict[str, tuple[str, ...]] = {}
-
-decode_document = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +73,7 @@ class Lane:
         self._partitions: dict[PartitionRef, SourcePartition] = {}
         self._pipelines: dict[str, GatewayPipeline] = {}
         self._adopted = Adopted()
-        field = spec.settings.soft_delete
-        self._soft_deletes = SoftDeletes(field) if field else None
+        self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._topology = Topology(0)
         self._subscribed = asyncio.Event()
         self._ending = asyncio.Event()
@@ -92,7 +86,7 @@ class Lane:
         self._handed_off: list[Owner] = []
         self._hand_offs: set[asyncio.Task[None]] = set()
         self._unsaved = 0
-        self._read = self._matched = self._delivered = self._filter_errors = 0
+        self._read = self._matched = self._delivered = 0
         self._started_s = time.time()
         self._cpu_before_s = time.process_time()
 
@@ -224,39 +218,15 @@ class Lane:
 
     def _match(self, partition: SourcePartition, records: list[Record]) -> None:
         """No await in here: the index is the same for every record of one call."""
-        index, tracker = self._adopted.index, partition.tracker
-        epoch = partition.fence.epoch
-        needs_document = index.needs_document(partition.ref.topic) or self._soft_deletes is not None
-        for record in records:
+        tracker = partition.tracker
+        for record, deliveries in self._matching.deliveries(partition, records):
             partition.accept(record)
-            document = self._decoded(record.document) if needs_document else None
-            earlier = self._decoded(record.earlier) if needs_document and record.earlier else None
-            matched = index.match(record, document)
-            self._filter_errors += matched.failures
-            by_gateway, left = matched.by_gateway, NOBODY
-            if earlier is not None:
-                left = leavers(index.match(record, earlier).by_gateway, by_gateway)
-            concerned = {**left, **by_gateway} if left else by_gateway
-            tracker.take(record.seq, pending=len(concerned), time_ms=record.time_ms)
-            op = self._soft_deletes.op(record.op, document, earlier) if self._soft_deletes else None
-            for gateway_id in concerned:
-                self._matched += 1
-                gone = left.get(gateway_id, ())
-                subscriptions = (*by_gateway.get(gateway_id, ()), *gone)
-                since = self._adopted.since(partition.ref, subscriptions)
-                self._pipeline(gateway_id).put(
-                    _delivery(record, op or record.op, subscriptions, gone, epoch, since)
-                )
+            tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
+            for gateway_id, delivery in deliveries.items():
+                self._pipeline(gateway_id).put(delivery)
+            self._matched += len(deliveries)
         self._read += len(records)
         self._count_unsaved(len(records))
-
-    def _decoded(self, document: bytes) -> object:
-        """The document, or None for one that is JSON but holds a number nobody can represent."""
-        try:
-            return decode_document(document)
-        except msgspec.DecodeError:
-            self._filter_errors += 1
-            return None
 
     def _pipeline(self, gateway_id: str) -> GatewayPipeline:
         pipeline = self._pipelines.get(gateway_id)
@@ -428,7 +398,7 @@ class Lane:
             read=self._read,
             matched=self._matched,
             delivered=self._delivered,
-            filter_errors=self._filter_errors,
+            filter_errors=self._matching.filter_errors,
             cpu_s=round(time.process_time() - self._cpu_before_s, 3),
         )
 
@@ -485,28 +455,3 @@ class Lane:
             started_s=self._started_s,
             ended_s=time.time(),
         )
-
-
-def _delivery(
-    record: Record,
-    op: Op,
-    subscriptions: tuple[str, ...],
-    left: tuple[str, ...],
-    epoch: int,
-    since: tuple[int, ...],
-) -> Delivery:
-    return Delivery(
-        record.topic,
-        record.partition,
-        record.seq,
-        record.event_id,
-        record.key,
-        record.collection,
-        op,
-        msgspec.Raw(record.document),
-        subscriptions,
-        epoch,
-        record.time_ms,
-        since,
-        left,
-    )

@@ -1,0 +1,87 @@
+"""From records to deliveries: whom each record concerns, as it is now and as it was before.
+
+Invariant: what is made of one list of records uses one index, the newest that was adopted when it
+began; a document that can't be read matches nothing, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headgate.decide.leaving import SoftDeletes, leavers
+from headgate.lane.adopted import Adopted
+from headgate.lane.partition import SourcePartition
+from headgate.model.delivery import Delivery
+from headgate.model.event import Op, Record
+
+NOBODY: dict[str, tuple[str, ...]] = {}
+
+decode_document = msgspec.json.Decoder().decode
+
+
+class Matching:
+    """`soft_delete` is the path of the mark that deletes a record; empty: none does."""
+
+    def __init__(self, adopted: Adopted, soft_delete: str) -> None:
+        self._adopted = adopted
+        self._soft_deletes = SoftDeletes(soft_delete) if soft_delete else None
+        self.filter_errors = 0
+
+    def deliveries(
+        self, partition: SourcePartition, records: Iterable[Record]
+    ) -> Iterator[tuple[Record, dict[str, Delivery]]]:
+        """Each record with its delivery per gateway; to be used up without an await."""
+        index, soft_deletes = self._adopted.index, self._soft_deletes
+        needs_document = index.needs_document(partition.ref.topic) or soft_deletes is not None
+        for record in records:
+            document = self._decoded(record.document) if needs_document else None
+            earlier = self._decoded(record.earlier) if needs_document and record.earlier else None
+            matched = index.match(record, document)
+            self.filter_errors += matched.failures
+            by_gateway, left = matched.by_gateway, NOBODY
+            if earlier is not None:
+                left = leavers(index.match(record, earlier).by_gateway, by_gateway)
+            op = soft_deletes.op(record.op, document, earlier) if soft_deletes else record.op
+            made: dict[str, Delivery] = {}
+            for gateway_id in {**left, **by_gateway} if left else by_gateway:
+                gone = left.get(gateway_id, ())
+                subscriptions = (*by_gateway.get(gateway_id, ()), *gone)
+                since = self._adopted.since(partition.ref, subscriptions)
+                epoch = partition.fence.epoch
+                made[gateway_id] = _delivery(record, op, subscriptions, gone, epoch, since)
+            yield record, made
+
+    def _decoded(self, document: bytes) -> object:
+        """The document, or None for one that is JSON but holds a number nobody can represent."""
+        try:
+            return decode_document(document)
+        except msgspec.DecodeError:
+            self.filter_errors += 1
+            return None
+
+
+def _delivery(
+    record: Record,
+    op: Op,
+    subscriptions: tuple[str, ...],
+    left: tuple[str, ...],
+    epoch: int,
+    since: tuple[int, ...],
+) -> Delivery:
+    return Delivery(
+        record.topic,
+        record.partition,
+        record.seq,
+        record.event_id,
+        record.key,
+        record.collection,
+        op,
+        msgspec.Raw(record.document),
+        subscriptions,
+        epoch,
+        record.time_ms,
+        since,
+        left,
+    )
