@@ -12,10 +12,15 @@ from typing import Literal
 import msgspec
 
 from headgate.model.event import PartitionRef
+from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Owner, Role, Topology
 
 SessionRole = Literal["ingest", "router", "gateway", "lane", "client"]
+PartitionState = Literal["flowing", "stale", "failed"]
+"""`stale`: records are lost, and not everybody has been told. `failed`: nothing more is read."""
+PressureLevel = Literal["normal", "soft", "hard"]
+BreakerState = Literal["closed", "open", "half_open"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -111,11 +116,37 @@ class PartitionReport(msgspec.Struct, frozen=True, array_like=True):
     settled: int
     oldest_unsettled_ms: int
     """Time of the oldest unsettled record, 0 when there is none."""
+    tally: Tally = Tally()
+    state: PartitionState = "flowing"
+    reason: str = ""
+    """Why it isn't flowing, in a sentence."""
+
+
+class GatewayLink(msgspec.Struct, frozen=True):
+    """One lane's way to one gateway; the counts are totals since the lane started."""
+
+    gateway_id: str
+    waiting: int = 0
+    pressure: PressureLevel = "normal"
+    breaker: BreakerState = "closed"
+    sent: int = 0
+    """Batches that were answered."""
+    acknowledged: int = 0
+    retries: int = 0
+    failures: int = 0
+    parked: int = 0
+    redriven: int = 0
+    dead: int = 0
+    released: int = 0
+    error: str = ""
+    """What went wrong the last time, while it still matters."""
 
 
 class LaneReport(Message, frozen=True, kw_only=True):
     """Totals since the lane started; the coordinator takes differences. `cpu_s` is what its process
-    has used."""
+    has used. `letters` says what is wrong with the store of parked and dead letters, if anything
+    is: then nothing more is read. The `_ms` lists are latencies since the report before: from
+    record to acknowledgement, of a delivery's round trip, and of saving a position."""
 
     partitions: tuple[PartitionReport, ...]
     read: int
@@ -123,6 +154,14 @@ class LaneReport(Message, frozen=True, kw_only=True):
     delivered: int
     filter_errors: int
     cpu_s: float = 0.0
+    links: tuple[GatewayLink, ...] = ()
+    letters: str = ""
+    checkpoints_saved: int = 0
+    checkpoint_errors: int = 0
+    gaps: int = 0
+    routing_ms: tuple[float, ...] = ()
+    delivery_ms: tuple[float, ...] = ()
+    checkpoint_ms: tuple[float, ...] = ()
 
 
 class IngestReport(Message, frozen=True):

@@ -8,9 +8,9 @@ import msgspec
 
 from headgate.model.event import Op
 
-Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry"]
-"""`accepted`, `duplicate` and `no_subscriber` settle the event; `retry` means not now; a sender
-whose fence is stale must stop."""
+Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry", "rejected"]
+"""`accepted`, `duplicate` and `no_subscriber` settle the event; `retry` means not now, `rejected`
+never; a sender whose fence is stale must stop."""
 
 SETTLING_VERDICTS: frozenset[Verdict] = frozenset({"accepted", "duplicate", "no_subscriber"})
 
@@ -38,7 +38,11 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     left: tuple[str, ...] = ()
     """Those of `subscriptions` that the record matched before this change and doesn't any more."""
     redelivery: bool = False
-    """Sent again on purpose: it passes though its event id was here before."""
+    """Sent again on purpose, by an operator: it passes though its seq or its event id was here
+    before, outside the order, and subscribers see the mark."""
+    lost_from: int = 0
+    """Not a record but a gap: the records from here up to `seq` - 1 are lost, and the subscriptions
+    of the topic at this gateway (`subscriptions` is empty) are told to resync (0: a record)."""
 
 
 class DeliveryBatch(msgspec.Struct, frozen=True):
@@ -54,7 +58,9 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
 
 
 class DeliveryAnswer(msgspec.Struct, frozen=True):
-    """One verdict per delivery, in order; `depth` is what waits at the gateway."""
+    """One verdict per delivery, in order; `depth` is how many events wait at the gateway, `fill`
+    how much of what it can hold that is (0 to 1)."""
 
     verdicts: tuple[Verdict, ...]
     depth: int = 0
+    fill: float = 0.0

@@ -13,23 +13,31 @@ from __future__ import annotations
 from typing import Protocol
 
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position, Tally
 
 
 class CheckpointStore(Protocol):
-    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
         """Take the partition under `fence` and return its position.
 
         Raises Fenced when a higher fence holds it. Claiming again under the same fence is allowed.
         """
 
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
-        """Move the position forward to `settled`; a lower one than stored is ignored.
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
+        """Move the position forward to `settled`, with what became of the records up to there.
 
-        Durable on return. Raises Fenced when anything but `fence` holds the partition, also
-        when nobody has claimed it.
+        A position that isn't above the stored one changes nothing. Durable on return. Raises Fenced
+        when anything but `fence` holds the partition, also when nobody has claimed it.
         """
 
-    async def list(self) -> dict[PartitionRef, int]:
+    async def reset(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+        """An operator's choice: claim under `fence` and put the position at `settled`, also back.
+
+        Where it goes back, the records up to where it had been are marked as redeliveries when they
+        are delivered again (`Position.redeliver_to`). Raises Fenced when a higher fence holds it.
+        """
+
+    async def list(self) -> dict[PartitionRef, Position]:
         """Every stored position."""
 
     async def close(self) -> None: ...

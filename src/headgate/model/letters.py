@@ -1,0 +1,74 @@
+"""What couldn't be delivered for now (parked) or for good (dead), with the whole event.
+
+A parked letter waits for its gateway and is sent by itself; a dead one waits for an operator. What
+an operator sends again is parked once more, marked as a redelivery and outside the order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
+
+LetterState = Literal["parked", "dead"]
+LetterReason = Literal["unreachable", "overloaded", "too_old", "rejected", "shed"]
+"""Why a letter was written: its gateway didn't answer (also: its breaker is open), was too far
+behind, had left it waiting for too long, refused it for good, or it was of low priority while the
+gateway was behind. The last two make dead letters, the others parked ones."""
+
+
+class NewLetter(msgspec.Struct, frozen=True):
+    """`attempts` counts how often it was sent; `error` is what was said the last time."""
+
+    gateway_id: str
+    state: LetterState
+    reason: LetterReason
+    delivery: Delivery
+    attempts: int = 0
+    error: str = ""
+
+    @property
+    def ref(self) -> PartitionRef:
+        return PartitionRef(self.delivery.topic, self.delivery.partition)
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A stored letter; `id` is never given out twice, `at_ms` is when it was written."""
+
+    id: int
+    gateway_id: str
+    state: LetterState
+    reason: LetterReason
+    delivery: Delivery
+    attempts: int
+    error: str
+    at_ms: int
+
+
+class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which letters are meant; what is None or empty doesn't matter. `before_ms`: written before
+    then."""
+
+    state: LetterState | None = "dead"
+    ids: tuple[int, ...] = ()
+    gateway_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    key: str | None = None
+    reason: LetterReason | None = None
+    before_ms: int | None = None
+    after_ms: int | None = None
+
+
+class LetterCount(msgspec.Struct, frozen=True):
+    """How many letters there are of one kind, and since when."""
+
+    state: LetterState
+    gateway_id: str
+    topic: str
+    reason: LetterReason
+    count: int
+    oldest_ms: int
