@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from headgate.client.http import HttpClient
@@ -62,6 +63,21 @@ async def test_json_text_is_passed_on_as_it_is(
     async with Producer(server.url) as producer:
         await producer.send("flights", document)
     assert bytes(server.written("flights")[0].document) == b'{"a": 1.0}'
+
+
+async def test_the_document_before_the_change_goes_with_the_event(server: ProduceServer) -> None:
+    async with Producer(server.url) as producer:
+        await producer.send("flights", {"a": 2}, event_id="1", key="k", earlier={"a": 1})
+        await producer.send("flights", {"a": 3}, event_id="2", key="k", earlier='{"a": 2.0}')
+        await producer.send("flights", {"a": 4}, event_id="3", key="k")
+        with pytest.raises(InvalidRequest, match="no object"):
+            await producer.send("flights", {"a": 5}, earlier="[]")
+    sent = [event.earlier for event in server.written("flights")]
+    assert [bytes(one) for one in sent if isinstance(one, msgspec.Raw)] == [
+        b'{"a":1}',
+        b'{"a": 2.0}',
+    ]
+    assert sent[2] is msgspec.UNSET
 
 
 async def test_sends_that_come_together_share_a_request(server: ProduceServer) -> None:

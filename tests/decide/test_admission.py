@@ -46,6 +46,24 @@ def test_an_event_keeps_what_it_came_with() -> None:
     assert event == Event("e1", b'{"a": 1, "b": "\\u00e9"}', "k", "update", "c")
 
 
+@pytest.mark.parametrize(
+    ("earlier", "expected"),
+    [
+        pytest.param(
+            b'{"a":  1.0, "b": "\\u00e9"}', b'{"a":  1.0, "b": "\\u00e9"}', id="as-it-came"
+        ),
+        pytest.param(b'{"a":\n1}', b'{"a": 1}', id="on-one-line"),
+        pytest.param(b"null", None, id="null-is-none"),
+    ],
+)
+def test_the_document_before_the_change_is_kept(earlier: bytes, expected: bytes | None) -> None:
+    [event, other] = admitted(
+        b'{"events":[{"document":{},"event_id":"a","earlier":%b},{"document":{},"event_id":"b"}]}'
+        % earlier
+    )
+    assert (event.earlier, other.earlier) == (expected, None)
+
+
 def test_what_is_left_out_gets_its_default() -> None:
     [event] = admitted(b'{"events": [{"document": {}}]}')
     assert event == Event("made-1", b"{}", None, "insert", "")
@@ -90,6 +108,21 @@ REFUSALS: dict[str, tuple[bytes, type[CallerError], str]] = {
         b'{"events":[{"document":{"a":[[[[1]]]]}}]}',
         InvalidRequest,
         "nested deeper than 4 levels",
+    ),
+    "earlier-is-a-list": (
+        body({"document": {}, "earlier": [1]}),
+        InvalidRequest,
+        "the earlier document of event 0 is not a JSON object",
+    ),
+    "earlier-too-large": (
+        body({"document": {}}, {"document": {}, "earlier": {"a": "x" * 100}}),
+        TooLarge,
+        "earlier document of event 1 has 109 bytes, the limit is 100",
+    ),
+    "earlier-too-deep": (
+        b'{"events":[{"document":{},"event_id":"a","earlier":{"a":[[[[1]]]]}}]}',
+        InvalidRequest,
+        "earlier document of event 0 is nested deeper than 4 levels",
     ),
     "nan": (b'{"events":[{"document":{"a":NaN}}]}', InvalidRequest, "not a produce request"),
     "broken-utf-8": (b'{"events":[{"document":{"a":"\xff"}}]}', InvalidRequest, "UTF-8 at byte 29"),
@@ -183,6 +216,7 @@ offered = st.fixed_dictionaries(
         "event_id": st.text(max_size=9) | st.sampled_from(["a", "b"]),
         "collection": st.text(max_size=9),
         "op": st.sampled_from(["insert", "update", "delete"]),
+        "earlier": st.none() | documents,
     },
 )
 

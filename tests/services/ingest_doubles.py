@@ -11,6 +11,7 @@ from headgate.errors import Fenced, OutcomeUnknown, PeerUnreachable, Sealed, Sta
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
 from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator
 from headgate.model.event import Event, PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.log import Appended, Extent, LogWriter, Retention
@@ -204,7 +205,7 @@ class NoPeers:
         pass
 
 
-async def nothing_settled() -> dict[PartitionRef, int]:
+async def nothing_settled() -> dict[PartitionRef, Position]:
     return {}
 
 

@@ -19,17 +19,20 @@ from headgate.errors import (
     InvalidRequest,
     NotNow,
     OutcomeUnknown,
+    StorageFailed,
     TooLarge,
     UnknownTopic,
 )
 from headgate.model.api import Health, ProduceAnswer
 from headgate.model.control import AckTopology, Hello, IngestReport, Refused, Welcome
 from headgate.model.event import PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.writing import WritingOptions
 from tests.services.ingest_doubles import NODE, MemoryLogWriter, ScriptedSession, topology
+from tests.waiting import until
 
 FLIGHTS = Topic("flights", 4)
 JOBS = Topic("jobs", 4, "opportunistic")
@@ -63,11 +66,11 @@ async def serve() -> AsyncIterator[Serve]:
         async def start(
             writer: LogWriter,
             *,
-            settled: dict[PartitionRef, int] | None = None,
+            settled: dict[PartitionRef, Position] | None = None,
             stored: list[PartitionRef] | None = None,
             **options: Any,
         ) -> Served:
-            async def settled_positions() -> dict[PartitionRef, int]:
+            async def settled_positions() -> dict[PartitionRef, Position]:
                 return settled or {}
 
             session = ScriptedSession()
@@ -136,12 +139,12 @@ async def test_opportunistic_requests_go_whole_to_the_partition_with_the_fewest_
 
 
 async def test_what_is_settled_no_longer_waits(serve: Serve, tmp_path: Path) -> None:
-    settled: dict[PartitionRef, int] = {}
+    settled: dict[PartitionRef, Position] = {}
     served = await serve(embedded(tmp_path), settled=settled)
     await served.adopt(topology(1, JOBS))
     for _ in range(4):
         await served.produce("jobs", *[{"document": {}}] * 10)
-    settled[PartitionRef("jobs", 2)] = 10
+    settled[PartitionRef("jobs", 2)] = Position(10)
     answer = await served.produce("jobs", {"document": {}})
     assert answer.events[0].partition == 2
 
@@ -328,3 +331,21 @@ async def test_health_and_metrics_are_served(serve: Serve) -> None:
     metrics = (await served.client.call("GET", "/metrics")).decode()
     assert 'headgate_appends_total{topic="flights"} 2.0' in metrics
     assert "headgate_produce_seconds_count 2.0" in metrics
+
+
+async def test_a_partition_that_cannot_be_opened_is_said_to_have_failed(serve: Serve) -> None:
+    writer = MemoryLogWriter()
+    broken = FLIGHTS.refs()[2]
+    writer.open_failures[broken] = StorageFailed("the disk is gone")
+    served = await serve(writer)
+    served.session.push(topology(1, FLIGHTS))
+    await until(lambda: broken in served.node._partitions.mine())
+    health = await served.client.get("/health", Health)
+    assert health.status == "degraded"
+    assert {one.id: one.status for one in health.partitions if one.status != "healthy"} == {
+        2: "failed"
+    }
+    assert any("flights:2 is failed" in reason for reason in health.reasons)
+    del writer.open_failures[broken]
+    await served.session.heard(AckTopology(1))
+    assert (await served.client.get("/health", Health)).status == "healthy"

@@ -23,6 +23,7 @@ from headgate.errors import (
 )
 from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.services.ingest.appends import WriteBounds
 from tests.services.ingest_doubles import (
@@ -97,7 +98,7 @@ def test_requests_that_come_at_once_count_for_each_other() -> None:
 
 
 def test_unreadable_positions_place_by_the_last_known_ones() -> None:
-    async def unreadable() -> dict[PartitionRef, int]:
+    async def unreadable() -> dict[PartitionRef, Position]:
         raise StorageFailed("the store is away")
 
     async def scenario(world: World, writer: MemoryLogWriter) -> None:

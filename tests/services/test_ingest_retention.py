@@ -9,6 +9,7 @@ import pytest
 
 from headgate.errors import Fenced, StorageFailed, Timeout
 from headgate.model.event import Event, PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Topic
 from headgate.ports.log import Retention
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
@@ -22,8 +23,8 @@ OPTIONS = RetentionOptions(KEEP, every_s=60.0, idempotency_ttl_s=1_800.0)
 HOUR_MS = 3_600_000
 
 
-async def settled() -> dict[PartitionRef, int]:
-    return {SECOND: 7}
+async def settled() -> dict[PartitionRef, Position]:
+    return {SECOND: Position(7)}
 
 
 class Wall:

@@ -379,6 +379,23 @@ async def test_a_plain_request_is_written_by_all_the_owners_it_needs(start: Star
     assert [len(log.records[ref]) for ref in FLIGHTS.refs()] == [1, 1, 1, 1]
 
 
+async def test_the_document_before_the_change_is_stored_also_where_it_is_handed_on(
+    start: Start,
+) -> None:
+    log = MemoryLog()
+    one, first, client = await start(ONE, MemoryLogWriter(log))
+    two, second, _ = await start(TWO, MemoryLogWriter(log))
+    shared = shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], {ONE: one.url, TWO: two.url})
+    await give(first, shared)
+    await give(second, shared)
+    sent = body(3)
+    sent["events"][0]["earlier"] = {"n": -1}
+    sent["events"][1]["earlier"] = {"n": -2}
+    await client.post("/v1/topics/flights/produce", sent, ProduceAnswer)
+    stored = [log.records[ref][0].earlier for ref in FLIGHTS.refs()[:3]]
+    assert stored == [b'{"n":-1}', b'{"n":-2}', None]
+
+
 async def test_an_opportunistic_request_is_handed_on_whole_by_a_node_without_partitions(
     start: Start,
 ) -> None:

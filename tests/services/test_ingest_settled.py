@@ -6,6 +6,7 @@ import asyncio
 
 from headgate.errors import StorageFailed
 from headgate.model.event import PartitionRef
+from headgate.model.position import Position
 from headgate.services.ingest.settled import PATIENCE_S, Settled
 from tests.virtual_time import run_virtual
 
@@ -18,12 +19,12 @@ class Store:
     def __init__(self) -> None:
         self.position, self.takes_s, self.is_away, self.reads = 1, 0.0, False, 0
 
-    async def list(self) -> dict[PartitionRef, int]:
+    async def list(self) -> dict[PartitionRef, Position]:
         self.reads += 1
         await asyncio.sleep(self.takes_s)
         if self.is_away:
             raise StorageFailed("away")
-        return {REF: self.position}
+        return {REF: Position(self.position)}
 
 
 def test_requests_that_come_together_share_one_read() -> None:

@@ -18,6 +18,8 @@ from headgate.decide.event_id import ENTROPY_BYTES, event_id
 from headgate.model.api import ProduceEvent
 from headgate.model.event import Op
 
+Document = Mapping[str, Any] | bytes | str
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -30,13 +32,18 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingEvent:
-    """An event to send; `document` is a mapping, or JSON text that is passed on as it is."""
+    """An event to send; `document` is a mapping, or JSON text that is passed on as it is.
 
-    document: Mapping[str, Any] | bytes | str
+    `earlier` is the document before the change, in the same forms: subscribers whose filters
+    matched that one and don't match the new one are told so.
+    """
+
+    document: Document
     key: str | None = None
     op: Op = "insert"
     event_id: str | None = None
     collection: str = ""
+    earlier: Document | None = None
 
 
 Outcome = Receipt | errors.HeadgateError
@@ -49,10 +56,11 @@ def wire_event(event: OutgoingEvent) -> ProduceEvent:
         op=event.op,
         event_id=event.event_id or _new_id(),
         collection=event.collection,
+        earlier=(msgspec.UNSET if event.earlier is None else msgspec.Raw(_document(event.earlier))),
     )
 
 
-def _document(document: Mapping[str, Any] | bytes | str) -> bytes:
+def _document(document: Document) -> bytes:
     if isinstance(document, bytes | str):
         return _one_object(document.encode() if isinstance(document, str) else document)
     try:
@@ -75,7 +83,8 @@ def _one_object(text: bytes) -> bytes:
 def weight_bytes(event: ProduceEvent) -> int:
     """About how many bytes `event` takes in a request."""
     texts = len(event.key or "") + len(event.event_id or "") + len(event.collection)
-    return len(bytes(event.document)) + texts * 2 + 100
+    earlier = b"" if isinstance(event.earlier, msgspec.UnsetType) else bytes(event.earlier)
+    return len(bytes(event.document)) + len(earlier) + texts * 2 + 100
 
 
 def _new_id() -> str:

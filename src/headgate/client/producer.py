@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from headgate import errors
 from headgate.client.http import topic_path
-from headgate.client.outgoing import Outcome, OutgoingEvent, Receipt, weight_bytes, wire_event
+from headgate.client.outgoing import (
+    Document,
+    Outcome,
+    OutgoingEvent,
+    Receipt,
+    weight_bytes,
+    wire_event,
+)
 from headgate.client.pending import Call, Pending, ProducerOptions
 from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
@@ -79,15 +86,16 @@ class Producer:
     async def send(
         self,
         topic: str,
-        document: Mapping[str, Any] | bytes | str,
+        document: Document,
         *,
         key: str | None = None,
         op: Op = "insert",
         event_id: str | None = None,
         collection: str = "",
+        earlier: Document | None = None,
     ) -> Receipt:
         """Write one event; returns once it is on disk."""
-        event = OutgoingEvent(document, key, op, event_id, collection)
+        event = OutgoingEvent(document, key, op, event_id, collection, earlier)
         [outcome] = await self.send_many(topic, [event])
         if isinstance(outcome, errors.HeadgateError):
             raise outcome

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headgate import errors
-from headgate.client.outgoing import Outcome, OutgoingEvent, Receipt
+from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.event import Op
@@ -44,17 +44,24 @@ class SyncProducer:
     def send(
         self,
         topic: str,
-        document: Mapping[str, Any] | bytes | str,
+        document: Document,
         *,
         key: str | None = None,
         op: Op = "insert",
         event_id: str | None = None,
         collection: str = "",
+        earlier: Document | None = None,
     ) -> Receipt:
         """Write one event; returns once it is on disk."""
         return self._await(
             self._producer.send(
-                topic, document, key=key, op=op, event_id=event_id, collection=collection
+                topic,
+                document,
+                key=key,
+                op=op,
+                event_id=event_id,
+                collection=collection,
+                earlier=earlier,
             )
         )
 

@@ -2,7 +2,8 @@
 
 Invariant: an event that leaves here has a JSON object as its document, in valid UTF-8, without line
 breaks (one document fits one line wherever it is written), within every limit, under an id that is
-unique in its request. A request with one bad event is refused whole, before anything is written.
+unique in its request; the document before the change, where there is one, is held to the same. A
+request with one bad event is refused whole, before anything is written.
 """
 
 from __future__ import annotations
@@ -84,17 +85,19 @@ def _plain(
     Most requests are like that, and the way below takes three times as long. Whatever this lets
     through, `_careful` would let through just the same.
     """
+    if [one.earlier for one in offered].count(msgspec.UNSET) < len(offered):
+        return None
     events = [
         Event(one.event_id or "", bytes(one.document), one.key, one.op, one.collection)
         for one in offered
     ]
     ids = {event.event_id for event in events}
-    keys = [event.key for event in events if event.key is not None]
+    keys = {event.key for event in events if event.key is not None}
     if len(ids) < len(events) or "" in ids or (keys and topic.placement == "opportunistic"):
         return None
-    names = [*ids, *keys, *{event.collection for event in events}]
+    lengths = {len(name) for name in (*ids, *keys, *{event.collection for event in events})}
     shortest = min(limits.event_id_bytes, limits.key_bytes, limits.collection_bytes)
-    if max(map(len, names)) * LONGEST_CHARACTER > shortest or b"\n" in body or b"\r" in body:
+    if max(lengths) * LONGEST_CHARACTER > shortest or b"\n" in body or b"\r" in body:
         return None
     documents = [event.document for event in events]
     if {document[0] for document in documents} != {OPENING_BRACE}:
@@ -202,10 +205,11 @@ def _event(
     _check_length(index, "collection", offered.collection, limits.collection_bytes)
     return Event(
         event_id=new_id() if offered.event_id is None else offered.event_id,
-        document=_document(index, bytes(offered.document), limits),
+        document=_document(f"the document of event {index}", index, offered.document, limits),
         key=offered.key,
         op=offered.op,
         collection=offered.collection,
+        earlier=_earlier(index, offered.earlier, limits),
     )
 
 
@@ -219,22 +223,30 @@ def _check_length(index: int, field: str, text: str, limit: int) -> None:
         )
 
 
-def _document(index: int, document: bytes, limits: ProduceLimits) -> bytes:
+def _earlier(
+    index: int, offered: msgspec.Raw | msgspec.UnsetType, limits: ProduceLimits
+) -> bytes | None:
+    if isinstance(offered, msgspec.UnsetType) or bytes(offered) == b"null":
+        return None
+    return _document(f"the earlier document of event {index}", index, offered, limits)
+
+
+def _document(what: str, index: int, offered: msgspec.Raw, limits: ProduceLimits) -> bytes:
+    document = bytes(offered)
     if not document.startswith(b"{"):
         raise InvalidRequest(
-            f"the document of event {index} is not a JSON object: wrap the value in one",
+            f"{what} is not a JSON object: wrap the value in one",
             index=index,
         )
     if len(document) > limits.document_bytes:
         raise TooLarge(
-            f"the document of event {index} has {len(document)} bytes, the limit is "
-            f"{limits.document_bytes}",
+            f"{what} has {len(document)} bytes, the limit is {limits.document_bytes}",
             index=index,
             limit=limits.document_bytes,
         )
     if nesting_exceeds(document, limits.document_depth):
         raise InvalidRequest(
-            f"the document of event {index} is nested deeper than {limits.document_depth} levels",
+            f"{what} is nested deeper than {limits.document_depth} levels",
             index=index,
             limit=limits.document_depth,
         )

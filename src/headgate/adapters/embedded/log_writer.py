@@ -1,8 +1,9 @@
 """The embedded log's writer: group commit, one thread and one file per partition.
 
-While a thread waits for the disk, calls gather in its queue; it then commits all of them at once
-and answers them in one hop to the event loop. Invariants: a call is answered exactly once, after
-its fsync; what waits is bounded in bytes; each call is whole or absent. Never blocks the loop.
+Calls gather while a thread waits for the disk and while the loop has more of them to hand in; the
+thread then commits all of them at once and answers them in one hop to the event loop. Invariants:
+a call is answered exactly once, after its fsync; what waits is bounded in bytes; each call is whole
+or absent. Never blocks the loop.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 from headgate.adapters.embedded.doorbell import Bell
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.gathering import Gathering
 from headgate.adapters.embedded.partition_file import PartitionFile
 from headgate.adapters.log.appending import (
     AppendRequest,
@@ -46,6 +48,7 @@ class EmbeddedLogWriter:
         self._folder = folder
         self._max_waiting_bytes = max_waiting_bytes
         self._threads: dict[PartitionRef, _PartitionThread] = {}
+        self._gathering: Gathering | None = None
         self._closed = False
 
     async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
@@ -103,7 +106,10 @@ class EmbeddedLogWriter:
         if self._closed:
             raise stopping()
         if ref not in self._threads:
-            self._threads[ref] = _PartitionThread(self._folder, ref, self._max_waiting_bytes)
+            gathering = self._gathering = self._gathering or Gathering(asyncio.get_running_loop())
+            self._threads[ref] = _PartitionThread(
+                self._folder, ref, gathering, self._max_waiting_bytes
+            )
         return self._threads[ref]
 
     def _opened(self, ref: PartitionRef) -> _PartitionThread:
@@ -159,12 +165,16 @@ class _PartitionThread:
     answer is back, so it needs no lock and covers everything that isn't answered.
     """
 
-    def __init__(self, folder: DataFolder, ref: PartitionRef, max_waiting_bytes: int) -> None:
+    def __init__(
+        self, folder: DataFolder, ref: PartitionRef, gathering: Gathering, max_waiting_bytes: int
+    ) -> None:
         self._path = folder.log_file(ref)
         self._ref = ref
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
         self._loop = asyncio.get_running_loop()
+        self._gathering = gathering
+        self.in_company = False
         self._leaving: list[Job] = []
         self._queue: queue.SimpleQueue[list[Job]] = queue.SimpleQueue()
         self._arrived: deque[Job] = deque()
@@ -194,21 +204,17 @@ class _PartitionThread:
         await future
 
     def _hand_in(self, job: Job) -> None:
-        """Hand `job` to the thread when the loop has done what it is at.
-
-        The thread would wake up sooner, only to wait for the interpreter lock; this way it gets all
-        that came meanwhile at once, and commits it together.
-        """
-        if not self._leaving:
-            self._loop.call_soon(self._hand_over)
         self._leaving.append(job)
+        self._gathering.add(self)
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
+        """Give the thread what was handed in, all at once."""
         jobs, self._leaving = self._leaving, []
         self._queue.put(jobs)
 
     def _settle(self, answers: Sequence[Answer], weight: int) -> None:
         self._waiting_bytes -= weight
+        self.in_company = len(answers) > 1
         for future, outcome in answers:
             if future.done():
                 continue  # The caller went away; what it asked for happened all the same.

@@ -162,7 +162,7 @@ class PartitionFile:
         outcomes: list[Outcome] = []
         for request in requests:
             end = head + len(request.events)
-            outcomes.append([Appended(seq) for seq in range(head + 1, end + 1)])
+            outcomes.append(list(map(Appended, range(head + 1, end + 1))))
             head = end
         self._head = head
         return outcomes

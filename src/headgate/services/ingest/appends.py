@@ -77,6 +77,11 @@ class Appends:
         self._numbers = itertools.count()
         self._events_waiting = 0
 
+    @property
+    def events_waiting(self) -> int:
+        """Events of requests that have a place."""
+        return self._events_waiting
+
     # --- the bound -------------------------------------------------------------------------------
 
     def enter(self, events: int) -> int:

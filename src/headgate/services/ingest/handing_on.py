@@ -89,6 +89,7 @@ def _offered(event: Event) -> ProduceEvent:
         op=event.op,
         event_id=event.event_id,
         collection=event.collection,
+        earlier=msgspec.UNSET if event.earlier is None else msgspec.Raw(event.earlier),
     )
 
 

@@ -13,13 +13,15 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 
 import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.peer import HttpProducePeers
+from headgate.decide.health import http_status
+from headgate.errors import HeadgateError
+from headgate.metrics.roles import IngestMetrics
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
@@ -38,10 +40,14 @@ from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.log import LogWriter, Retention
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
+from headgate.services.ingest.vitals import Vitals
 from headgate.services.ingest.writing import Writing, WritingOptions
-from headgate.telemetry import LogEvent, Metrics
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
+
+LAST_ANSWERS_S = 1.0
+"""What is left for answers on their way when a stop has used up its time."""
 
 StoredPartitions = Callable[[], Sequence[PartitionRef]]
 """Every partition that the store holds, also those of topics that nobody owns any more."""
@@ -94,13 +100,13 @@ class Ingest:
             now_ms=now_ms,
         )
         self._partitions = self._writing.partitions
-        self._metrics = Metrics()
+        self._metrics = IngestMetrics()
+        self._vitals = Vitals(self._writing, self._settled, now_ms=now_ms)
         self._server = Http1Server()
         self._session: ControlSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unapplied: Topology | None = None
         self._applying = asyncio.Lock()
-        self._started_s = time.monotonic()
         self.url = ""
 
     # --- life ------------------------------------------------------------------------------------
@@ -130,9 +136,11 @@ class Ingest:
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, give everything back."""
         timeout_s = self._options.stop_timeout_s
+        deadline_s = time.monotonic() + timeout_s
+        self._vitals.stopping = True
         if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
-        await self._server.stop(timeout_s)
+        await self._server.stop(max(LAST_ANSWERS_S, deadline_s - time.monotonic()))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -209,6 +217,7 @@ class Ingest:
         while True:
             await asyncio.sleep(self._options.report_every_s)
             await session.send(IngestReport(self._partitions.heads()))
+            await self._vitals.look()
             if self._unapplied is not None:
                 await self._apply(session)
 
@@ -224,7 +233,14 @@ class Ingest:
                 request=ProduceRequest,
                 response=ProduceAnswer,
             ),
-            Route("GET", "/health", self._health, summary="How this node is.", response=Health),
+            Route(
+                "GET",
+                "/health",
+                self._show_health,
+                summary="How this node is.",
+                response=Health,
+                also_status=503,
+            ),
             Route(
                 "GET",
                 "/metrics",
@@ -238,22 +254,33 @@ class Ingest:
         started_s = time.perf_counter()
         try:
             results = await self._writing.produce.handle(request)
+        except HeadgateError as error:
+            self._metrics.produce_errors.labels(error.code).inc()
+            raise
         finally:
             self._metrics.produce_latency.observe(time.perf_counter() - started_s)
-        appended = len([result for result in results if result.error is None])
-        self._metrics.appends.labels(request.params["name"]).inc(appended)
+        failed = [result.error.code for result in results if result.error is not None]
+        self._metrics.appends.labels(request.params["name"]).inc(len(results) - len(failed))
+        for code in failed:
+            self._metrics.produce_errors.labels(code).inc()
         return json_response(ProduceAnswer(results))
 
-    async def _health(self, _request: Request) -> Response:
-        connected = self._session is not None and self._session.connected
-        return json_response(
-            Health(
-                status="healthy" if connected else "degraded",
-                role="ingest",
-                version=version("headgate"),
-                uptime_s=round(time.monotonic() - self._started_s, 3),
-            )
+    def _health(self) -> Health:
+        return self._vitals.health(
+            connected=self._session is not None and self._session.connected,
+            unapplied=self._unapplied is not None,
         )
 
+    async def _show_health(self, _request: Request) -> Response:
+        health = self._health()
+        return json_response(health, http_status(health))
+
     async def _show_metrics(self, _request: Request) -> Response:
-        return Response(200, self._metrics.exposed(), Metrics.content_type)
+        metrics = self._metrics
+        metrics.show(self._health())
+        metrics.connected.tell(float(self._session is not None and self._session.connected))
+        metrics.waiting.tell(self._writing.appends.events_waiting)
+        metrics.head.forget()
+        for ref, head in self._partitions.heads():
+            metrics.head.tell(head, ref.topic, str(ref.partition))
+        return Response(200, metrics.exposed(), metrics.content_type)

@@ -38,6 +38,7 @@ class Partitions:
         self._open: dict[PartitionRef, OpenPartition] = {}
         self._changed = asyncio.Event()
         self._too_low: dict[PartitionRef, int] = {}
+        self._unopened: set[PartitionRef] = set()
         self.closing = False
 
     # --- what is known ---------------------------------------------------------------------------
@@ -53,6 +54,10 @@ class Partitions:
     def too_low(self) -> list[tuple[PartitionRef, int]]:
         """Partitions that are ours, but the store has seen a higher epoch, and which."""
         return sorted(self._too_low.items())
+
+    def mine(self) -> list[PartitionRef]:
+        """Those that this node has, and those that it should have and couldn't open."""
+        return sorted({*self._open, *self._unopened, *self._too_low})
 
     def owns(self) -> tuple[Owner, ...]:
         return tuple(partition.owner for partition in self.opened())
@@ -144,6 +149,7 @@ class Partitions:
         for ref in leaving:
             del self._open[ref]
         self._too_low.clear()
+        self._unopened &= mine.keys()
         emptied = await self._drop([ref for ref in leaving if ref.topic in topology.deleted])
         opened = [await self._open_one(owner) for owner in mine.values() if self._is_news(owner)]
         self._tell()
@@ -173,7 +179,9 @@ class Partitions:
             return True
         except errors.HeadgateError as error:
             log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
+            self._unopened.add(ref)
             return False
+        self._unopened.discard(ref)
         log.info(LogEvent.PARTITION_OPENED, partition=str(ref), epoch=owner.epoch)
         known = self._open.get(ref)
         if known is None:

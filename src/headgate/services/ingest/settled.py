@@ -14,6 +14,7 @@ import structlog
 
 from headgate import errors
 from headgate.model.event import PartitionRef
+from headgate.model.position import Position
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -21,7 +22,7 @@ log = structlog.get_logger()
 PATIENCE_S = 0.2
 """Longest wait for the store: a produce request may have to be written within half a second."""
 
-SettledPositions = Callable[[], Awaitable[Mapping[PartitionRef, int]]]
+SettledPositions = Callable[[], Awaitable[Mapping[PartitionRef, Position]]]
 
 
 class Settled:
@@ -30,6 +31,8 @@ class Settled:
         self._reading: asyncio.Task[None] | None = None
         self._deadline = 0.0
         self.known: Mapping[PartitionRef, int] = {}
+        self.error = ""
+        """Why what is known may be old, if it may."""
 
     async def read(self) -> Mapping[PartitionRef, int]:
         loop = asyncio.get_running_loop()
@@ -41,10 +44,15 @@ class Settled:
         await asyncio.wait({reading}, timeout=max(0.0, self._deadline - loop.time()))
         if reading.done():
             reading.result()
+        else:
+            self.error = "their store doesn't answer"
         return self.known
 
     async def _read(self) -> None:
         try:
-            self.known = await self._stored()
+            positions = await self._stored()
+            self.known = {ref: position.settled for ref, position in positions.items()}
+            self.error = ""
         except errors.HeadgateError as error:
+            self.error = error.message
             log.warning(LogEvent.CHECKPOINT_FAILED, reason=str(error))
