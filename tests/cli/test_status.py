@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 from typing import Any, cast
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from headgate.cli.status_view import ROWS_MAX, status_view
-from headgate.model.api import GatewayStatus, LaneStatus, MoveStatus, Status, WindowStatus
+from headgate.model.api import GatewayStatus, LaneStatus, MoveStatus, Status, Totals, WindowStatus
+from headgate.model.control import GatewayLink
+from headgate.model.letters import GatewayLetters
 from tests.cli.command import headgate
 from tests.cli.operated import OperatedServer, partition, status, topic
 
@@ -61,11 +64,44 @@ async def test_status_shows_everything_there_is(operated: OperatedServer) -> Non
         assert result.shows(line), line
 
 
+FATES = Totals(10, 9, 1, acknowledged=3, parked=2, dead=1, released=1, unmatched=1, skipped=1)
+
+
+def test_what_became_of_every_record_is_one_line() -> None:
+    lines = shown(status(totals=FATES), width=100)
+    names = "appended waiting settled acknowledged unmatched parked dead released skipped"
+    assert names.split() == lines[lines.index("Records") + 1].split()
+    assert has(lines, "10 1 9 3 1 2 1 1 1")
+
+
+def test_records_that_were_settled_twice_or_never_counted_are_said_where_there_are_any() -> None:
+    lines = shown(status(totals=Totals(10, 9, 1, 11, repeated=3, uncounted=1)), width=120)
+    assert has(lines, "10 1 9 11 0 0 0 0 0 3 1")
+    assert not any("repeated" in line for line in shown(status(totals=FATES), width=120))
+
+
+def test_partitions_stores_and_gateways_in_trouble_are_named_with_the_reason() -> None:
+    broken = GatewayLink("g-1", waiting=12, pressure="hard", breaker="half_open", error="refused")
+    lane = LaneStatus("r-1", 0, 8, 1, 99, ["flights:0"], 0, 0, 0, 0, 3)
+    lanes = [
+        msgspec.structs.replace(lane, links=[broken, GatewayLink("g-2")], letters="full"),
+        msgspec.structs.replace(lane, lane=1, letters="full"),
+    ]
+    stale = partition(0, state="stale", reason="seq 3 to 7 are gone")
+    lines = shown(status(topic("flights", stale, partition(1)), lanes=lanes), width=100)
+    assert "flights:0 is stale: seq 3 to 7 are gone" in lines
+    assert lines.count("letters can't be kept: full") == 1
+    assert has(lines, "g-1 r-1 0 12 hard half open refused")
+    assert not has(lines, "g-2 r-1")
+
+
 async def test_json_has_every_field(operated: OperatedServer) -> None:
-    operated.now = BUSY
+    operated.now = msgspec.structs.replace(BUSY, totals=FATES)
     found = cast("dict[str, Any]", (await headgate("status", "--json", url=operated.url)).json)
     assert found["topics"][0]["details"][0]["rate"] == 12.0
     assert found["topics"][0]["adopted"] == 7
+    assert found["topics"][0]["details"][0]["state"] == "healthy"
+    assert found["totals"]["dead"] == 1
     assert found["lanes"][0]["cpu"] == 0.42
     assert found["moves"] == [
         {
@@ -131,6 +167,23 @@ def test_a_lane_names_its_partitions_in_few_words() -> None:
     lane = LaneStatus("r-1", 0, 8, 1, 99, refs, 0, 0, 0, 0, 3)
     lines = shown(status(lanes=[lane]), width=100)
     assert has(lines, "r-1 0 flights:0-249 0%")
+
+
+def test_letters_are_shown_by_gateway() -> None:
+    letters = [
+        GatewayLetters("g-1", parked=1_200, parked_ms=90_000),
+        GatewayLetters("g-2", dead=3, dead_ms=7_200_000),
+    ]
+    lines = shown(status(letters=letters), width=100)
+    assert "Letters" in lines
+    assert has(lines, "g-1 1,200 1.5 min 0 -")
+    assert has(lines, "g-2 0 - 3 2.0 h")
+    assert "Letters" not in shown(status(), width=100)
+
+
+def test_letters_that_cant_be_counted_are_said() -> None:
+    lines = shown(status(letters_error="the disk is full"), width=100)
+    assert "not counted: the disk is full" in lines
 
 
 def test_learning_is_said() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.contracts.stores import (
     CHECKPOINTS,
     COORDINATION,
+    LETTERS,
     WRITERS,
     Opened,
     on_etcd,
@@ -37,6 +38,17 @@ async def logs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
         location = on_postgres(f"Log-{uuid4().hex[:12]}", server.dsn)
+    opened = Opened(request.param, location)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=sorted(LETTERS))
+async def letters(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
+    location = str(tmp_path / "data")
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        location = on_postgres(f"Letters-{uuid4().hex[:12]}", server.dsn)
     opened = Opened(request.param, location)
     yield opened
     await opened.close()

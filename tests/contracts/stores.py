@@ -12,16 +12,19 @@ from typing import Protocol, TypeVar
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.coordination import EtcdCoordinationStore
 from headgate.adapters.mongo.checkpoints import MongoCheckpointStore
+from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.adapters.postgres.log_reader import PostgresLogReader
 from headgate.adapters.postgres.log_writer import PostgresLogWriter
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
+from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter
 
 
@@ -70,6 +73,11 @@ def _postgres_reader(location: str, safety_s: float) -> LogReader:
     return PostgresLogReader(dsn, schema=schema, safety_s=safety_s)
 
 
+def _postgres_letters(location: str) -> LetterStore:
+    schema, _, dsn = location.partition(" ")
+    return PostgresLetterStore(dsn, schema=schema)
+
+
 WRITERS: dict[str, Callable[[str], LogWriter]] = {
     "embedded": lambda location: EmbeddedLogWriter(DataFolder.open(location)),
     "postgres": _postgres_writer,
@@ -88,6 +96,10 @@ CHECKPOINTS: dict[str, Callable[[str], CheckpointStore]] = {
 COORDINATION: dict[str, Callable[[str], CoordinationStore]] = {
     "embedded": lambda location: EmbeddedCoordinationStore(DataFolder.open(location)),
     "etcd": lambda location: EtcdCoordinationStore(etcd_connection(location)),
+}
+LETTERS: dict[str, Callable[[str], LetterStore]] = {
+    "embedded": lambda location: EmbeddedLetterStore(DataFolder.open(location)),
+    "postgres": _postgres_letters,
 }
 
 
@@ -110,6 +122,9 @@ class Opened:
 
     def coordination(self) -> CoordinationStore:
         return self._keep(COORDINATION[self.adapter](self.location))
+
+    def letters(self) -> LetterStore:
+        return self._keep(LETTERS[self.adapter](self.location))
 
     async def close(self) -> None:
         for one in reversed(self._left_open):

@@ -8,10 +8,13 @@ import random
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group
+from headgate.model.position import Position, Tally
 from headgate.ports.checkpoints import CheckpointStore
 from tests.contracts.stores import Opened
 
@@ -20,21 +23,44 @@ OTHER = PartitionRef("flights", 1)
 ROOT = Path(__file__).parents[2]
 
 
+def every(settled: int) -> Tally:
+    """As if every record up to there had been acknowledged."""
+    return Tally(acknowledged=settled)
+
+
+def at(settled: int) -> Position:
+    return Position(settled, every(settled))
+
+
 async def test_a_new_partition_starts_at_0(positions: Opened) -> None:
     store = positions.checkpoints()
     assert await store.list() == {}
-    assert await store.claim(REF, Fence(1)) == 0
-    assert await store.list() == {REF: 0}
+    assert await store.claim(REF, Fence(1)) == at(0)
+    assert await store.list() == {REF: at(0)}
+
+
+async def test_what_consumer_groups_keep_is_not_among_the_topics(positions: Opened) -> None:
+    store = positions.checkpoints()
+    group = Group("@group/flights/radar", "flights", "radar", 4)
+    ref = group.position_ref(3, 7)
+    for other in (REF, PartitionRef("zebras", 0), PartitionRef("007", 0)):
+        await store.claim(other, Fence(1))
+    await store.claim(ref, Fence(5))
+    await store.save(ref, Fence(5), 42, Tally())
+    assert {one.topic for one in await store.list()} == {"flights", "zebras", "007"}
+    with pytest.raises(Fenced):
+        await store.save(ref, Fence(4), 43, Tally())
+    assert (await store.claim(ref, Fence(6))).settled == 42
 
 
 async def test_a_position_outlives_its_store(positions: Opened) -> None:
     first = positions.checkpoints()
     await first.claim(REF, Fence(1))
-    await first.save(REF, Fence(1), 42)
+    await first.save(REF, Fence(1), 42, every(42))
     await first.close()
     second = positions.checkpoints()
-    assert await second.list() == {REF: 42}
-    assert await second.claim(REF, Fence(2)) == 42
+    assert await second.list() == {REF: at(42)}
+    assert await second.claim(REF, Fence(2)) == at(42)
 
 
 @pytest.mark.parametrize(
@@ -54,38 +80,38 @@ async def test_of_two_fences_the_lower_one_is_refused(
 ) -> None:
     store = positions.checkpoints()
     await store.claim(REF, held)
-    await store.save(REF, held, 7)
+    await store.save(REF, held, 7, every(7))
     if allowed:
-        assert await store.claim(REF, claimed) == 7
-        await store.save(REF, claimed, 8)
+        assert await store.claim(REF, claimed) == at(7)
+        await store.save(REF, claimed, 8, every(8))
     else:
         with pytest.raises(Fenced):
             await store.claim(REF, claimed)
         with pytest.raises(Fenced):
-            await store.save(REF, claimed, 8)
-        await store.save(REF, held, 8)
-    assert await store.list() == {REF: 8}
+            await store.save(REF, claimed, 8, every(8))
+        await store.save(REF, held, 8, every(8))
+    assert await store.list() == {REF: at(8)}
 
 
 async def test_after_a_claim_the_former_holder_saves_nothing(positions: Opened) -> None:
     old, new = positions.checkpoints(), positions.checkpoints()
     await old.claim(REF, Fence(1))
-    await old.save(REF, Fence(1), 5)
-    assert await new.claim(REF, Fence(2)) == 5
+    await old.save(REF, Fence(1), 5, every(5))
+    assert await new.claim(REF, Fence(2)) == at(5)
     with pytest.raises(Fenced):
-        await old.save(REF, Fence(1), 9)
-    assert await new.list() == {REF: 5}
+        await old.save(REF, Fence(1), 9, every(9))
+    assert await new.list() == {REF: at(5)}
 
 
 async def test_a_refusal_names_the_epoch_that_holds_the_partition(positions: Opened) -> None:
     store = positions.checkpoints()
     with pytest.raises(Fenced) as nobody:
-        await store.save(REF, Fence(3), 1)
+        await store.save(REF, Fence(3), 1, every(1))
     await store.claim(REF, Fence(7))
     with pytest.raises(Fenced) as claiming:
         await store.claim(REF, Fence(3))
     with pytest.raises(Fenced) as saving:
-        await store.save(REF, Fence(3), 1)
+        await store.save(REF, Fence(3), 1, every(1))
     assert [said.value.epoch for said in (nobody, claiming, saving)] == [0, 7, 7]
 
 
@@ -93,11 +119,11 @@ async def test_a_refusal_names_the_epoch_that_holds_the_partition(positions: Ope
 async def test_only_the_claimed_fence_saves(positions: Opened, fence: Fence) -> None:
     store = positions.checkpoints()
     with pytest.raises(Fenced):
-        await store.save(REF, fence, 1)
+        await store.save(REF, fence, 1, every(1))
     await store.claim(REF, Fence(5))
     with pytest.raises(Fenced):
-        await store.save(REF, fence, 1)
-    assert await store.list() == {REF: 0}
+        await store.save(REF, fence, 1, every(1))
+    assert await store.list() == {REF: at(0)}
 
 
 async def test_a_position_never_goes_back(positions: Opened) -> None:
@@ -105,8 +131,87 @@ async def test_a_position_never_goes_back(positions: Opened) -> None:
     await store.claim(REF, Fence(1))
     await store.claim(OTHER, Fence(1))
     for saved, stored in [(3, 3), (10, 10), (4, 10), (0, 10), (10, 10), (11, 11)]:
-        await store.save(REF, Fence(1), saved)
-        assert await store.list() == {REF: stored, OTHER: 0}
+        await store.save(REF, Fence(1), saved, every(saved))
+        assert await store.list() == {REF: at(stored), OTHER: at(0)}
+
+
+async def test_the_tally_is_kept_with_the_position_and_changes_only_with_it(
+    positions: Opened,
+) -> None:
+    store = positions.checkpoints()
+    await store.claim(REF, Fence(1))
+    tally = Tally(acknowledged=1, parked=2, dead=3, released=4, unmatched=5, skipped=6)
+    await store.save(REF, Fence(1), 21, tally)
+    for not_above in (20, 21):
+        await store.save(REF, Fence(1), not_above, Tally(dead=not_above))
+    assert await store.list() == {REF: Position(21, tally)}
+    assert await store.claim(REF, Fence(2)) == Position(21, tally)
+    await store.save(REF, Fence(2), 22, msgspec.structs.replace(tally, dead=4))
+    assert (await store.list())[REF].tally.dead == 4
+
+
+RESETS = {
+    "nothing yet, to the start": ([(0, False)], Position()),
+    "nothing yet, forward": ([(4, False)], Position(4, Tally(skipped=4))),
+    "back to the start": ([(10, None), (0, False)], Position(0, every(10), redeliver_to=10)),
+    "back": ([(10, None), (3, False)], Position(3, every(10), redeliver_to=10)),
+    "back, and told to resync": ([(10, None), (3, True)], Position(3, every(10), redeliver_to=10)),
+    "back and back": ([(10, None), (5, False), (2, False)], Position(2, every(10), 10)),
+    "back twice to the same": ([(10, None), (5, False), (5, False)], Position(5, every(10), 10)),
+    "forward": ([(10, None), (30, False)], Position(30, Tally(acknowledged=10, skipped=20))),
+    "forward when subscribers know": ([(10, None), (30, True)], Position(10, every(10), 0, 30)),
+    "twice when subscribers know": (
+        [(10, None), (30, True), (30, True)],
+        Position(10, every(10), 0, 30),
+    ),
+    "forward at once after all": (
+        [(10, None), (30, True), (30, False)],
+        Position(30, Tally(acknowledged=10, skipped=20)),
+    ),
+    "back instead of forward": ([(10, None), (30, True), (1, False)], Position(1, every(10), 10)),
+    "where it is": ([(10, None), (10, False)], at(10)),
+}
+
+
+@pytest.mark.parametrize(("steps", "expected"), RESETS.values(), ids=RESETS)
+async def test_an_operator_puts_a_position_anywhere(
+    positions: Opened, steps: list[tuple[int, bool | None]], expected: Position
+) -> None:
+    """A step without a word about resync is a save."""
+    store = positions.checkpoints()
+    for epoch, (settled, resync) in enumerate(steps, 1):
+        if resync is None:
+            await store.claim(REF, Fence(epoch))
+            await store.save(REF, Fence(epoch), settled, every(settled))
+        else:
+            await store.reset(REF, Fence(epoch), settled, resync=resync)
+    assert await store.list() == {REF: expected}
+    assert await positions.checkpoints().claim(REF, Fence(9)) == expected
+
+
+async def test_a_reset_fences_whoever_held_the_position(positions: Opened) -> None:
+    lane, operator = positions.checkpoints(), positions.checkpoints()
+    await lane.claim(REF, Fence(1, 3, 1))
+    await lane.save(REF, Fence(1, 3, 1), 10, every(10))
+    await operator.reset(REF, Fence(2), 4)
+    with pytest.raises(Fenced):
+        await lane.save(REF, Fence(1, 3, 1), 11, every(11))
+    assert await lane.claim(REF, Fence(2, 4)) == Position(4, every(10), redeliver_to=10)
+    await lane.save(REF, Fence(2, 4), 5, every(11))
+    assert await lane.list() == {REF: Position(5, every(11), redeliver_to=10)}
+
+
+async def test_a_reset_under_a_lower_fence_is_refused_and_changes_nothing(
+    positions: Opened,
+) -> None:
+    store = positions.checkpoints()
+    await store.claim(REF, Fence(3, 1))
+    await store.save(REF, Fence(3, 1), 10, every(10))
+    with pytest.raises(Fenced) as said:
+        await store.reset(REF, Fence(3), 2)
+    assert said.value.epoch == 3
+    await store.save(REF, Fence(3, 1), 11, every(11))
+    assert await store.list() == {REF: at(11)}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -123,16 +228,16 @@ async def test_any_sequence_ends_as_the_plain_rule_says(positions: Opened, seed:
         if chance.random() < 0.3:
             allowed = ref not in held or held[ref] <= fence
             with contextlib.nullcontext() if allowed else pytest.raises(Fenced):
-                assert await store.claim(ref, fence) == settled.setdefault(ref, 0)
+                assert await store.claim(ref, fence) == at(settled.setdefault(ref, 0))
                 held[ref] = fence
         else:
             fence = chance.choice([fence, held.get(ref, fence)])
             position = chance.randint(0, 100)
             allowed = held.get(ref) == fence
             with contextlib.nullcontext() if allowed else pytest.raises(Fenced):
-                await store.save(ref, fence, position)
+                await store.save(ref, fence, position, every(position))
                 settled[ref] = max(settled[ref], position)
-        assert await store.list() == settled
+        assert await store.list() == {ref: at(position) for ref, position in settled.items()}
 
 
 async def test_of_two_that_claim_at_once_the_higher_holds_it_afterwards(positions: Opened) -> None:
@@ -143,19 +248,19 @@ async def test_of_two_that_claim_at_once_the_higher_holds_it_afterwards(position
         late, won = await asyncio.gather(
             one.claim(ref, low), two.claim(ref, high), return_exceptions=True
         )
-        assert won == 0
-        assert late == 0 or isinstance(late, Fenced)
+        assert won == at(0)
+        assert late == at(0) or isinstance(late, Fenced)
         with pytest.raises(Fenced):
-            await one.save(ref, low, 5)
-        await two.save(ref, high, 3)
-    assert set((await one.list()).values()) == {3}
+            await one.save(ref, low, 5, every(5))
+        await two.save(ref, high, 3, every(3))
+    assert set((await one.list()).values()) == {at(3)}
 
 
 async def test_those_that_claim_at_once_under_the_same_fence_all_hold_it(positions: Opened) -> None:
     stores = [positions.checkpoints() for _ in range(4)]
-    assert await asyncio.gather(*(s.claim(REF, Fence(1)) for s in stores)) == [0] * 4
-    await asyncio.gather(*(s.save(REF, Fence(1), n) for n, s in enumerate(stores)))
-    assert await stores[0].list() == {REF: 3}
+    assert await asyncio.gather(*(s.claim(REF, Fence(1)) for s in stores)) == [at(0)] * 4
+    await asyncio.gather(*(s.save(REF, Fence(1), n, every(n)) for n, s in enumerate(stores)))
+    assert await stores[0].list() == {REF: at(3)}
 
 
 async def test_of_many_at_once_a_refused_one_spoils_nobody_elses(positions: Opened) -> None:
@@ -168,10 +273,10 @@ async def test_of_many_at_once_a_refused_one_spoils_nobody_elses(positions: Open
     refused = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Fenced)]
     assert refused == [7]
     saved = await asyncio.gather(
-        *(store.save(ref, Fence(2), 3) for ref in refs), return_exceptions=True
+        *(store.save(ref, Fence(2), 3, every(3)) for ref in refs), return_exceptions=True
     )
     assert [isinstance(outcome, Fenced) for outcome in saved] == [n == 7 for n in range(20)]
-    assert await store.list() == {ref: 0 if ref == refs[7] else 3 for ref in refs}
+    assert await store.list() == {ref: at(0 if ref == refs[7] else 3) for ref in refs}
 
 
 async def test_what_a_lower_fence_saved_is_never_above_what_a_higher_one_found(
@@ -185,10 +290,10 @@ async def test_what_a_lower_fence_saved_is_never_above_what_a_higher_one_found(
         for epoch in epochs:
             fence = Fence(epoch)
             with contextlib.suppress(Fenced):
-                position = await store.claim(REF, fence)
+                position = (await store.claim(REF, fence)).settled
                 found.append((fence, position))
                 for step in range(1, 4):
-                    await store.save(REF, fence, position + step)
+                    await store.save(REF, fence, position + step, every(position + step))
                     saved.append((fence, position + step))
 
     await asyncio.gather(
@@ -202,7 +307,8 @@ async def test_what_a_lower_fence_saved_is_never_above_what_a_higher_one_found(
         if low < high and position > start
     ]
     assert not broken
-    assert await positions.checkpoints().list() == {REF: max(position for _, position in saved)}
+    highest = max(position for _, position in saved)
+    assert await positions.checkpoints().list() == {REF: at(highest)}
 
 
 async def test_a_call_that_was_given_up_leaves_the_store_usable(positions: Opened) -> None:
@@ -210,18 +316,19 @@ async def test_a_call_that_was_given_up_leaves_the_store_usable(positions: Opene
     store = positions.checkpoints()
     await store.claim(REF, Fence(1))
     for number in range(1, 11):
-        call = asyncio.create_task(store.save(REF, Fence(1), number))
+        call = asyncio.create_task(store.save(REF, Fence(1), number, every(number)))
         await asyncio.sleep(0)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await call
-    await store.save(REF, Fence(1), 20)
-    assert await store.list() == {REF: 20}
+    await store.save(REF, Fence(1), 20, every(20))
+    assert await store.list() == {REF: at(20)}
 
 
 SAVER = """
 import asyncio, sys
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Tally
 from tests.contracts.stores import CHECKPOINTS
 
 async def main(adapter, location, number):
@@ -232,12 +339,13 @@ async def main(adapter, location, number):
     for turn in range(20):
         fence = Fence(turn * 10 + number)
         try:
-            settled = await store.claim(shared, fence)
-            await store.save(shared, fence, settled + 1)
+            position = await store.claim(shared, fence)
+            tally = Tally(unmatched=position.tally.unmatched + 1)
+            await store.save(shared, fence, position.settled + 1, tally)
             won += 1
         except Exception as error:
             assert type(error).__name__ == "Fenced", error
-        await store.save(own, Fence(1), turn + 1)
+        await store.save(own, Fence(1), turn + 1, Tally())
     await store.close()
     print(won)
 
@@ -261,5 +369,6 @@ async def test_processes_that_start_together_share_one_store(positions: Opened) 
 
     won = await asyncio.gather(*map(run, range(4)))
     found = await positions.checkpoints().list()
-    assert found[REF] == sum(won) > 0
-    assert [found[PartitionRef("own", number)] for number in range(4)] == [20] * 4
+    assert found[REF] == Position(sum(won), Tally(unmatched=sum(won)))
+    assert sum(won) > 0
+    assert [found[PartitionRef("own", number)].settled for number in range(4)] == [20] * 4

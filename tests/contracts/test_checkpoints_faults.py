@@ -22,6 +22,7 @@ from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.mongo.checkpoints import MongoCheckpointStore
 from headgate.errors import Fenced, InvalidConfig, StorageFailed
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position, Tally
 from headgate.ports.checkpoints import CheckpointStore
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.mongodb import MongoReplicaSet, why_missing
@@ -48,7 +49,7 @@ class Saver:
         while not self._stopping:
             position += 1
             try:
-                await self.store.save(REF, HELD, position)
+                await self.store.save(REF, HELD, position, Tally(dead=position))
                 self.saved = position
             except StorageFailed as error:
                 self.failed.append(error)
@@ -74,7 +75,7 @@ async def saving(store: CheckpointStore) -> AsyncIterator[Saver]:
         yield saver
         saver.stop()
         await task
-        assert await store.list() == {REF: saver.saved}
+        assert await store.list() == {REF: Position(saver.saved, Tally(dead=saver.saved))}
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -159,15 +160,15 @@ async def test_etcd_with_passwords_is_used_under_a_user_and_after_its_token_is_g
         wrong = EtcdConnection(server.endpoint, user="root", password="sesame")
         store, refused = EtcdCheckpointStore(right), EtcdCheckpointStore(wrong)
         try:
-            assert await store.claim(REF, HELD) == 0
+            assert await store.claim(REF, HELD) == Position()
             with pytest.raises(
                 StorageFailed, match=r"etcd refuses it .*; check etcd\.user"
             ) as said:
                 await refused.claim(REF, HELD)
             assert "sesame" not in str(said.value)
             await asyncio.to_thread(server.restart)  # which forgets every token
-            await store.save(REF, HELD, 3)
-            assert await store.list() == {REF: 3}
+            await store.save(REF, HELD, 3, Tally())
+            assert await store.list() == {REF: Position(3)}
         finally:
             await store.close()
             await refused.close()
@@ -202,7 +203,7 @@ async def test_clusters_with_different_prefixes_do_not_see_each_other(etcd: Etcd
     try:
         await one.claim(REF, Fence(9))
         assert await two.list() == {}
-        assert await two.claim(REF, HELD) == 0
+        assert await two.claim(REF, HELD) == Position()
     finally:
         await one.close()
         await two.close()
@@ -265,7 +266,8 @@ async def test_a_store_that_is_away_is_said_in_time_and_in_one_sentence(kind: st
     try:
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: store.claim(REF, HELD),
-            lambda: store.save(REF, HELD, 1),
+            lambda: store.save(REF, HELD, 1, Tally()),
+            lambda: store.reset(REF, HELD, 1),
             store.list,
         ]
         for call in calls:

@@ -147,7 +147,9 @@ async def test_one_changed_owner_of_many_is_one_small_transaction(connection: Un
 async def test_a_large_change_takes_as_few_transactions_as_etcd_allows(
     connection: Unreliable, elected: bool
 ) -> None:
-    leadership = await EtcdElection(connection).campaign(Leader("c-1")) if elected else None
+    leadership = (
+        await EtcdElection(connection, ttl_s=10).campaign(Leader("c-1")) if elected else None
+    )
     store = EtcdCoordinationStore(connection, leadership)
     await store.load()
     before = await revision(connection)

@@ -12,6 +12,8 @@ from typing import TypeVar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from headgate.cli.groups_view import groups_table
+from headgate.cli.letters_view import gateway_letters_table
 from headgate.cli.tables import (
     LATE_MS,
     Grid,
@@ -32,6 +34,7 @@ from headgate.model.api import (
     TopicPartition,
     WindowStatus,
 )
+from headgate.model.control import GatewayLink
 
 ROWS_MAX = 32
 """Most partitions, moves or lanes that are shown unasked."""
@@ -42,9 +45,23 @@ LEARNING = (
     "has reported"
 )
 OWNING_ROLES = ("ingest", "router")
+TOTALS = (
+    "appended",
+    "waiting",
+    "settled",
+    "acknowledged",
+    "unmatched",
+    "parked",
+    "dead",
+    "released",
+    "skipped",
+)
+RARE_TOTALS = ("repeated", "uncounted")
+"""Shown where there are any: they explain why the others don't add up."""
 
 Row = TypeVar("Row")
 
+_LEVEL_STYLES = {"soft": "yellow", "hard": "red", "half_open": "yellow", "open": "red"}
 _STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 
 
@@ -70,9 +87,30 @@ def _summary(status: Status) -> Iterator[Text]:
         yield Text(f"WebSocket {status.ws_url}")
     if status.learning:
         yield Text(LEARNING, style="yellow")
+    for line in _trouble(status):
+        yield Text(line, style="red")
+
+
+def _trouble(status: Status) -> Iterator[str]:
+    """A line for each partition, store and gateway that keeps records from going where they should,
+    up to a bound: `headgate doctor` says what to do."""
+    lines = [
+        f"{topic.name}:{one.partition} is {one.state}: {one.reason}"
+        for topic in status.topics
+        for one in topic.details
+        if one.state != "healthy"
+    ]
+    lines += sorted(
+        {f"letters can't be kept: {lane.letters}" for lane in status.lanes if lane.letters}
+    )
+    yield from lines[:TROUBLED_MAX]
+    if len(lines) > TROUBLED_MAX:
+        yield f"and {len(lines) - TROUBLED_MAX:,} more; `headgate doctor` sums them up"
 
 
 def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
+    if status.totals.appended:
+        yield "Records", totals_table(status)
     if status.nodes:
         yield "Nodes", nodes_table(status.nodes)
     if status.topics:
@@ -86,6 +124,14 @@ def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, Render
         yield "Lanes", _cut(lanes_table, status.lanes, everything)
     if status.gateways:
         yield "Gateways", gateways_table(status.gateways)
+    if status.groups:
+        yield "Consumer groups", _cut(groups_table, status.groups, everything)
+    if held := [(lane, link) for lane in status.lanes for link in lane.links if _is_held(link)]:
+        yield "Gateways that don't take everything", _cut(links_table, held, everything)
+    if status.letters:
+        yield "Letters", _cut(gateway_letters_table, status.letters, everything)
+    elif status.letters_error:
+        yield "Letters", Text(f"not counted: {status.letters_error}", style="red")
 
 
 def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
@@ -106,7 +152,12 @@ def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, Rend
 
 
 def _is_troubled(one: TopicPartition) -> bool:
-    return one.owner is None or one.router is None or one.lag_ms > LATE_MS
+    late = one.lag_ms > LATE_MS
+    return one.owner is None or one.router is None or late or one.state != "healthy"
+
+
+def _is_held(link: GatewayLink) -> bool:
+    return link.breaker != "closed" or link.pressure != "normal" or bool(link.error)
 
 
 def _cut(
@@ -116,6 +167,14 @@ def _cut(
         return table(rows)
     more = Text(f"and {len(rows) - ROWS_MAX:,} more; --partitions shows all of them", style="dim")
     return Group(table(rows[:ROWS_MAX]), more)
+
+
+def totals_table(status: Status) -> Grid:
+    """Appended is settled and waiting; settled is the sum of what stands after it."""
+    rare = [name for name in RARE_TOTALS if getattr(status.totals, name)]
+    names = (*TOTALS, *rare)
+    rows = [tuple(number(getattr(status.totals, name)) for name in names)]
+    return Grid([f"{name}>" for name in names], rows)
 
 
 def nodes_table(nodes: Sequence[NodeStatus]) -> Grid:
@@ -173,6 +232,21 @@ def lanes_table(lanes: Sequence[LaneStatus]) -> Grid:
         for lane in lanes
     ]
     return Grid((*columns, *details), rows)
+
+
+def links_table(links: Sequence[tuple[LaneStatus, GatewayLink]]) -> Grid:
+    rows = [
+        (
+            link.gateway_id,
+            f"{lane.router} {lane.lane}",
+            number(link.waiting),
+            Text(link.pressure, style=_LEVEL_STYLES.get(link.pressure, "")),
+            Text(link.breaker.replace("_", " "), style=_LEVEL_STYLES.get(link.breaker, "")),
+            link.error or "-",
+        )
+        for lane, link in links
+    ]
+    return Grid(("gateway", "router, lane", "waiting>", "pressure", "breaker", "last error"), rows)
 
 
 def _ref(text: str) -> tuple[str, int]:

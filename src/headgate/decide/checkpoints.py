@@ -1,17 +1,31 @@
 """Who may move the position of a partition: the one rule that every checkpoint store applies.
 
-Invariant: what these functions return has a fence and a position that are at least those stored. A
-store must compare and set: what it passes in must still be there when it writes what comes out.
+Invariant: what these functions return has a fence that is at least the one stored, and, but for an
+operator's reset, so is the position. The tally only changes with the position. A store must compare
+and set: what it passes in must still be there when it writes what comes out.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import msgspec
 
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position, Tally
 
 FIRST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """An operator wants the position at `settled`; with `resync`, subscribers are told what that
+    skips before it goes there. With `only_forward` it stays if it has come further meanwhile."""
+
+    settled: int
+    resync: bool = False
+    only_forward: bool = False
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -22,10 +36,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
     attempt: int
     settled: int
     version: int = FIRST_VERSION
+    tally: Tally = Tally()
+    redeliver_to: int = 0
+    skip_to: int = 0
 
     @property
     def fence(self) -> Fence:
         return Fence(self.epoch, self.window, self.attempt)
+
+    @property
+    def position(self) -> Position:
+        return Position(self.settled, self.tally, self.redeliver_to, self.skip_to)
 
 
 def claimed(stored: Checkpoint | None, ref: PartitionRef, fence: Fence) -> Checkpoint:
@@ -40,12 +61,32 @@ def claimed(stored: Checkpoint | None, ref: PartitionRef, fence: Fence) -> Check
 
 
 def moved(
-    stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, settled: int
+    stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, settled: int, tally: Tally
 ) -> Checkpoint:
     """What to store when the holder of `fence` saves `settled`; raises Fenced."""
     if stored is None or stored.fence != fence:
         raise fenced(ref, None if stored is None else stored.fence, fence)
-    return msgspec.structs.replace(stored, settled=max(stored.settled, settled))
+    if settled <= stored.settled:
+        return stored
+    return msgspec.structs.replace(stored, settled=settled, tally=tally)
+
+
+def put(
+    stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, settled: int, resync: bool
+) -> Checkpoint:
+    """What to store when an operator wants the position at `settled`; raises Fenced.
+
+    Wanting it twice is like wanting it once.
+    """
+    held = claimed(stored, ref, fence)
+    if settled < held.settled:
+        redeliver_to = max(held.redeliver_to, held.settled)
+        return msgspec.structs.replace(held, settled=settled, redeliver_to=redeliver_to, skip_to=0)
+    if resync:
+        return msgspec.structs.replace(held, skip_to=settled)
+    skipped = held.tally.skipped + settled - held.settled
+    tally = msgspec.structs.replace(held.tally, skipped=skipped)
+    return msgspec.structs.replace(held, settled=settled, tally=tally, skip_to=0)
 
 
 def fenced(ref: PartitionRef, held: Fence | None, fence: Fence) -> Fenced:

@@ -10,7 +10,10 @@ class Tally(msgspec.Struct, frozen=True):
     dead before parked before acknowledged before released. `skipped` records were passed over: lost
     with the log's retention, or by an operator's reset.
 
-    Invariant: kept with a position, the sum is the position, unless an operator has reset it back.
+    Invariant: kept with a position, the sum is the position. Only two things part them: an operator
+    who reset the position back has records settled again, and counted again, so that the sum is
+    above; a position from before there were tallies begins with records of which nobody knows what
+    became of them, so that the sum is below.
     """
 
     acknowledged: int = 0
@@ -20,11 +23,25 @@ class Tally(msgspec.Struct, frozen=True):
     unmatched: int = 0
     skipped: int = 0
 
+    @property
+    def total(self) -> int:
+        return (
+            self.acknowledged
+            + self.parked
+            + self.dead
+            + self.released
+            + self.unmatched
+            + self.skipped
+        )
+
 
 class Position(msgspec.Struct, frozen=True):
     """`settled` is the highest seq with everything up to it settled (0: nothing yet). Records up to
-    `redeliver_to` were delivered before: an operator wants them again."""
+    `redeliver_to` were delivered before: an operator wants them again. Those after `settled` up to
+    `skip_to` are not to be read: an operator wants them skipped, and subscribers told to resync; it
+    means nothing once `settled` is there."""
 
     settled: int = 0
     tally: Tally = Tally()
     redeliver_to: int = 0
+    skip_to: int = 0

@@ -30,14 +30,22 @@ class CheckpointStore(Protocol):
         when anything but `fence` holds the partition, also when nobody has claimed it.
         """
 
-    async def reset(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
         """An operator's choice: claim under `fence` and put the position at `settled`, also back.
 
         Where it goes back, the records up to where it had been are marked as redeliveries when they
-        are delivered again (`Position.redeliver_to`). Raises Fenced when a higher fence holds it.
+        are delivered again (`Position.redeliver_to`). Where it goes forward, the records in between
+        count as skipped; with `resync` it stays, and whoever claims it goes there when subscribers
+        have been told (`Position.skip_to`). Raises Fenced when a higher fence holds it.
         """
 
     async def list(self) -> dict[PartitionRef, Position]:
-        """Every stored position."""
+        """Every stored position of a topic's partitions.
+
+        Those of consumer groups (model.groups) are for whoever claims them: there may be a thousand
+        times as many, and nobody needs them all.
+        """
 
     async def close(self) -> None: ...

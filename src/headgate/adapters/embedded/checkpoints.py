@@ -16,19 +16,28 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA
+from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
-from headgate.decide.checkpoints import Checkpoint, claimed, moved
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import PREFIX, PREFIX_END
+from headgate.model.position import Position, Tally
 
 T = TypeVar("T")
-_Change = Callable[[apsw.Connection], int]
-"""Claims or saves in a transaction that is open; returns the position, or raises Fenced."""
+_Change = Callable[[apsw.Connection], Checkpoint]
+"""Claims, saves or resets in a transaction that is open; raises Fenced."""
 
 BUSY_TIMEOUT_MS = 5_000
+_COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to"
+_OF_TOPICS = f"""
+SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
+UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
+"""  # noqa: S608 - names from here
+"""Two ranges of the key, around the positions of consumer groups."""
 
 
 class EmbeddedCheckpointStore:
@@ -39,15 +48,25 @@ class EmbeddedCheckpointStore:
         self._connection: apsw.Connection | None = None
         self._closed = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
-        self._waiting: deque[tuple[_Change, Future[int]]] = deque()
+        self._waiting: deque[tuple[_Change, Future[Checkpoint]]] = deque()
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
-        return await self._change(lambda connection: self._claim(connection, ref, fence))
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+        held = await self._change(ref, lambda stored: claimed(stored, ref, fence))
+        return held.position
 
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
-        await self._change(lambda connection: self._save(connection, ref, fence, settled))
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
+        await self._change(
+            ref, lambda stored: moved(stored, ref, fence, settled=settled, tally=tally)
+        )
 
-    async def list(self) -> dict[PartitionRef, int]:
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
+        await self._change(
+            ref, lambda stored: put(stored, ref, fence, settled=settled, resync=resync)
+        )
+
+    async def list(self) -> dict[PartitionRef, Position]:
         return await self._run(self._list)
 
     async def close(self) -> None:
@@ -56,9 +75,11 @@ class EmbeddedCheckpointStore:
             await self._run(self._close)
             self._executor.shutdown(wait=False)
 
-    async def _change(self, change: _Change) -> int:
-        outcome: Future[int] = Future()
-        self._waiting.append((change, outcome))
+    async def _change(
+        self, ref: PartitionRef, rule: Callable[[Checkpoint | None], Checkpoint]
+    ) -> Checkpoint:
+        outcome: Future[Checkpoint] = Future()
+        self._waiting.append((lambda connection: _applied(connection, ref, rule), outcome))
         self._executor.submit(self._commit_waiting)
         return await asyncio.wrap_future(outcome)
 
@@ -71,7 +92,7 @@ class EmbeddedCheckpointStore:
         """Everything that waits by now, as one transaction; a Fenced one changes nothing."""
         changes = [self._waiting.popleft() for _ in range(len(self._waiting))]
         wanted = [(change, future) for change, future in changes if _still_wanted(future)]
-        outcomes: builtins.list[int | Fenced] = []
+        outcomes: builtins.list[Checkpoint | Fenced] = []
         try:
             if wanted:
                 connection = self._opened()
@@ -87,51 +108,21 @@ class EmbeddedCheckpointStore:
             else:
                 future.set_result(outcome)
 
-    def _claim(self, connection: apsw.Connection, ref: PartitionRef, fence: Fence) -> int:
-        stored = self._stored(connection, ref)
-        new = claimed(stored, ref, fence)
-        if new != stored:
-            connection.execute(
-                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)",
-                (ref.topic, ref.partition, new.epoch, new.window, new.attempt, new.settled),
-            )
-        return new.settled
-
-    def _save(
-        self, connection: apsw.Connection, ref: PartitionRef, fence: Fence, settled: int
-    ) -> int:
-        stored = self._stored(connection, ref)
-        new = moved(stored, ref, fence, settled=settled)
-        if new != stored:
-            connection.execute(
-                "UPDATE checkpoints SET settled = ? WHERE topic = ? AND partition = ?",
-                (new.settled, ref.topic, ref.partition),
-            )
-        return new.settled
-
-    def _list(self) -> dict[PartitionRef, int]:
+    def _list(self) -> dict[PartitionRef, Position]:
         with storage_errors("reading the positions"):
             found: builtins.list[tuple[Any, ...]] = (
-                self._opened()
-                .execute("SELECT topic, partition, settled FROM checkpoints")
-                .fetchall()
+                self._opened().execute(_OF_TOPICS, (PREFIX, PREFIX_END)).fetchall()
             )
-        return {PartitionRef(topic, partition): settled for topic, partition, settled in found}
-
-    def _stored(self, connection: apsw.Connection, ref: PartitionRef) -> Checkpoint | None:
-        row = connection.execute(
-            "SELECT epoch, window, attempt, settled FROM checkpoints "
-            "WHERE topic = ? AND partition = ?",
-            (ref.topic, ref.partition),
-        ).fetchone()
-        return None if row is None else Checkpoint(*row)
+        return {PartitionRef(*row[:2]): _checkpoint(row[2:]).position for row in found}
 
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
             with storage_errors(f"opening {self._path}"):
-                self._connection = connect(
+                connection = connect(
                     self._path, CHECKPOINTS_SCHEMA, busy_timeout_ms=BUSY_TIMEOUT_MS
                 )
+                _add_later_columns(connection)
+                self._connection = connection
         return self._connection
 
     def _close(self) -> None:
@@ -140,11 +131,64 @@ class EmbeddedCheckpointStore:
             self._connection = None
 
 
-def _still_wanted(outcome: Future[int]) -> bool:
+def _applied(
+    connection: apsw.Connection,
+    ref: PartitionRef,
+    rule: Callable[[Checkpoint | None], Checkpoint],
+) -> Checkpoint:
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM checkpoints WHERE topic = ? AND partition = ?",  # noqa: S608 - names from here
+        (ref.topic, ref.partition),
+    ).fetchone()
+    stored = None if row is None else _checkpoint(row)
+    new = rule(stored)
+    if new != stored:
+        connection.execute(
+            f"INSERT OR REPLACE INTO checkpoints (topic, partition, {_COLUMNS}) "  # noqa: S608 - names from here
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (ref.topic, ref.partition, *_row(new)),
+        )
+    return new
+
+
+def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+    epoch, window, attempt, settled, tally, redeliver_to, skip_to = row
+    return Checkpoint(
+        epoch,
+        window,
+        attempt,
+        settled,
+        tally=msgspec.json.decode(tally, type=Tally),
+        redeliver_to=redeliver_to,
+        skip_to=skip_to,
+    )
+
+
+def _row(new: Checkpoint) -> tuple[Any, ...]:
+    tally = msgspec.json.encode(new.tally).decode()
+    return (*msgspec.structs.astuple(new.fence), new.settled, tally, new.redeliver_to, new.skip_to)
+
+
+def _add_later_columns(connection: apsw.Connection) -> None:
+    """A file from before tallies gets what it lacks; several processes may find it at once."""
+    if len(_lacking(connection)) == 0:
+        return
+    with transaction(connection, "adding to the positions"):
+        for column in _lacking(connection):
+            connection.execute(LATER_CHECKPOINT_COLUMNS[column])
+
+
+def _lacking(connection: apsw.Connection) -> builtins.list[str]:
+    found = connection.execute("SELECT name FROM pragma_table_info('checkpoints')")
+    has = {name for (name,) in found}
+    return [name for name in LATER_CHECKPOINT_COLUMNS if name not in has]
+
+
+def _still_wanted(outcome: Future[Checkpoint]) -> bool:
     return outcome.set_running_or_notify_cancel()
 
 
-def _outcome(change: _Change, connection: apsw.Connection) -> int | Fenced:
+def _outcome(change: _Change, connection: apsw.Connection) -> Checkpoint | Fenced:
     try:
         return change(connection)
     except Fenced as error:

@@ -13,11 +13,15 @@ import aetcd
 import msgspec
 
 from headgate.adapters.etcd.connection import EtcdConnection
-from headgate.decide.checkpoints import Checkpoint, claimed, moved
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import is_target
+from headgate.model.position import Position, Tally
 
 FOLDER = "checkpoints"
+GROUPS_FOLDER = "group-checkpoints"
+"""Of consumer groups: beside the others, so that those can be listed alone."""
 
 Change = Callable[[Checkpoint | None], Checkpoint]
 """From what is stored to what shall be stored; raises Fenced."""
@@ -29,31 +33,41 @@ class EtcdCheckpointStore:
     def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
         checkpoint = await self._change(
             ref, lambda stored: claimed(stored, ref, fence), what=f"claiming {ref}"
         )
-        return checkpoint.settled
+        return checkpoint.position
 
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         await self._change(
             ref,
-            lambda stored: moved(stored, ref, fence, settled=settled),
+            lambda stored: moved(stored, ref, fence, settled=settled, tally=tally),
             what=f"saving the position of {ref}",
         )
 
-    async def list(self) -> dict[PartitionRef, int]:
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
+        await self._change(
+            ref,
+            lambda stored: put(stored, ref, fence, settled=settled, resync=resync),
+            what=f"resetting the position of {ref}",
+        )
+
+    async def list(self) -> dict[PartitionRef, Position]:
         folder = self._connection.key(FOLDER, "")
         found: aetcd.GetRange = await self._connection.run(
             lambda client: client.get_prefix(folder), what="reading the positions"
         )
-        return {_ref(kv.key, folder): _decoded(kv).settled for kv in found}
+        return {_ref(kv.key, folder): _decoded(kv).position for kv in found}
 
     async def close(self) -> None:
         await self._connection.close()
 
     async def _change(self, ref: PartitionRef, change: Change, *, what: str) -> Checkpoint:
-        key = self._connection.key(FOLDER, ref.topic, ref.partition)
+        folder = GROUPS_FOLDER if is_target(ref) else FOLDER
+        key = self._connection.key(folder, ref.topic, ref.partition)
 
         async def work(client: aetcd.Client) -> Checkpoint:
             stored: aetcd.KeyValue | None = await client.get(key)

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pymongo
 from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
@@ -26,15 +27,17 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from headgate.decide.checkpoints import FIRST_VERSION, fenced
+from headgate.decide.checkpoints import FIRST_VERSION, Checkpoint, fenced, put
 from headgate.errors import Fenced, InvalidConfig, StorageFailed
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import PREFIX
+from headgate.model.position import Position, Tally
 
 COLLECTION = "checkpoints"
 TIMEOUT_S = 5.0
 """One call, with the attempts that PyMongo makes while another primary is being elected."""
-CLAIM_TRIES = 10
-"""Of claimants that make the same document at the same moment all but one try again."""
+TRIES = 10
+"""Of those that make or reset the same document at the same moment all but one try again."""
 
 Document = dict[str, Any]
 
@@ -45,6 +48,10 @@ _NO_PRIMARY = frozenset({64, 91, 189, 10107, 11600, 11602, 13435, 13436})
 """A server that stops or steps down, or that no majority follows."""
 _NOISE = (", full error:", " (configured timeouts:", ", Timeout:", ", Topology Description:")
 """What follows the reason in PyMongo's messages."""
+
+
+_OF_TOPICS = {"topic": {"$not": {"$regex": f"^{PREFIX}"}}}
+"""Not those of consumer groups."""
 
 
 class MongoCheckpointStore:
@@ -60,39 +67,58 @@ class MongoCheckpointStore:
             read_preference=ReadPreference.PRIMARY,
         )
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
         async with self._errors(f"claiming {ref}"):
-            for _ in range(CLAIM_TRIES):
+            for _ in range(TRIES):
                 with contextlib.suppress(DuplicateKeyError):
                     return await self._claim(ref, fence)
                 # It exists and isn't ours to take, or it was made between looking and making it.
                 held = await self._holder(ref)
                 if held is not None and held > fence:
                     raise fenced(ref, held, fence)
-            raise StorageFailed(
-                f"claiming {ref} failed: too many claim it at a time; try again", topic=ref.topic
-            )
+            raise _contended(ref, "claiming")
 
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         async with self._errors(f"saving the position of {ref}"):
-            held = {"epoch": fence.epoch, "window": fence.window, "attempt": fence.attempt}
             found = await self._positions.find_one_and_update(
-                {"_id": _key(ref), **held}, {"$max": {"settled": settled}}, {"_id": True}
+                {"_id": _key(ref), **_held(fence), "settled": {"$lt": settled}},
+                {"$set": {"settled": settled, "tally": msgspec.to_builtins(tally)}},
+                {"_id": True},
             )
-            if found is None:
-                raise fenced(ref, await self._holder(ref), fence)
+            # Either somebody else holds it, or the position isn't above the stored one.
+            if found is None and (holder := await self._holder(ref)) != fence:
+                raise fenced(ref, holder, fence)
 
-    async def list(self) -> dict[PartitionRef, int]:
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
+        async with self._errors(f"resetting the position of {ref}"):
+            for _ in range(TRIES):
+                found = await self._positions.find_one({"_id": _key(ref)})
+                stored = None if found is None else _checkpoint(found)
+                new = put(stored, ref, fence, settled=settled, resync=resync)
+                with contextlib.suppress(DuplicateKeyError):
+                    # Whoever saved or claimed in between makes it another document than was read.
+                    written = await self._positions.replace_one(
+                        _place(ref) if stored is None else _as_read(ref, stored),
+                        _place(ref) | msgspec.to_builtins(new),
+                        upsert=stored is None,
+                    )
+                    if written.matched_count or written.upserted_id is not None:
+                        return
+            raise _contended(ref, "resetting")
+
+    async def list(self) -> dict[PartitionRef, Position]:
         async with self._errors("reading the positions"):
-            found = self._positions.find({}, {"topic": 1, "partition": 1, "settled": 1})
             return {
-                PartitionRef(one["topic"], one["partition"]): one["settled"] async for one in found
+                PartitionRef(one["topic"], one["partition"]): _checkpoint(one).position
+                async for one in self._positions.find(_OF_TOPICS)
             }
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def _claim(self, ref: PartitionRef, fence: Fence) -> int:
+    async def _claim(self, ref: PartitionRef, fence: Fence) -> Position:
         """Take what is free or below `fence`; DuplicateKeyError when something above it is there.
 
         A document that doesn't match isn't updated but made, which its `_id` then prevents.
@@ -100,7 +126,7 @@ class MongoCheckpointStore:
         document = await self._positions.find_one_and_update(
             {"_id": _key(ref), "$or": _at_most(fence)},
             {
-                "$set": {"epoch": fence.epoch, "window": fence.window, "attempt": fence.attempt},
+                "$set": _held(fence),
                 "$setOnInsert": {
                     "topic": ref.topic,
                     "partition": ref.partition,
@@ -112,12 +138,11 @@ class MongoCheckpointStore:
             return_document=ReturnDocument.AFTER,
         )
         assert document is not None, "made when it wasn't there"
-        settled: int = document["settled"]
-        return settled
+        return _checkpoint(document).position
 
     async def _holder(self, ref: PartitionRef) -> Fence | None:
         found = await self._positions.find_one({"_id": _key(ref)})
-        return None if found is None else Fence(found["epoch"], found["window"], found["attempt"])
+        return None if found is None else _checkpoint(found).fence
 
     @contextlib.asynccontextmanager
     async def _errors(self, what: str) -> AsyncIterator[None]:
@@ -163,6 +188,29 @@ def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
 
 def _key(ref: PartitionRef) -> str:
     return f"{ref.topic}/{ref.partition}"
+
+
+def _place(ref: PartitionRef) -> Document:
+    return {"_id": _key(ref), "topic": ref.topic, "partition": ref.partition}
+
+
+def _held(fence: Fence) -> Document:
+    return {"epoch": fence.epoch, "window": fence.window, "attempt": fence.attempt}
+
+
+def _as_read(ref: PartitionRef, stored: Checkpoint) -> Document:
+    """Matches while nobody has changed it; only a reset changes neither fence nor position."""
+    return {"_id": _key(ref), **_held(stored.fence), "settled": stored.settled}
+
+
+def _checkpoint(document: Document) -> Checkpoint:
+    return msgspec.convert(document, Checkpoint)
+
+
+def _contended(ref: PartitionRef, doing: str) -> StorageFailed:
+    return StorageFailed(
+        f"{doing} {ref} failed: too many want it at a time; try again", topic=ref.topic
+    )
 
 
 def _at_most(fence: Fence) -> list[Document]:

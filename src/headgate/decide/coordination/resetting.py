@@ -1,0 +1,105 @@
+"""An operator puts the position of a source partition elsewhere: back, or past records.
+
+First whoever reads it lets go: it settles what is in flight and saves the position, so that what
+was delivered is known and comes again marked as such. Then the partition gets a new epoch and stays
+where it is, so that the way is that of every change of owner: durable, fenced (here: reset instead
+of merely claimed), told to everybody, and only then does its router begin with it anew. A store
+that is away holds the partition until it is back.
+
+Invariant: what is skipped or repeated is an operator's explicit choice, never a default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination.effects import Effect, Send
+from headgate.decide.coordination.ownership import NOBODY
+from headgate.decide.coordination.state import State
+from headgate.decide.coordination.topology_changes import changed
+from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
+from headgate.model.api import ResetTo
+from headgate.model.control import LetGo
+from headgate.model.event import PartitionRef
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`settled` is where the position goes; `repeats` records come again, `skips` never come."""
+
+    settled: int
+    repeats: int
+    skips: int
+
+
+def check(state: State, ref: PartitionRef) -> None:
+    """Raises where there is no such partition, or nothing can be decided about it now."""
+    topic = state.topics.get(ref.topic)
+    if topic is None:
+        raise UnknownTopic(f"there is no topic {ref.topic}", name=ref.topic)
+    if ref not in topic.refs():
+        last = topic.partitions - 1
+        raise NotFound(
+            f"topic {ref.topic} has no partition {ref.partition}; it has 0 to {last}", name=str(ref)
+        )
+    if ref in state.handoffs.by_ref:
+        raise NotNow(f"{ref} is on its way to another router; try again in a moment")
+
+
+def plan(
+    ref: PartitionRef, to: ResetTo, *, earliest: int, head: int, settled: int, resync: bool
+) -> Plan:
+    """What a reset of a partition with these records does; raises InvalidRequest."""
+    if to == "earliest":
+        target = earliest - 1
+    elif to == "latest":
+        target = head
+    elif earliest <= to <= head + 1:
+        target = to - 1
+    else:
+        raise InvalidRequest(
+            f"the log has records {earliest} to {head} of {ref}, so the next one can't be {to}; "
+            f"choose one up to {head + 1}",
+            earliest=earliest,
+            head=head,
+        )
+    if resync and target < settled:
+        raise InvalidRequest(
+            "going back skips nothing, so there is nothing to resync; leave --resync out"
+        )
+    return Plan(target, max(0, settled - target), max(0, target - settled))
+
+
+def begin(state: State, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
+    """Whoever reads `ref` lets go; it is read again from where `reset` puts it."""
+    check(state, ref)
+    state.releasing_resets[ref] = (reset, now_ms)
+    session, owner = state.lanes.reader(ref), state.sources.owners.get(ref)
+    asked: list[Effect] = []
+    if session is not None and owner is not None:
+        asked.append(Send(session, LetGo((owner,), settle=True)))
+    return asked + advance(state, now_ms)
+
+
+def advance(state: State, now_ms: int) -> list[Effect]:
+    """Put what nobody reads any more, or what took too long."""
+    effects: list[Effect] = []
+    for ref, (reset, since_ms) in list(state.releasing_resets.items()):
+        is_late = now_ms - since_ms >= state.timing.handoff_ms
+        if is_late or not state.lanes.may_be_read(ref):
+            del state.releasing_resets[ref]
+            effects += _put(state, ref, reset)
+    return effects
+
+
+def _put(state: State, ref: PartitionRef, reset: Reset) -> list[Effect]:
+    known = state.sources.owners.get(ref)
+    router_id = known.node_id if known is not None else NOBODY
+    state.resets[ref] = reset
+    owner = state.sources.take(ref, router_id)
+    return changed(state, grown={router_id} - {NOBODY}, fenced=(owner,))
+
+
+def is_done(state: State, ref: PartitionRef) -> bool:
+    return ref not in state.releasing_resets and ref not in state.resets
