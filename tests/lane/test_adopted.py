@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.decide.matching.index import MatchIndex
-from headgate.lane.adopted import Adopted, Read
+from headgate.lane.adopted import Adopted, KeptIndex, Read
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
-from headgate.model.event import PartitionRef
+from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription
 
 REF = PartitionRef("flights", 0)
@@ -120,13 +122,14 @@ class Building:
         self.begun = asyncio.Event()
         self.go_on = threading.Event()
         self._loop = asyncio.get_running_loop()
-        self._build = MatchIndex.of
-        monkeypatch.setattr(MatchIndex, "of", self._of)
+        build = KeptIndex.turned_into
 
-    def _of(self, subscriptions: Iterable[Subscription]) -> MatchIndex:
-        self._loop.call_soon_threadsafe(self.begun.set)
-        assert self.go_on.wait(10)
-        return self._build(subscriptions)
+        def build_slowly(kept: KeptIndex, wanted: Mapping[str, Subscription | None]) -> MatchIndex:
+            self._loop.call_soon_threadsafe(self.begun.set)
+            assert self.go_on.wait(10)
+            return build(kept, wanted)
+
+        monkeypatch.setattr(KeptIndex, "turned_into", build_slowly)
 
 
 async def test_a_large_index_is_built_while_the_lane_goes_on(
@@ -175,3 +178,48 @@ async def test_a_large_index_is_frozen_for_the_garbage_collector() -> None:
         assert gc.get_freeze_count() > frozen
     finally:
         gc.unfreeze()
+
+
+# --- the index of an earlier lane ----------------------------------------------------------------
+
+NAMES = st.sampled_from("abcdefgh")
+REGISTRIES = st.dictionaries(NAMES, st.sampled_from(["x == 1", "x == 2", "x > 1", None]))
+
+
+def registered(wheres: dict[str, str | None]) -> tuple[Subscription, ...]:
+    return tuple(
+        Subscription(name, "gateway-1", "flights", where) for name, where in wheres.items()
+    )
+
+
+@given(before=REGISTRIES, now=REGISTRIES, value=st.integers(0, 3))
+def test_what_an_earlier_lane_left_never_shows(
+    before: dict[str, str | None], now: dict[str, str | None], value: int
+) -> None:
+    """Whoever told it: the registry may have been lost and made anew since."""
+
+    async def scenario() -> None:
+        kept = KeptIndex()
+        await take(Adopted(kept=kept), SubscriptionSnapshot(900, registered(before)))
+        later = Adopted(kept=kept)
+        await take(later, SubscriptionSnapshot(1, registered(now)))
+        fresh = MatchIndex.of(registered(now))
+        record = Record("flights", 0, 1, 1, "e", None, "", "insert", b"", None, None, 0)
+        found = later.index.match(record, {"x": value}).by_gateway
+        expected = fresh.match(record, {"x": value}).by_gateway
+        assert {key: set(ids) for key, ids in found.items()} == {
+            key: set(ids) for key, ids in expected.items()
+        }
+        assert set(later.index.ids()) == set(now)
+        assert later.revision == 1
+
+    asyncio.run(scenario())
+
+
+async def test_a_later_lane_shares_what_an_earlier_one_built() -> None:
+    kept = KeptIndex()
+    first, second = Adopted(kept=kept), Adopted(kept=kept)
+    await take(first, SubscriptionSnapshot(1, some("a", "b")))
+    await take(second, SubscriptionSnapshot(2, some("a", "c")))
+    assert second.index.subscription("a") is first.index.subscription("a")
+    assert (held(first, "a", "b", "c"), held(second, "a", "b", "c")) == ({"a", "b"}, {"a", "c"})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import InvalidRequest, NotNow, StorageFailed
+from headgate.errors import NotNow, StorageFailed
 from headgate.model import control
 from headgate.model.event import Fence
 from headgate.model.subscription import Subscription
@@ -99,9 +99,9 @@ async def test_a_gateway_that_does_not_answer_slows_no_other() -> None:
 
 @on_virtual_time
 async def test_failed_batches_are_sent_again_in_order() -> None:
-    world = LaneWorld(batch_max_size=3)
+    world = LaneWorld(batch_max_size=3, retry_max_attempts=6)
     world.gateways.scripts["gateway-1"] = [
-        NotNow("no"), InvalidRequest("no"), ["accepted", "retry", "retry"], NotNow("no"),
+        NotNow("no"), NotNow("no"), ["accepted", "retry", "retry"], NotNow("no"),
     ]  # fmt: skip
     world.start()
     await world.subscribed(everything("s1"))
@@ -114,7 +114,10 @@ async def test_failed_batches_are_sent_again_in_order() -> None:
 
 @on_virtual_time
 async def test_retries_back_off_as_configured() -> None:
-    world = LaneWorld(retry_initial_s=1.0, retry_max_s=4.0, retry_multiplier=2.0)
+    world = LaneWorld(
+        retry_initial_s=1.0, retry_max_s=4.0, retry_multiplier=2.0, retry_max_attempts=9,
+        breaker_threshold=9,
+    )  # fmt: skip
     world.gateways.scripts["gateway-1"] = [NotNow("no")] * 5
     world.start()
     await world.subscribed(everything("s1"))
@@ -420,19 +423,16 @@ class TestSettings:
 
         run_virtual(scenario())
 
-    def test_queue_size_bounds_what_is_unsettled(self) -> None:
+    def test_a_backlog_is_read_no_faster_than_a_gateway_that_keeps_pace_takes_it(self) -> None:
         async def scenario() -> None:
-            world = LaneWorld(queue_size=20, read_limit=10)
-            world.gateways.hanging.add("gateway-1")
+            world = LaneWorld(queue_size=20, read_limit=5, batch_max_size=5)
+            world.gateways.delays_s["gateway-1"] = 0.01
             world.start()
-            await world.subscribed(everything("s1"))
             world.append(500)
-            await settle_down(3)
-            reports = [m for m in world.sent if isinstance(m, control.LaneReport)]
-            assert reports[-1].read == 20
-            world.gateways.hanging.clear()
+            await world.subscribed(everything("s1"))
             await settle_down(30)
             assert world.gateways.seqs("gateway-1") == list(range(1, 501))
+            assert not world.letters.letters, "nothing was parked on the way"
 
         run_virtual(scenario())
 
@@ -456,6 +456,21 @@ class TestSettings:
             await settle_down(20)
             assert [settled for _, _, settled in world.checkpoints.saves] == [5]
             assert world.checkpoints.saves[0][0] == pytest.approx(at_s, abs=0.3)
+
+        run_virtual(scenario())
+
+    def test_what_counts_for_a_save_is_settled_not_only_read(self) -> None:
+        async def scenario() -> None:
+            world = LaneWorld(checkpoint_event_count=5, checkpoint_interval_s=60.0)
+            world.gateways.hanging.add("gateway-1")
+            world.start()
+            await world.subscribed(Subscription("s1", "gateway-1", TOPIC, "number == 0"))
+            world.append(5)
+            await settle_down()
+            assert world.checkpoints.saves == [], "the first record of five is still in flight"
+            world.gateways.hanging.clear()
+            await settle_down(10)
+            assert [settled for _, _, settled in world.checkpoints.saves] == [5]
 
         run_virtual(scenario())
 

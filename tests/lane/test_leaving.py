@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from headgate.decide.admission import ProduceLimits, admit
 from headgate.model.subscription import Subscription
+from headgate.model.topology import Topic
 from tests.lane.world import LaneWorld, on_virtual_time, settle_down
 from tests.services.gateway.doubles import TOPIC
 
@@ -39,6 +43,22 @@ async def test_a_record_that_only_leaves_is_delivered_and_settled_too() -> None:
     assert (delivery.subscriptions, delivery.left) == (("low",), ("low",))
     await world.ended()
     assert world.position() == 1
+
+
+@on_virtual_time
+async def test_what_a_producer_gives_as_earlier_is_what_a_record_leaves() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(Subscription("low", "gateway-1", TOPIC, "altitude < 3000"))
+    body = b'{"events":[{"document":{"altitude":9000},"op":"update","earlier":{"altitude":100}}]}'
+    admitted = admit(body, Topic(TOPIC, 1), ProduceLimits(), new_id=lambda: "e1")
+    for event in admitted.events:
+        assert event.earlier is not None
+        world.log.append(event.document, op=event.op, earlier=msgspec.Raw(event.earlier))
+    world.log.wake()
+    await settle_down()
+    [delivery] = world.gateways.accepted["gateway-1"]
+    assert (delivery.op, delivery.left) == ("update", ("low",))
 
 
 @on_virtual_time

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from headgate.errors import StorageFailed
 from headgate.model import control
-from headgate.model.event import Fence
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Owner
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
@@ -59,6 +60,20 @@ async def test_what_is_handed_off_is_not_read_and_the_rest_is() -> None:
 
 
 @on_virtual_time
+async def test_what_was_read_but_not_matched_yet_is_left_to_the_recipient() -> None:
+    world = LaneWorld()
+    world.append(400)
+    world.start()
+    world.gateways.on_batch = lambda: world.push(control.LetGo(world.spec.owns, settle=True))
+    await world.subscribed(everything("s1"))
+    await settle_down(2.0)
+    assert said(world, control.Released)
+    settled = world.position()
+    assert 0 < settled < 400, "it is let go while one read of the log is being matched"
+    assert world.gateways.seqs("gateway-1") == list(range(1, settled + 1))
+
+
+@on_virtual_time
 async def test_a_handoff_waits_only_so_long_for_a_gateway() -> None:
     world = await reading(flush_timeout_s=2.0)
     world.gateways.hanging.add("gateway-1")
@@ -81,7 +96,7 @@ async def test_a_reader_that_waits_for_room_goes_on_when_the_full_partition_leav
     world.push(control.LetGo(world.spec.owns[:1], settle=True))
     await settle_down(2.0)
     world.gateways.hanging.clear()
-    await settle_down(10.0)
+    await settle_down(30.0)
     assert world.gateways.seqs("gateway-1", 1) == [1]
 
 
@@ -171,12 +186,12 @@ async def test_a_lane_waits_a_while_for_a_checkpoint_store_that_is_away() -> Non
     world = LaneWorld()
     claim, failures = world.checkpoints.claim, 5
 
-    async def away(ref: object, fence: object) -> int:
+    async def away(ref: PartitionRef, fence: Fence) -> Position:
         nonlocal failures
         failures -= 1
         if failures >= 0:
             raise StorageFailed("the store is away")
-        return await claim(ref, fence)  # type: ignore[arg-type]
+        return await claim(ref, fence)
 
     world.checkpoints.claim = away  # type: ignore[method-assign]
     world.start()

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
-from headgate.errors import Fenced, HeadgateError
+import msgspec
+
+from headgate.errors import Fenced, HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.letters import Letter, LetterReason, LetterState, NewLetter
+from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
+from headgate.ports.letters import LetterStore
 from tests.services.gateway.doubles import TOPIC, FakeSession, MemoryLog
 from tests.virtual_time import run_virtual
 
@@ -67,29 +73,136 @@ class MemoryCheckpoints:
 
     def __init__(self) -> None:
         self.positions: dict[PartitionRef, int] = {}
+        self.tallies: dict[PartitionRef, Tally] = {}
         self.fences: dict[PartitionRef, Fence] = {}
         self.saves: list[tuple[float, PartitionRef, int]] = []
         self.failing: HeadgateError | None = None
+        self.claimed: Position | None = None
+        """What a claim finds, where it isn't what was saved."""
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> int:
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
         if fence < self.fences.get(ref, fence):
             raise Fenced(f"{ref} is held by another")
         self.fences[ref] = fence
-        return self.positions.get(ref, 0)
+        return self.claimed or Position(self.positions.get(ref, 0), self.tallies.get(ref, Tally()))
 
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int) -> None:
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         if self.failing is not None:
             raise self.failing
         if self.fences[ref] != fence:
             raise Fenced(f"{ref} is held by another")
-        self.positions[ref] = max(settled, self.positions.get(ref, 0))
+        if settled > self.positions.get(ref, 0):
+            self.positions[ref], self.tallies[ref] = settled, tally
         self.saves.append((asyncio.get_running_loop().time(), ref, settled))
 
-    async def list(self) -> dict[PartitionRef, int]:
-        return dict(self.positions)
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
+        await self.claim(ref, fence)
+        self.positions[ref] = settled
+
+    async def list(self) -> dict[PartitionRef, Position]:
+        return {ref: Position(settled) for ref, settled in self.positions.items()}
 
     async def close(self) -> None:
         return
+
+
+class MemoryLetters:
+    """Implements what lanes use of ports.letters.LetterStore."""
+
+    def __init__(self) -> None:
+        self.letters: dict[int, Letter] = {}
+        self.failing: HeadgateError | None = None
+        self._ids = itertools.count(1)
+
+    def of(self, state: LetterState, gateway_id: str = "gateway-1") -> list[Letter]:
+        return [
+            one
+            for one in self.letters.values()
+            if one.state == state and one.gateway_id == gateway_id
+        ]
+
+    def seqs(self, state: LetterState, gateway_id: str = "gateway-1") -> list[int]:
+        return sorted(letter.delivery.seq for letter in self.of(state, gateway_id))
+
+    async def put(self, letters: Sequence[NewLetter], *, now_ms: int) -> None:
+        self._check()
+        known = {_place(one.gateway_id, one.state, one.delivery) for one in self.letters.values()}
+        for new in letters:
+            if _place(new.gateway_id, new.state, new.delivery) not in known:
+                number = next(self._ids)
+                self.letters[number] = Letter(
+                    number,
+                    new.gateway_id,
+                    new.state,
+                    new.reason,
+                    new.delivery,
+                    new.attempts,
+                    new.error,
+                    now_ms,
+                )
+
+    async def behind(self, refs: Iterable[PartitionRef]) -> dict[str, frozenset[PartitionRef]]:
+        self._check()
+        found: dict[str, set[PartitionRef]] = {}
+        for letter in self._parked(refs):
+            if not letter.delivery.redelivery:
+                found.setdefault(letter.gateway_id, set()).add(_ref(letter.delivery))
+        return {gateway_id: frozenset(some) for gateway_id, some in found.items()}
+
+    async def revived(self, refs: Iterable[PartitionRef]) -> frozenset[str]:
+        self._check()
+        return frozenset(one.gateway_id for one in self._parked(refs) if one.delivery.redelivery)
+
+    async def parked(
+        self, gateway_id: str, refs: Iterable[PartitionRef], *, limit: int
+    ) -> list[Letter]:
+        self._check()
+        found = [one for one in self._parked(refs) if one.gateway_id == gateway_id]
+        found.sort(
+            key=lambda one: (not one.delivery.redelivery, _ref(one.delivery), one.delivery.seq)
+        )
+        return found[:limit]
+
+    async def remove(self, ids: Sequence[int]) -> None:
+        self._check()
+        for number in ids:
+            self.letters.pop(number, None)
+
+    async def bury(
+        self, ids: Sequence[int], reason: LetterReason, *, attempts: int, error: str, now_ms: int
+    ) -> None:
+        self._check()
+        for number in ids:
+            self.letters[number] = msgspec.structs.replace(
+                self.letters[number], state="dead", reason=reason, attempts=attempts, error=error
+            )
+
+    def revive(self, number: int) -> None:
+        letter = self.letters[number]
+        again = msgspec.structs.replace(letter.delivery, redelivery=True)
+        self.letters[number] = msgspec.structs.replace(letter, state="parked", delivery=again)
+
+    def _parked(self, refs: Iterable[PartitionRef]) -> list[Letter]:
+        wanted = set(refs)
+        return [
+            one
+            for one in self.letters.values()
+            if one.state == "parked" and _ref(one.delivery) in wanted
+        ]
+
+    def _check(self) -> None:
+        if self.failing is not None:
+            raise self.failing
+
+
+def _ref(delivery: Delivery) -> PartitionRef:
+    return PartitionRef(delivery.topic, delivery.partition)
+
+
+def _place(gateway_id: str, state: str, delivery: Delivery) -> tuple[str, str, PartitionRef, int]:
+    return gateway_id, state, _ref(delivery), delivery.seq
 
 
 class FakeGateways:
@@ -103,15 +216,25 @@ class FakeGateways:
         self.batches: list[tuple[float, DeliveryBatch]] = []
         self.scripts: dict[str, list[HeadgateError | list[Verdict]]] = {}
         self.hanging: set[str] = set()
+        self.delays_s: dict[str, float] = {}
+        self.fills: dict[str, float] = {}
+        self.poison: set[tuple[str, int]] = set()
+        """Gateway and seq of deliveries for which a whole batch is refused."""
         self.accepted: dict[str, list[Delivery]] = {}
         self.timeouts_s: list[float] = []
+        self.on_batch: Callable[[], None] = lambda: None
 
     async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
         self.timeouts_s.append(timeout_s)
         self.batches.append((asyncio.get_running_loop().time(), batch))
+        self.on_batch()
         if batch.gateway_id in self.hanging:
             await asyncio.sleep(timeout_s)
             raise HeadgateError("no answer")
+        if any((batch.gateway_id, one.seq) in self.poison for one in batch.deliveries):
+            raise InvalidRequest("poison")
+        if delay_s := self.delays_s.get(batch.gateway_id):
+            await asyncio.sleep(delay_s)
         script = self.scripts.get(batch.gateway_id, [])
         step = script.pop(0) if script else ["accepted"] * len(batch.deliveries)
         if isinstance(step, Exception):
@@ -120,7 +243,7 @@ class FakeGateways:
         for delivery, verdict in zip(batch.deliveries, verdicts, strict=True):
             if verdict == "accepted":
                 self.accepted.setdefault(batch.gateway_id, []).append(delivery)
-        return DeliveryAnswer(tuple(verdicts))
+        return DeliveryAnswer(tuple(verdicts), fill=self.fills.get(batch.gateway_id, 0.0))
 
     async def close(self) -> None:
         return
@@ -135,6 +258,7 @@ class LaneWorld:
     def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float | str) -> None:
         self.log = FollowedLog()
         self.checkpoints = MemoryCheckpoints()
+        self.letters = MemoryLetters()
         self.gateways = FakeGateways()
         self.sent: list[control.ToCoordinator] = []
         self.session: FakeSession | None = None
@@ -156,7 +280,8 @@ class LaneWorld:
         self.life: asyncio.Task[None]
 
     def start(self) -> None:
-        ports = LanePorts(self.log, self.checkpoints, self.gateways, self._connect)
+        letters = cast("LetterStore", self.letters)
+        ports = LanePorts(self.log, self.checkpoints, letters, self.gateways, self._connect)
         self.lane = Lane(self.spec, ports)
         self.life = asyncio.create_task(self.lane.run())
 
@@ -193,6 +318,9 @@ class LaneWorld:
     async def dead(self) -> LaneReceipt:
         await self.life
         return await self.lane.receipt()
+
+    def tally(self, partition: int = 0) -> Tally:
+        return self.checkpoints.tallies.get(self.refs[partition], Tally())
 
     def position(self, partition: int = 0) -> int:
         return self.checkpoints.positions.get(self.refs[partition], 0)

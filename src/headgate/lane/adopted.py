@@ -51,8 +51,30 @@ class _News:
         return [name for name, one in self.wanted.items() if one is None]
 
 
+class KeptIndex:
+    """The newest index of a worker process, which outlives the lane that built it.
+
+    A lane that starts is told all subscriptions, and nearly all of them are in here already: what
+    differs is a patch, at a fifth of the time that a new index takes. Nothing depends on who told
+    the former lane, or when: what comes out has what the snapshot has, and nothing else.
+    """
+
+    __slots__ = ("index",)
+
+    def __init__(self) -> None:
+        self.index = MatchIndex.empty()
+
+    def turned_into(self, wanted: Mapping[str, Subscription | None]) -> MatchIndex:
+        gone = [name for name in self.index.ids() if wanted.get(name) is None]
+        upserts = (one for one in wanted.values() if one is not None)
+        return self.index.patched(upserts, gone)
+
+
 class Adopted:
-    def __init__(self, *, large: int = LARGE) -> None:
+    """`kept` is where other lanes of the process find the index, and where theirs is."""
+
+    def __init__(self, *, large: int = LARGE, kept: KeptIndex | None = None) -> None:
+        self._kept = kept or KeptIndex()
         self.index = MatchIndex.empty()
         self.revision = 0
         self._large = large
@@ -105,6 +127,7 @@ class Adopted:
             return False
         self._note_late(news, index, read())
         self.index, self.revision = index, news.revision
+        self._kept.index = index
         self._freeze(len(news.wanted))
         ended_s = _now_s()
         self._rests_until_s = ended_s + min(ended_s - began_s, PAUSE_MAX_S)
@@ -125,7 +148,7 @@ class Adopted:
 
     async def _built(self, news: _News) -> MatchIndex:
         build = (
-            partial(MatchIndex.of, news.upserts)
+            partial(self._kept.turned_into, news.wanted)
             if news.whole
             else partial(self.index.patched, news.upserts, news.removals)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
@@ -23,6 +24,10 @@ log = structlog.get_logger()
 
 Shared = TypeVar("Shared")
 
+SWITCH_S = 0.0005
+"""The threads that carry a delivery's bytes need the interpreter for a moment, while a lane that
+reads a backlog keeps it busy. At Python's own 5 ms a delivery took 4.5 ms instead of 1.5."""
+
 
 class LaneHost(Generic[Shared]):
     """`share` makes what the process keeps open; `open_lane` a lane, with what closes it."""
@@ -34,10 +39,11 @@ class LaneHost(Generic[Shared]):
     ) -> None:
         self._share = share
         self._open_lane = open_lane
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._shared: Shared | None = None
         self._lives: set[asyncio.Task[None]] = set()
         self.pid = os.getpid()
+        sys.setswitchinterval(SWITCH_S)
         threading.Thread(target=self._loop.run_forever, name="lanes", daemon=True).start()
 
     def run(self, spec: LaneSpec) -> LaneReceipt:
@@ -64,3 +70,13 @@ class LaneHost(Generic[Shared]):
             log.exception(LogEvent.UNEXPECTED)
         finally:
             await close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The loop that the other roles run on: it takes a tenth less of a lane's time at 10,000
+    events per second."""
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    return uvloop.new_event_loop()

@@ -1,7 +1,7 @@
 """From records to deliveries: whom each record concerns, as it is now and as it was before.
 
-Invariant: what is made of one list of records uses one index, the newest that was adopted when it
-began; a document that can't be read matches nothing, and is counted.
+Invariant: what is made of one list of records uses one index and one set of routes, the newest
+there were when it began; a document that can't be read matches nothing, and is counted.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.decide.leaving import SoftDeletes, leavers
+from headgate.decide.routing import Routes
 from headgate.lane.adopted import Adopted
 from headgate.lane.partition import SourcePartition
 from headgate.model.delivery import Delivery
@@ -27,13 +29,16 @@ class Matching:
     def __init__(self, adopted: Adopted, soft_delete: str) -> None:
         self._adopted = adopted
         self._soft_deletes = SoftDeletes(soft_delete) if soft_delete else None
+        self.routes = Routes(())
+        """Swapped for others when the gateways change."""
         self.filter_errors = 0
 
     def deliveries(
         self, partition: SourcePartition, records: Iterable[Record]
     ) -> Iterator[tuple[Record, dict[str, Delivery]]]:
-        """Each record with its delivery per gateway; to be used up without an await."""
-        index, soft_deletes = self._adopted.index, self._soft_deletes
+        """Each record that concerns somebody, with its delivery per gateway; to be used up without
+        an await."""
+        index, soft_deletes, routes = self._adopted.index, self._soft_deletes, self.routes
         needs_document = index.needs_document(partition.ref.topic) or soft_deletes is not None
         for record in records:
             document = self._decoded(record.document) if needs_document else None
@@ -41,6 +46,8 @@ class Matching:
             matched = index.match(record, document)
             self.filter_errors += matched.failures
             by_gateway, left = matched.by_gateway, NOBODY
+            if earlier is None and not by_gateway:
+                continue
             if earlier is not None:
                 left = leavers(index.match(record, earlier).by_gateway, by_gateway)
             op = soft_deletes.op(record.op, document, earlier) if soft_deletes else record.op
@@ -49,9 +56,12 @@ class Matching:
                 gone = left.get(gateway_id, ())
                 subscriptions = (*by_gateway.get(gateway_id, ()), *gone)
                 since = self._adopted.since(partition.ref, subscriptions)
-                epoch = partition.fence.epoch
-                made[gateway_id] = _delivery(record, op, subscriptions, gone, epoch, since)
-            yield record, made
+                epoch, again = partition.fence.epoch, record.seq <= partition.redeliver_to
+                made[gateway_id] = _delivery(record, op, subscriptions, gone, epoch, since, again)
+            if made and not routes.lead_to(made):
+                made = rerouted(made, routes, record.seq)
+            if made:
+                yield record, made
 
     def _decoded(self, document: bytes) -> object:
         """The document, or None for one that is JSON but holds a number nobody can represent."""
@@ -62,6 +72,22 @@ class Matching:
             return None
 
 
+def rerouted(made: dict[str, Delivery], routes: Routes, turn: int) -> dict[str, Delivery]:
+    """What goes out instead of deliveries that were made for the holders of subscriptions."""
+    shares = routes.of({gateway: one.subscriptions for gateway, one in made.items()}, turn)
+    for_anybody = replace(
+        next(iter(made.values())), subscriptions=(), since=(), left=(), broadcast=True
+    )
+    return {
+        gateway: (
+            replace(made[gateway], broadcast=share.broadcast)
+            if share.subscriptions
+            else for_anybody
+        )
+        for gateway, share in shares.items()
+    }
+
+
 def _delivery(
     record: Record,
     op: Op,
@@ -69,6 +95,7 @@ def _delivery(
     left: tuple[str, ...],
     epoch: int,
     since: tuple[int, ...],
+    redelivery: bool,
 ) -> Delivery:
     return Delivery(
         record.topic,
@@ -84,4 +111,5 @@ def _delivery(
         record.time_ms,
         since,
         left,
+        redelivery,
     )

@@ -7,10 +7,14 @@ import contextlib
 
 import structlog
 
-from headgate.decide.settling import SettleTracker
+from headgate.decide import gaps
+from headgate.decide.gaps import Gap
+from headgate.decide.settling import Outcome, SettleTracker
 from headgate.errors import HeadgateError
-from headgate.model.control import PartitionReport
+from headgate.model.control import PartitionReport, PartitionState
+from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, Record
+from headgate.model.position import Position
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.telemetry import LogEvent
@@ -21,21 +25,61 @@ log = structlog.get_logger()
 class SourcePartition:
     """`read_seq` is the last seq read; the tracker's position is what may be saved.
 
-    `leaving` says that it is being handed off: nothing more is read.
+    `leaving` says that it is being handed off: nothing more is read. Records up to `redeliver_to`
+    are delivered again because an operator wants it.
     """
 
-    def __init__(self, owner: Owner, fence: Fence, position: int) -> None:
+    def __init__(self, owner: Owner, fence: Fence, position: Position) -> None:
         self.owner = owner
         self.ref = owner.ref
         self.fence = fence
-        self.read_seq = position
-        self.tracker = SettleTracker(position)
-        self.saved = position
+        self.read_seq = position.settled
+        self.redeliver_to = position.redeliver_to
+        self.tracker = SettleTracker(position.settled, position.tally)
+        self.saved = position.settled
+        self.save_error = ""
+        """Why the position couldn't be saved the last time, if it couldn't."""
         self.leaving = False
+        self.to_be_skipped = gaps.skipped(position)
+        self.read_ms = 0
+        """Time of the last record that was read; 0 before the first one."""
+        self._failure = ""
+        self._gaps: dict[int, Gap] = {}
+        """Those that somebody has yet to hear of, by their last seq."""
         self._settled = asyncio.Event()
 
-    def settle(self, seq: int) -> None:
-        self.tracker.settle(seq)
+    @property
+    def is_still(self) -> bool:
+        """Is nothing more to be read of it?"""
+        return self.leaving or bool(self._failure)
+
+    def fail(self, reason: str) -> None:
+        """Nothing more is read, for `reason`, until a lane starts anew."""
+        self._failure = reason
+
+    @property
+    def state(self) -> PartitionState:
+        """Stale while not everybody knows of a gap that isn't small."""
+        if self._failure:
+            return "failed"
+        return "stale" if self._untold_gap else "flowing"
+
+    @property
+    def reason(self) -> str:
+        """Why it isn't flowing."""
+        if self._failure:
+            return self._failure
+        gap = self._untold_gap
+        return f"{gap}, and not every gateway has told its subscribers yet" if gap else ""
+
+    @property
+    def _untold_gap(self) -> Gap | None:
+        return next((gap for gap in self._gaps.values() if not gap.is_small), None)
+
+    def settle(self, seq: int, outcome: Outcome) -> None:
+        self.tracker.settle(seq, outcome)
+        if self._gaps and seq in self._gaps and not self.tracker.awaits(seq):
+            del self._gaps[seq]
         if self.tracker.unsettled == 0:
             self._settled.set()
 
@@ -49,16 +93,30 @@ class SourcePartition:
                 await self._settled.wait()
 
     def accept(self, record: Record) -> None:
-        """Move the reading position to `record`."""
-        if record.seq != self.read_seq + 1:
-            # The records in between were dropped with their topic: nobody can get them any more.
-            log.warning(
-                LogEvent.RECORDS_MISSING,
-                partition=str(self.ref),
-                from_seq=self.read_seq + 1,
-                to_seq=record.seq - 1,
-            )
-        self.read_seq = record.seq
+        """Move the reading position to `record`, the next one."""
+        self.read_seq, self.read_ms = record.seq, record.time_ms
+
+    def gap_before(self, record: Record, max_gap_s: float) -> Gap | None:
+        """What is missing between the last record that was read and this one."""
+        return gaps.found(
+            read_seq=self.read_seq,
+            read_ms=self.read_ms,
+            next_seq=record.seq,
+            next_ms=record.time_ms,
+            max_gap_ms=round(max_gap_s * 1_000),
+        )
+
+    def lose(self, gap: Gap, *, untold: int, now_ms: int) -> None:
+        """Nothing of `gap` will be read; it counts as settled once all `untold` gateways know."""
+        self.read_seq = gap.last_seq
+        if untold:
+            self._gaps[gap.last_seq] = gap
+            self.tracker.lose(gap.last_seq, gap.count, pending=untold, time_ms=now_ms)
+        else:
+            self.tracker.skip(gap.last_seq, gap.count)
+
+    def notice(self, gap: Gap) -> Delivery:
+        return gaps.notice(gap, self.ref, epoch=self.fence.epoch, time_ms=self.read_ms)
 
     async def save(self, store: CheckpointStore) -> bool:
         """Save the position if it has moved; a failure is said and tried again later."""
@@ -66,16 +124,24 @@ class SourcePartition:
         if position == self.saved:
             return True
         try:
-            await store.save(self.ref, self.fence, position)
+            await store.save(self.ref, self.fence, position, self.tracker.tally)
         except HeadgateError as error:
             log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(self.ref), error=error.message)
             if error.code == "fenced":
                 raise
+            self.save_error = error.message
             return False
-        self.saved = position
+        self.saved, self.save_error = position, ""
         return True
 
     def report(self) -> PartitionReport:
+        tracker = self.tracker
         return PartitionReport(
-            self.ref, self.read_seq, self.tracker.position, self.tracker.oldest_unsettled_ms
+            self.ref,
+            self.read_seq,
+            tracker.position,
+            tracker.oldest_unsettled_ms,
+            tracker.tally,
+            self.state,
+            self.reason,
         )

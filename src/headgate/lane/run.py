@@ -1,6 +1,6 @@
 """What a Spark task runs: a lane follows its partitions until its window ends.
 
-    read the log -> match -> dispatch -> settle -> save the position
+    read the log -> match -> deliver or set aside -> settle -> save the position
 
 in one asyncio loop. Order per partition is natural: a record is handed to the pipelines in the
 order it was read. A lane starts at the stored position, whatever was planned, and reads nothing
@@ -24,16 +24,18 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from headgate.decide.batching import BatchLimits
-from headgate.decide.retrying import Backoff
+from headgate.decide.gaps import Gap, dense
+from headgate.decide.latencies import Stopwatch
+from headgate.decide.routing import Routes
+from headgate.decide.settling import Outcome
 from headgate.errors import Fenced, StorageFailed
-from headgate.lane.adopted import Adopted
-from headgate.lane.dispatch import GatewayPipeline
+from headgate.lane.adopted import Adopted, KeptIndex
+from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.spec import LaneReceipt, LaneSpec
@@ -43,6 +45,7 @@ from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
+from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import LogEvent
@@ -52,16 +55,24 @@ log = structlog.get_logger()
 CLAIM_AGAIN_S = 0.5
 CLAIM_PATIENCE_S = 30.0
 """How long a lane that starts puts up with a checkpoint store that is away."""
+TURN = 100
+"""Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
+event loop, and how long those are is how many deliveries per second there can be to a gateway."""
+REMEMBERED = 500_000
+"""Matched records that a lane reads ahead of the oldest unsettled one, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class LanePorts:
-    """What a lane needs from outside; `connect` opens its stream to the coordinator."""
+    """What a lane needs from outside; `connect` opens its stream to the coordinator, and `kept` is
+    what an earlier lane of the same process left."""
 
     reader: LogReader
     checkpoints: CheckpointStore
+    letters: LetterStore
     transport: DeliveryTransport
     connect: Callable[[Callable[[], control.Hello]], ControlSession]
+    kept: KeptIndex = field(default_factory=KeptIndex)
 
 
 class Lane:
@@ -71,22 +82,31 @@ class Lane:
         self._spec = spec
         self._ports = ports
         self._partitions: dict[PartitionRef, SourcePartition] = {}
-        self._pipelines: dict[str, GatewayPipeline] = {}
-        self._adopted = Adopted()
+        self._dispatcher = Dispatcher(
+            spec.settings,
+            fence=(spec.window, spec.attempt),
+            transport=ports.transport,
+            store=ports.letters,
+            surroundings=self,
+        )
+        self._adopted = Adopted(kept=ports.kept)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._topology = Topology(0)
+        self._urls: dict[str, str] = {}
+        self._found_gateways = asyncio.Event()
         self._subscribed = asyncio.Event()
         self._ending = asyncio.Event()
         self._window_over = asyncio.Event()
         self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
         self._save_now = asyncio.Event()
-        self._room = asyncio.Event()
         self._reason = ""
         self._overdue = False
         self._handed_off: list[Owner] = []
         self._hand_offs: set[asyncio.Task[None]] = set()
         self._unsaved = 0
-        self._read = self._matched = self._delivered = 0
+        self._read = self._matched = self._delivered = self._gaps = 0
+        self._saves = self._save_errors = 0
+        self._routing, self._saving = Stopwatch(), Stopwatch()
         self._started_s = time.time()
         self._cpu_before_s = time.process_time()
 
@@ -131,12 +151,11 @@ class Lane:
                     task.result()
             await self._cancel([reading, checkpointing])
             if self._partitions:
-                await self._flush(settings.flush_timeout_s)
+                await self._dispatcher.flush(settings.flush_timeout_s)
                 await self._save_all(settings.checkpoint_timeout_s)
             await session.send(self._lane_report())
         finally:
-            pipelines = [pipeline.task for pipeline in self._pipelines.values()]
-            await self._cancel([*tasks, ending, *self._hand_offs, *pipelines])
+            await self._cancel([*tasks, ending, *self._hand_offs, *self._dispatcher.tasks])
             await session.close()
 
     async def _claim(self, owner: Owner) -> None:
@@ -158,38 +177,66 @@ class Lane:
                 self._partitions[owner.ref] = SourcePartition(owner, fence, position)
                 return
 
-    # --- what pipelines ask and tell (dispatch.Surroundings) -------------------------------------
+    # --- what is asked and told while delivering (delivering.DeliverySurroundings) ---------------
 
     def gateway_url(self, gateway_id: str) -> str | None:
-        node = self._topology.node(gateway_id)
-        return node.url if node is not None else None
+        return self._urls.get(gateway_id)
 
-    def is_live(self, subscription_id: str) -> bool:
-        return subscription_id in self._adopted.index
+    def is_at(self, subscription_id: str, gateway_id: str) -> bool:
+        subscription = self._adopted.index.subscription(subscription_id)
+        return subscription is not None and subscription.gateway_id == gateway_id
+
+    def low(self, subscriptions: Sequence[str]) -> list[str]:
+        if not self._spec.settings.dlq_enabled:
+            return []  # what can't be kept can't be shed
+        found = [(name, self._adopted.index.subscription(name)) for name in subscriptions]
+        return [name for name, one in found if one is not None and one.priority == "low"]
+
+    def refs(self) -> list[PartitionRef]:
+        return list(self._partitions)
+
+    def epoch(self, ref: PartitionRef) -> int | None:
+        partition = self._partitions.get(ref)
+        return None if partition is None else partition.fence.epoch
 
     def holds(self, ref: PartitionRef) -> bool:
         return ref in self._partitions
 
-    def settled(self, delivery: Delivery, *, acknowledged: bool) -> None:
+    def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         partition = self._partitions.get(PartitionRef(delivery.topic, delivery.partition))
         if partition is None:
             return  # whoever has it now delivers it again
-        partition.settle(delivery.seq)
-        self._delivered += acknowledged
-        self._count_unsaved(1)
-        self._room.set()
+        if outcome == "acknowledged" and not delivery.lost_from:
+            self._delivered += 1
+            self._routing.took(time.time() - delivery.time_ms / 1_000)
+        before = partition.tracker.position
+        partition.settle(delivery.seq, outcome)
+        self._count_unsaved(partition.tracker.position - before)
+        self._dispatcher.progressed()
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
         if self._partitions.pop(ref, None) is not None:
             log.info(LogEvent.FENCED, partition=str(ref), error=reason)
-            self._room.set()
+            self._dispatcher.drop(ref)
         if not self._partitions:
             self._end(reason)
+
+    def stopped(self, ref: PartitionRef, reason: str) -> None:
+        partition = self._partitions.get(ref)
+        if partition is not None and partition.state != "failed":
+            log.error(LogEvent.PARTITION_STOPPED, partition=str(ref), error=reason)
+            partition.fail(reason)
 
     # --- reading ---------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
+        await self._dispatcher.look_behind()
         await self._subscribed.wait()
+        await self._found_gateways.wait()
+        self._dispatcher.start()
+        for claimed in self._partitions.values():
+            if claimed.to_be_skipped is not None:
+                self._pass(claimed, claimed.to_be_skipped)
         async with self._ports.reader.follow(list(self._partitions)) as wake_ups:
             hungry = set(self._partitions)
             while not self._ending.is_set():
@@ -203,58 +250,59 @@ class Lane:
     async def _read_some(self, partition: SourcePartition) -> bool:
         """Read and match up to a limit; False when the partition has nothing more for now."""
         settings = self._spec.settings
-        while self._unsettled() >= settings.queue_size:
-            self._room.clear()
-            await self._room.wait()
-        records = await self._ports.reader.read(
+        await self._dispatcher.room(lambda: self._unsettled() < REMEMBERED)
+        found = await self._ports.reader.read(
             partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
         )
-        if not records or partition.leaving or not self.holds(partition.ref):
+        if not found or not self._may_read(partition):
             return False
-        self._match(partition, records)
-        # Pipelines and acknowledgements get their turn between two reads.
-        await asyncio.sleep(0)
-        return len(records) == settings.read_limit
+        if gap := partition.gap_before(found[0], settings.gap_max_s):
+            self._pass(partition, gap)
+        records = dense(found)
+        for begin in range(0, len(records), TURN):
+            if not self._may_read(partition):
+                return False
+            self._match(partition, records[begin : begin + TURN])
+            # Pipelines and acknowledgements get their turn in between.
+            await asyncio.sleep(0)
+        return len(found) == settings.read_limit or len(records) < len(found)
 
-    def _match(self, partition: SourcePartition, records: list[Record]) -> None:
-        """No await in here: the index is the same for every record of one call."""
-        tracker = partition.tracker
+    def _may_read(self, partition: SourcePartition) -> bool:
+        return self.holds(partition.ref) and not partition.is_still
+
+    def _pass(self, partition: SourcePartition, gap: Gap) -> None:
+        """Go on behind records that won't come, and have every gateway say so to its subscribers;
+        those with none of the topic have nothing to say."""
+        log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
+        self._gaps += 1
+        gateways = list(self._urls) if self._spec.settings.gap_enabled else []
+        partition.lose(gap, untold=len(gateways), now_ms=time.time_ns() // 1_000_000)
+        for gateway_id in gateways:
+            self._dispatcher.put(gateway_id, partition.notice(gap))
+
+    def _match(self, partition: SourcePartition, records: Sequence[Record]) -> None:
+        """No await in here: the index is the same for every record of one call. The records are
+        dense and follow what was read, so those that concern nobody are passed in whole runs."""
+        tracker, put = partition.tracker, self._dispatcher.put
+        before = tracker.position
         for record, deliveries in self._matching.deliveries(partition, records):
-            partition.accept(record)
+            tracker.pass_unmatched(record.seq - 1)
             tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
             for gateway_id, delivery in deliveries.items():
-                self._pipeline(gateway_id).put(delivery)
+                put(gateway_id, delivery)
             self._matched += len(deliveries)
+        tracker.pass_unmatched(records[-1].seq)
+        partition.accept(records[-1])
         self._read += len(records)
-        self._count_unsaved(len(records))
-
-    def _pipeline(self, gateway_id: str) -> GatewayPipeline:
-        pipeline = self._pipelines.get(gateway_id)
-        if pipeline is None:
-            settings = self._spec.settings
-            pipeline = GatewayPipeline(
-                gateway_id,
-                (self._spec.window, self._spec.attempt),
-                BatchLimits(
-                    settings.batch_max_size,
-                    settings.batch_max_wait_s,
-                    settings.batch_flush_interval_s,
-                ),
-                Backoff(settings.retry_initial_s, settings.retry_max_s, settings.retry_multiplier),
-                self._ports.transport,
-                self,
-                settings.delivery_timeout_s,
-            )
-            self._pipelines[gateway_id] = pipeline
-        return pipeline
+        self._count_unsaved(tracker.position - before)
 
     def _unsettled(self) -> int:
         return sum(p.tracker.unsettled for p in self._partitions.values())
 
     # --- positions -------------------------------------------------------------------------------
 
-    def _count_unsaved(self, count: int) -> None:
-        self._unsaved += count
+    def _count_unsaved(self, settled: int) -> None:
+        self._unsaved += settled
         if self._unsaved >= self._spec.settings.checkpoint_event_count:
             self._save_now.set()
 
@@ -270,19 +318,16 @@ class Lane:
                 await self._save(partition)
 
     async def _save(self, partition: SourcePartition) -> None:
+        before, began_s = partition.saved, time.perf_counter()
         try:
-            await partition.save(self._ports.checkpoints)
+            saved = await partition.save(self._ports.checkpoints)
         except Fenced as error:
             self.overtaken(partition.ref, error.message)
-
-    async def _flush(self, timeout_s: float) -> None:
-        """What is in flight may still be acknowledged; what isn't stays unsettled."""
-        for pipeline in self._pipelines.values():
-            pipeline.flush()
-        drained = asyncio.gather(*(p.drained() for p in self._pipelines.values()))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await drained
+            return
+        self._save_errors += not saved
+        if partition.saved != before:
+            self._saves += 1
+            self._saving.took(time.perf_counter() - began_s)
 
     async def _save_all(self, timeout_s: float) -> None:
         try:
@@ -318,7 +363,7 @@ class Lane:
                     await self._welcomed(session)
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
-                        self._topology = topology
+                        self._apply(topology)
                 case control.SubscriptionSnapshot() | control.SubscriptionChanges():
                     if self._adopted.hear(message):
                         await self._acknowledge(session)
@@ -329,11 +374,26 @@ class Lane:
                         self._end(reason)
                 case control.LetGo(owners, settle):
                     self._let_go(session, owners, settle=settle)
+                case control.TroubledGateways(gateway_ids):
+                    self._dispatcher.hint(gateway_ids)
+                case control.LettersRevived():
+                    self._dispatcher.look_for_letters()
                 case control.Refused(reason):
                     self._partitions.clear()
                     self._end(reason)
                 case _:
                     pass
+
+    def _apply(self, topology: Topology) -> None:
+        self._topology = topology
+        gateways = [node for node in topology.of_role("gateway") if node.url]
+        self._urls = {node.id: node.url for node in gateways}
+        settings = self._spec.settings
+        self._matching.routes = Routes(
+            self._urls, settings.mode, max_fanout=settings.max_fanout, ring=topology.ring
+        )
+        self._dispatcher.heard(gateways)
+        self._found_gateways.set()
 
     async def _adopt(self, session: ControlSession) -> None:
         while True:
@@ -371,7 +431,8 @@ class Lane:
             async with asyncio.timeout(settings.checkpoint_timeout_s):
                 await asyncio.gather(*(self._save(partition) for partition in leaving))
         gone = [p.owner for p in leaving if self._partitions.pop(p.ref, None) is not None]
-        self._room.set()  # what is left of them unsettled doesn't hold the others
+        for owner in gone:
+            self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
         self._handed_off += gone
         log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
         await session.send(control.Released(tuple(gone)))
@@ -400,6 +461,14 @@ class Lane:
             delivered=self._delivered,
             filter_errors=self._matching.filter_errors,
             cpu_s=round(time.process_time() - self._cpu_before_s, 3),
+            links=self._dispatcher.links(),
+            letters=self._dispatcher.error,
+            gaps=self._gaps,
+            checkpoints=max((p.save_error for p in self._partitions.values()), default=""),
+            checkpoints_saved=self._saves,
+            checkpoint_errors=self._save_errors,
+            routing=self._routing.so_far(),
+            saving=self._saving.so_far(),
         )
 
     # --- ending ----------------------------------------------------------------------------------

@@ -8,16 +8,27 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.http.delivery import HttpDeliveryTransport
+from headgate.adapters.transports import Transports
+from headgate.lane.adopted import KeptIndex
 from headgate.lane.host import LaneHost
 from headgate.lane.run import Lane, LanePorts
-from headgate.lane.spec import LaneReceipt, LaneSpec
+from headgate.lane.spec import LaneReceipt, LaneSpec, TransportPlace
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import configure_logging
 from headgate.wiring.control import connector
-from headgate.wiring.stores import open_checkpoints, open_log_reader
+from headgate.wiring.stores import open_checkpoints, open_letters, open_log_reader
 
-_hosts: list[LaneHost[DeliveryTransport]] = []
+
+class Shared:
+    """What outlives windows: connections, whose settings are the same for all lanes of a router,
+    and the index."""
+
+    def __init__(self) -> None:
+        self.transports: dict[TransportPlace, DeliveryTransport] = {}
+        self.kept = KeptIndex()
+
+
+_hosts: list[LaneHost[Shared]] = []
 """The lane host of this worker process, once it has one."""
 
 
@@ -31,10 +42,10 @@ def warm_lane() -> None:
     _lane_host()
 
 
-def _lane_host() -> LaneHost[DeliveryTransport]:
+def _lane_host() -> LaneHost[Shared]:
     # A forked process has its parent's list but not its parent's threads.
     if not _hosts or _hosts[-1].pid != os.getpid():
-        _hosts[:] = [LaneHost(_shared_transport, _open_lane)]
+        _hosts[:] = [LaneHost(Shared, _open_lane)]
         # Spark collects garbage after every task, while the lanes of that window still run:
         # all that was imported must not be looked through each time.
         gc.collect()
@@ -42,21 +53,28 @@ def _lane_host() -> LaneHost[DeliveryTransport]:
     return _hosts[-1]
 
 
-def _shared_transport() -> DeliveryTransport:
-    return HttpDeliveryTransport(f"lanes-{os.getpid()}")
+def _transport(place: TransportPlace, shared: Shared) -> DeliveryTransport:
+    transports = shared.transports
+    if place not in transports:
+        transports[place] = Transports(
+            f"lanes-{os.getpid()}", token=place.token, authority=place.authority, nats=place.nats
+        )
+    return transports[place]
 
 
-def _open_lane(
-    spec: LaneSpec, transport: DeliveryTransport
-) -> tuple[Lane, Callable[[], Awaitable[None]]]:
+def _open_lane(spec: LaneSpec, shared: Shared) -> tuple[Lane, Callable[[], Awaitable[None]]]:
     configure_logging(spec.settings.log_level, role="lane", node_id=spec.router_id)
     folder = DataFolder(Path(spec.data))
     reader = open_log_reader(spec.settings.log, folder)
     checkpoints = open_checkpoints(spec.settings.checkpoints, folder)
+    letters = open_letters(spec.settings.log, folder)
 
     async def close() -> None:
         await reader.close()
         await checkpoints.close()
+        await letters.close()
 
-    lane = Lane(spec, LanePorts(reader, checkpoints, transport, connector(spec.coordinator)))
-    return lane, close
+    transport = _transport(spec.settings.transport, shared)
+    connect = connector(spec.coordinator)
+    ports = LanePorts(reader, checkpoints, letters, transport, connect, shared.kept)
+    return Lane(spec, ports), close

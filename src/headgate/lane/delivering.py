@@ -1,0 +1,244 @@
+"""All pipelines of a lane, what they set aside, and how fast the lane may read for them.
+
+A lane reads faster than gateways take. It waits for those that keep pace, so that a backlog isn't
+parked for no reason, and it doesn't wait for a straggler, so that one slow gateway never slows the
+others: what piles up for a straggler is parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from headgate.decide.batching import BatchLimits
+from headgate.decide.delivery.outbound import DeliveryRules
+from headgate.decide.delivery.pressure import Watermarks
+from headgate.decide.retrying import Backoff
+from headgate.errors import HeadgateError
+from headgate.lane.dispatch import GatewayPipeline, Surroundings
+from headgate.lane.letters import LetterSurroundings, LetterWriter
+from headgate.lane.spec import LaneSettings
+from headgate.model.control import GatewayLink
+from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
+from headgate.model.topology import Node
+from headgate.ports.letters import LetterStore
+from headgate.ports.transport import DeliveryTransport
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+STRAGGLES = 5.0
+"""A gateway that takes so many times longer than the quickest one isn't waited for."""
+AT_LEAST_S = 0.05
+"""Round trips below this are quick, whatever the others take."""
+LOOK_AGAIN_S = 0.05
+"""A straggler shows only with time."""
+STORE_AGAIN_S = 1.0
+
+
+class DeliverySurroundings(Surroundings, LetterSurroundings, Protocol):
+    """What pipelines and letters ask of the lane, and tell it."""
+
+
+class Dispatcher:
+    """Pipelines come into being with the first delivery for their gateway."""
+
+    def __init__(
+        self,
+        settings: LaneSettings,
+        *,
+        fence: tuple[int, int],
+        transport: DeliveryTransport,
+        store: LetterStore,
+        surroundings: DeliverySurroundings,
+    ) -> None:
+        self._settings = settings
+        self._fence = fence
+        self._transport = transport
+        self._store = store
+        self._surroundings = surroundings
+        self._rules = rules_of(settings)
+        self._letters = LetterWriter(store, surroundings, keeps_dead=settings.dlq_enabled)
+        self._pipelines: dict[str, GatewayPipeline] = {}
+        self._behind: dict[str, frozenset[PartitionRef]] = {}
+        self._gateways: dict[str, Node] = {}
+        self._troubled: frozenset[str] = frozenset()
+        self._progress = asyncio.Event()
+        self._look_now = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._error = ""
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def look_behind(self) -> None:
+        """Find out what is parked; returns only when the store has said so, because nothing may
+        overtake it."""
+        while True:
+            try:
+                self._behind = await self._store.behind(self._surroundings.refs())
+                break
+            except HeadgateError as error:
+                self._failed(error)
+                await asyncio.sleep(STORE_AGAIN_S)
+        self._error = ""
+
+    def start(self) -> None:
+        """Begin to deliver: subscriptions and gateways are known."""
+        for gateway_id in self._behind:
+            self._pipeline(gateway_id)
+        self._tasks = [
+            asyncio.create_task(self._letters.run(), name="lane-letters"),
+            asyncio.create_task(self._look_for_letters(), name="lane-look-for-letters"),
+        ]
+
+    async def flush(self, timeout_s: float) -> None:
+        """What is in flight may still be acknowledged; what isn't stays unsettled."""
+        for pipeline in self._pipelines.values():
+            pipeline.flush()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(p.drained() for p in self._pipelines.values()))
+                await self._letters.written(self._letters.mark)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [*self._tasks, *(pipeline.task for pipeline in self._pipelines.values())]
+
+    # --- deliveries ------------------------------------------------------------------------------
+
+    def put(self, gateway_id: str, delivery: Delivery) -> None:
+        (self._pipelines.get(gateway_id) or self._pipeline(gateway_id)).put(delivery)
+
+    def drop(self, ref: PartitionRef) -> None:
+        """The partition is somebody else's."""
+        for pipeline in self._pipelines.values():
+            pipeline.outbound.drop(ref)
+            pipeline.look_again()
+        self._progress.set()
+
+    def progressed(self) -> None:
+        """Something was settled, so there may be room."""
+        self._progress.set()
+
+    async def room(self, has_memory: Callable[[], bool]) -> None:
+        """Returns when more may be read."""
+        while self._letters.full or self._is_ahead() or not has_memory():
+            self._progress.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self._progress.wait()
+
+    def _is_ahead(self) -> bool:
+        """Does much wait for a gateway that keeps pace?"""
+        half = self._rules.watermarks.queue_size // 2
+        crowded = [p for p in self._pipelines.values() if len(p.outbound) >= half]
+        if not crowded:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        well = [p for p in self._pipelines.values() if not p.outbound.struggles]
+        quickest_s = min((p.pace_s(now_s) for p in well), default=0.0)
+        limit_s = max(AT_LEAST_S, STRAGGLES * quickest_s)
+        return any(p in well and p.pace_s(now_s) <= limit_s for p in crowded)
+
+    # --- what changes around it ------------------------------------------------------------------
+
+    def heard(self, gateways: Iterable[Node]) -> None:
+        """Who is there now. A gateway that moved or started anew is worth another try."""
+        known, self._gateways = self._gateways, {node.id: node for node in gateways}
+        for gateway_id, pipeline in self._pipelines.items():
+            if self._gateways.get(gateway_id) not in (None, known.get(gateway_id)):
+                pipeline.outbound.renewed()
+            pipeline.look_again()
+
+    def hint(self, troubled: Iterable[str]) -> None:
+        """Other lanes have given up on these gateways for now."""
+        self._troubled = frozenset(troubled)
+        for gateway_id, pipeline in self._pipelines.items():
+            pipeline.outbound.breaker.wary = gateway_id in self._troubled
+
+    def look_for_letters(self) -> None:
+        """An operator wants letters to be sent again."""
+        self._look_now.set()
+
+    async def _look_for_letters(self) -> None:
+        """Others write letters too: a former lane of these partitions, and operators."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.redrive_every_s):
+                    await self._look_now.wait()
+            self._look_now.clear()
+            try:
+                refs = self._surroundings.refs()
+                behind = await self._store.behind(refs)
+                revived = await self._store.revived(refs)
+            except HeadgateError as error:
+                self._failed(error)
+                continue
+            self._error = ""
+            for gateway_id, some in behind.items():
+                pipeline = self._pipeline(gateway_id)
+                pipeline.outbound.found_behind(ref for ref in some if ref in refs)
+                pipeline.look_again()
+            for gateway_id in revived:
+                pipeline = self._pipeline(gateway_id)
+                pipeline.outbound.revived()
+                pipeline.look_again()
+
+    # --- reports ---------------------------------------------------------------------------------
+
+    def links(self) -> tuple[GatewayLink, ...]:
+        return tuple(pipeline.link() for pipeline in self._pipelines.values())
+
+    @property
+    def error(self) -> str:
+        """What is wrong with the store of letters, if anything is."""
+        return self._letters.error or self._error
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _pipeline(self, gateway_id: str) -> GatewayPipeline:
+        pipeline = self._pipelines.get(gateway_id)
+        if pipeline is None:
+            pipeline = self._pipelines[gateway_id] = GatewayPipeline(
+                gateway_id,
+                fence=self._fence,
+                rules=self._rules,
+                behind=self._behind.get(gateway_id, frozenset()),
+                transport=self._transport,
+                store=self._store,
+                letters=self._letters,
+                surroundings=self._surroundings,
+                timeout_s=self._settings.delivery_timeout_s,
+            )
+            pipeline.outbound.breaker.wary = gateway_id in self._troubled
+        return pipeline
+
+    def _failed(self, error: HeadgateError) -> None:
+        self._error = error.message
+        log.error(LogEvent.LETTERS_FAILED, error=error.message)
+
+
+def rules_of(settings: LaneSettings) -> DeliveryRules:
+    return DeliveryRules(
+        limits=BatchLimits(
+            settings.batch_max_size, settings.batch_max_wait_s, settings.batch_flush_interval_s
+        ),
+        backoff=Backoff(settings.retry_initial_s, settings.retry_max_s, settings.retry_multiplier),
+        max_attempts=settings.retry_max_attempts,
+        buffer_timeout_s=settings.buffer_timeout_s,
+        redrive_every_s=settings.redrive_every_s,
+        watermarks=Watermarks(
+            settings.soft_watermark,
+            settings.hard_watermark,
+            settings.resume_watermark,
+            settings.queue_size,
+        ),
+        breaker_threshold=settings.breaker_threshold,
+        breaker_timeout_s=settings.breaker_timeout_s,
+        sheds=settings.dlq_enabled,
+    )

@@ -1,0 +1,125 @@
+"""Writes what the pipelines of a lane set aside, and settles it once it is on disk.
+
+Invariant: letters are written in the order they were added, and a record is settled on the strength
+of a letter only after the store has it. While the store is full or away everything stays here, up
+to a bound at which the lane reads nothing more; it is tried again until it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from headgate.decide.delivery.outbound import Aside
+from headgate.decide.retrying import Backoff
+from headgate.decide.settling import Outcome
+from headgate.errors import HeadgateError
+from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
+from headgate.model.letters import NewLetter
+from headgate.ports.letters import LetterStore
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+CAPACITY = 10_000
+"""Letters that may wait for the store before the lane stops reading."""
+WRITE_SIZE = 500
+
+
+class LetterSurroundings(Protocol):
+    def holds(self, ref: PartitionRef) -> bool: ...
+
+    def settled(self, delivery: Delivery, outcome: Outcome) -> None: ...
+
+    def stopped(self, ref: PartitionRef, reason: str) -> None:
+        """Nothing more of `ref` may be read until somebody has acted."""
+
+
+class LetterWriter:
+    """`keeps_dead` False: where a dead letter would be written, its partition stops instead."""
+
+    def __init__(
+        self,
+        store: LetterStore,
+        surroundings: LetterSurroundings,
+        *,
+        keeps_dead: bool = True,
+        capacity: int = CAPACITY,
+        backoff: Backoff | None = None,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._store = store
+        self._surroundings = surroundings
+        self._keeps_dead = keeps_dead
+        self._capacity = capacity
+        self._backoff = backoff or Backoff(0.2, 5.0)
+        self._wall_ms = wall_ms
+        self._waiting: deque[NewLetter] = deque()
+        self._added = self._written = 0
+        self._wake = asyncio.Event()
+        self._progress = asyncio.Condition()
+        self.error = ""
+        """What is wrong with the store, if anything is."""
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= self._capacity
+
+    @property
+    def mark(self) -> int:
+        """Everything added so far; see `written`."""
+        return self._added
+
+    def add(self, gateway_id: str, aside: Aside) -> None:
+        letter = NewLetter(
+            gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
+        )
+        if aside.state == "dead" and not self._keeps_dead:
+            why = aside.error or aside.reason
+            self._surroundings.stopped(
+                letter.ref,
+                f"record {aside.delivery.seq} can't be delivered to {gateway_id} ({why}), and "
+                "routing.dlq.enabled is false",
+            )
+            return
+        self._waiting.append(letter)
+        self._added += 1
+        self._wake.set()
+
+    async def written(self, mark: int) -> None:
+        """Returns when everything added before `mark` is on disk, or concerns nobody here."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self._written >= mark)
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            size = min(len(self._waiting), WRITE_SIZE)
+            letters = [self._waiting[at] for at in range(size)]
+            held = [letter for letter in letters if self._surroundings.holds(letter.ref)]
+            try:
+                if held:
+                    await self._store.put(held, now_ms=self._wall_ms())
+            except HeadgateError as error:
+                self.error = error.message
+                log.error(LogEvent.LETTERS_FAILED, waiting=len(self._waiting), error=error.message)
+                await asyncio.sleep(self._backoff.delay_s(failures, jitter=1.0))
+                failures += 1
+                continue
+            failures, self.error = 0, ""
+            for _ in letters:
+                self._waiting.popleft()
+            for letter in held:
+                self._surroundings.settled(letter.delivery, letter.state)
+            async with self._progress:
+                self._written += len(letters)
+                self._progress.notify_all()
