@@ -1,4 +1,8 @@
-"""How a batch reaches a gateway."""
+"""How a batch reaches a gateway.
+
+The address is what the gateway announced; its scheme says which transport it listens on. All
+transports keep the same contract, so that a lane need not know which one it has.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,20 @@ from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 
 class DeliveryTransport(Protocol):
     async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
-        """Send one batch and wait for its verdicts.
+        """Send one batch and wait for its verdicts: one per delivery, in their order.
 
-        Raises NotNow for what may work on another attempt (no connection, timeout, 5xx) and
-        CallerError for what never will (4xx).
+        Raises NotNow (PeerUnreachable where nothing answered) for whatever may work later with the
+        same batch: no connection, no answer within `timeout_s`, a failure at the gateway, an answer
+        that can't be understood or has another number of verdicts, and a token or certificate that
+        isn't accepted, which is the operator's to mend and not the events' fault. The batch may
+        have been taken nevertheless.
+
+        Raises CallerError (InvalidRequest, TooLarge) only for a batch that this gateway refuses for
+        good, whenever and however often it is sent.
+
+        May be called again while another call is under way, also for the same gateway; the order is
+        then up to the caller. A call that is cancelled leaves nothing behind.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Give up all connections; calls that are under way fail."""

@@ -1,4 +1,7 @@
-"""Batches over HTTP/2: one POST per batch on a connection that stays open."""
+"""Batches over HTTP/2: one POST per batch on a connection that stays open.
+
+The two ends: `HttpDeliveryTransport` sends, `delivery_routes` is what a gateway serves.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +11,87 @@ import msgspec
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
-from headgate.errors import InvalidRequest, NotNow, PeerUnreachable
+from headgate.adapters.delivery_wire import (
+    AUTHORIZATION,
+    MAX_BATCH_BYTES,
+    NODE_HEADER,
+    Accept,
+    Admit,
+    Refusal,
+    authorization_of,
+    encode_answer,
+    encode_batch,
+    no_answer,
+    read_answer,
+    read_batch,
+    refused,
+)
+from headgate.adapters.http.messages import JSON, Request, Response, Route
+from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 
 PATH = "/internal/v1/streamer/events"
 CONNECT_TIMEOUT_S = 2.0
 
-_encode = msgspec.json.Encoder().encode
-_decode_answer = msgspec.json.Decoder(DeliveryAnswer).decode
+_decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 
 class HttpDeliveryTransport:
-    """Implements ports.transport.DeliveryTransport."""
+    """Implements ports.transport.DeliveryTransport for http:// and https:// addresses.
 
-    def __init__(self, node_id: str) -> None:
-        self._node_id = node_id
-        self._client = (
+    `authority` is the certificate (PEM) that vouches for the gateways.
+    """
+
+    def __init__(self, node_id: str, *, token: str = "", authority: bytes = b"") -> None:
+        headers = {"content-type": JSON, NODE_HEADER: node_id}
+        if token:
+            headers[AUTHORIZATION] = authorization_of(token)
+        builder = (
             ClientBuilder()
             .http2_prior_knowledge()
+            .no_proxy()
+            .follow_redirects(False)
+            .default_headers(headers)
             .connect_timeout(timedelta(seconds=CONNECT_TIMEOUT_S))
-            .build()
         )
+        if authority:
+            builder = builder.add_root_certificate_pem(authority)
+        self._client = builder.build()
 
     async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
         request = (
             self._client.post(url + PATH)
-            .header("content-type", "application/json")
-            .header("x-streamer-node", self._node_id)
             .timeout(timedelta(seconds=timeout_s))
-            .body_bytes(_encode(batch))
+            .body_bytes(encode_batch(batch))
             .build()
         )
         try:
             response = await request.send()
-            body = await response.bytes()
+            body = bytes(await response.bytes())
         except PyreqwestError as error:
-            raise PeerUnreachable(f"gateway at {url} doesn't answer: {error}") from error
-        if response.status >= 500:
-            raise NotNow(f"gateway at {url} answered {response.status}")
+            raise no_answer(url, error) from error
         if response.status != 200:
-            raise InvalidRequest(f"gateway at {url} refused a batch with {response.status}")
-        try:
-            answer = _decode_answer(bytes(body))
-        except msgspec.DecodeError as error:
-            raise NotNow(f"gateway at {url} answered garbage: {error}") from error
-        if len(answer.verdicts) != len(batch.deliveries):
-            raise NotNow(f"gateway at {url} answered for another number of events")
-        return answer
+            raise refused(url, Refusal(response.status, _said(body)))
+        return read_answer(url, body, batch)
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _said(body: bytes) -> str:
+    """The sentence of an error's body; whatever else answers there may say something else."""
+    try:
+        return _decode_error(body).error.message
+    except msgspec.DecodeError:
+        return ""
+
+
+def delivery_routes(accept: Accept, admit: Admit) -> list[Route]:
+    async def endpoint(request: Request) -> Response:
+        headers = request.headers
+        admit(headers.get(AUTHORIZATION), headers.get(NODE_HEADER))
+        batch = read_batch(await request.body(MAX_BATCH_BYTES))
+        return Response(200, encode_answer(accept(batch)))
+
+    about = "Deliver a batch."
+    return [Route("POST", PATH, endpoint, about, DeliveryBatch, DeliveryAnswer, public=False)]

@@ -20,6 +20,9 @@ def listen(host: str, port: int, *, setting: str = "") -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by what is accepted: an answer in two writes must not wait 40 ms for the
+        # acknowledgement of the first.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
         listener.setblocking(False)

@@ -160,7 +160,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` is a template such as `/v1/topics/{name}`; only public routes are published."""
+    """`path` is a template such as `/v1/topics/{name}`; only public routes are published. With
+    `also_status` the response has the same body under that status too."""
 
     method: str
     path: str
@@ -170,6 +171,7 @@ class Route:
     response: Any = None
     public: bool = True
     status: int = 200
+    also_status: int | None = None
     parameters: tuple[Parameter, ...] = ()
     response_content_type: str = JSON
 

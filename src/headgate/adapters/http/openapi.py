@@ -63,6 +63,8 @@ def _operation(route: Route, schema_of: dict[int, Any]) -> dict[str, Any]:
             "5XX": _error("Not now, or a fault of the server.", schema_of),
         },
     }
+    if route.also_status is not None:
+        operation["responses"][str(route.also_status)] = {"description": "", "content": content}
     if route.request is not None:
         operation["requestBody"] = {
             "required": True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 from granian._granian import SocketHolder
@@ -25,7 +26,9 @@ MAX_CONNECTIONS = 65_536
 class _SocketServer(Server):
     """granian's embedded server on a socket that is already listening; granian closes it."""
 
-    def __init__(self, app: HttpApp, listener: socket.socket) -> None:
+    def __init__(
+        self, app: HttpApp, listener: socket.socket, certificate: Path | None, key: Path | None
+    ) -> None:
         self._listener = listener
         super().__init__(
             app,
@@ -35,6 +38,8 @@ class _SocketServer(Server):
             backlog=BACKLOG,
             backpressure=MAX_CONNECTIONS,
             http2_settings=HTTP2Settings(max_concurrent_streams=1_000),
+            ssl_cert=certificate,
+            ssl_key=key,
             log_access=False,
             log_level=LogLevels.error,
             # An incremental configuration sets granian's own level and leaves the handlers of the
@@ -56,12 +61,22 @@ class HttpServer:
         self._server: _SocketServer | None = None
         self._serving: asyncio.Task[Any] | None = None
 
-    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
-        """Listen and serve; returns the bound port. `setting` is the config key of the port."""
+    async def start(
+        self,
+        app: HttpApp,
+        host: str,
+        port: int,
+        *,
+        setting: str = "",
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> int:
+        """Listen and serve; returns the bound port. `setting` is the config key of the port. With
+        the files of a certificate and its key it speaks TLS."""
         listener = listen(host, port, setting=setting)
         bound: int = listener.getsockname()[1]
         self._app = app
-        self._server = _SocketServer(app, listener)
+        self._server = _SocketServer(app, listener, certificate, key)
         self._serving = asyncio.create_task(self._server.serve(), name=f"http {host}:{bound}")
         # The kernel queues connections from `listen` on, so there is nothing to wait for.
         return bound

@@ -1,0 +1,150 @@
+"""The messages of streamer.proto, and what they are here.
+
+The classes are made from the compiled descriptors next to the .proto file, so that there is no
+generated code that wants a particular version of the library.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, get_args
+
+import msgspec
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from headgate.adapters.delivery_wire import (
+    Accept,
+    Refusal,
+    checked,
+    encode_answer,
+    read_answer,
+    read_batch,
+    refused,
+)
+from headgate.errors import HeadgateError, InvalidRequest, NotNow
+from headgate.model.delivery import (
+    SETTLING_VERDICTS,
+    Delivery,
+    DeliveryAnswer,
+    DeliveryBatch,
+    Verdict,
+)
+from headgate.model.event import Op
+
+SERVICE = "headgate.v1.Streamer"
+DELIVER = "DeliverEvents"
+
+
+def _messages() -> dict[str, Any]:
+    described = descriptor_pb2.FileDescriptorSet.FromString(
+        files(__package__).joinpath("streamer.binpb").read_bytes()
+    )
+    found: dict[str, Any] = message_factory.GetMessages(
+        described.file, descriptor_pool.DescriptorPool()
+    )
+    return found
+
+
+_classes = _messages()
+EventBatch = _classes["headgate.v1.EventBatch"]
+StreamerEvent = _classes["headgate.v1.StreamerEvent"]
+DeliveryAck = _classes["headgate.v1.DeliveryAck"]
+
+_NUMBERS: dict[str, int] = {
+    verdict: EventBatch.DESCRIPTOR.file.enum_types_by_name["Result"]
+    .values_by_name[verdict.upper()]
+    .number
+    for verdict in get_args(Verdict)
+}
+_VERDICTS: dict[int, Verdict] = {_NUMBERS[verdict]: verdict for verdict in get_args(Verdict)}
+_OPS: dict[str, Op] = {op: op for op in get_args(Op)}
+
+
+# --- the lane's end ------------------------------------------------------------------------------
+
+
+def encode(batch_json: bytes) -> bytes:
+    encoded: bytes = EventBatch(json=batch_json).SerializeToString()
+    return encoded
+
+
+def read_ack(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
+    try:
+        ack = DeliveryAck.FromString(data)
+        if ack.HasField("refusal"):
+            raise refused(url, Refusal(ack.refusal.status, ack.refusal.message))
+        if answer_json := ack.json:
+            return read_answer(url, answer_json, batch)
+        verdicts = tuple([_VERDICTS[number] for number in ack.results])
+    except (DecodeError, KeyError) as error:
+        raise NotNow(f"gateway at {url} answered garbage: {error!r}", url=url) from error
+    return checked(url, DeliveryAnswer(verdicts, ack.depth, ack.fill), batch)
+
+
+# --- the gateway's end ---------------------------------------------------------------------------
+
+
+def ack_of(data: bytes, accept: Accept) -> bytes:
+    """What becomes of one batch, as bytes for the way back."""
+    try:
+        batch = _event_batch(data)
+        if batch_json := batch.json:
+            ack = DeliveryAck(json=encode_answer(accept(read_batch(batch_json))))
+        else:
+            ack = _ack(accept(_fields_of(batch)))
+    except HeadgateError as error:
+        ack = DeliveryAck(refusal={"status": error.status, "message": error.message})
+    encoded: bytes = ack.SerializeToString()
+    return encoded
+
+
+def _ack(answer: DeliveryAnswer) -> Any:
+    settled = sum(verdict in SETTLING_VERDICTS for verdict in answer.verdicts)
+    return DeliveryAck(
+        accepted=settled,
+        rejected=len(answer.verdicts) - settled,
+        results=[_NUMBERS[verdict] for verdict in answer.verdicts],
+        depth=answer.depth,
+        fill=answer.fill,
+    )
+
+
+def _event_batch(data: bytes) -> Any:
+    try:
+        return EventBatch.FromString(data)
+    except DecodeError as error:
+        raise InvalidRequest(f"the batch is not valid: {error}") from error
+
+
+def _fields_of(batch: Any) -> DeliveryBatch:
+    deliveries = tuple([_delivery(event) for event in batch.events])
+    return DeliveryBatch(batch.gateway_id, batch.window, batch.attempt, deliveries)
+
+
+def _delivery(event: Any) -> Delivery:
+    op = _OPS.get(event.event_type)
+    if op is None:
+        raise InvalidRequest(f"event {event.event_id} has no event_type that is known")
+    try:
+        document = msgspec.json.decode(event.payload or b"null", type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the payload of event {event.event_id} is not JSON") from error
+    return Delivery(
+        topic=event.topic,
+        partition=event.partition_id,
+        seq=event.seq,
+        event_id=event.event_id,
+        key=event.document_id if event.HasField("document_id") else None,
+        collection=event.collection,
+        op=op,
+        document=document,
+        subscriptions=tuple(event.subscription_ids),
+        epoch=event.epoch,
+        time_ms=event.time_ms,
+        since=tuple(event.since),
+        left=tuple(event.left),
+        redelivery=event.redelivery,
+        lost_from=event.lost_from,
+        broadcast=event.broadcast,
+    )

@@ -1,0 +1,186 @@
+"""Batches over NATS: a request to the gateway's subject, its verdicts as the reply.
+
+A bare publish would not be a delivery: only the reply is an acknowledgement. A batch beyond what
+the server passes on in one message is sent in parts, one after the other, so the order stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import nats.errors
+from msgspec import structs
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from headgate.adapters.delivery_wire import Accept, encode_batch, no_answer, read_reply, reply_to
+from headgate.adapters.nats.connection import connect
+from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+
+SCHEME = "nats://"
+QUEUE = "gateway"
+"""Shared by processes that serve the same gateway id, should there ever be two: one of them gets a
+batch, never both."""
+AGAIN_AFTER_S = 1.0
+START_TIMEOUT_S = 10.0
+
+
+class NatsDeliveryTransport:
+    """Implements ports.transport.DeliveryTransport for nats://SUBJECT addresses."""
+
+    def __init__(self, node_id: str, servers: str, *, token: str = "", authority: str = "") -> None:
+        self._node_id = node_id
+        self._servers = servers
+        self._token = token
+        self._authority = authority
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+
+    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+        try:
+            async with asyncio.timeout(timeout_s):
+                client = await self._connected(url)
+                return await self._deliver(client, url, batch, timeout_s)
+        except nats.errors.NoRespondersError as error:
+            raise no_answer(url, "nobody listens there") from error
+        except TimeoutError as error:
+            raise no_answer(url, f"nothing came within {timeout_s:g} s") from error
+        except (nats.errors.Error, OSError) as error:
+            raise no_answer(url, error) from error
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _connected(self, url: str) -> Client:
+        client = self._client
+        if client is None or client.is_closed:
+            async with self._connecting:
+                client = self._client
+                if client is None or client.is_closed:
+                    client = self._client = await connect(
+                        self._servers,
+                        name=self._node_id,
+                        token=self._token,
+                        authority=self._authority,
+                        closed=asyncio.Event(),
+                    )
+        if not client.is_connected:
+            # Rather than into a buffer that is sent whenever the server is back.
+            raise no_answer(url, f"the connection to NATS at {self._servers} is down")
+        return client
+
+    async def _deliver(
+        self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
+    ) -> DeliveryAnswer:
+        data = encode_batch(batch)
+        if len(data) > client.max_payload:
+            return await self._in_parts(client, url, batch, timeout_s)
+        reply = await client.request(url.removeprefix(SCHEME), data, timeout=timeout_s)
+        return read_reply(url, reply.data, batch)
+
+    async def _in_parts(
+        self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
+    ) -> DeliveryAnswer:
+        """Both halves, the second behind the first; a single delivery is refused for good."""
+        if len(batch.deliveries) == 1:
+            raise TooLarge(
+                f"event {batch.deliveries[0].event_id} is larger than the {client.max_payload} "
+                "bytes that NATS passes on; raise its max_payload",
+                limit_bytes=client.max_payload,
+            )
+        middle = len(batch.deliveries) // 2
+        parts = (batch.deliveries[:middle], batch.deliveries[middle:])
+        answers = [
+            await self._part(client, url, structs.replace(batch, deliveries=part), timeout_s)
+            for part in parts
+        ]
+        first, second = answers
+        return DeliveryAnswer(first.verdicts + second.verdicts, second.depth, second.fill)
+
+    async def _part(
+        self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
+    ) -> DeliveryAnswer:
+        try:
+            return await self._deliver(client, url, batch, timeout_s)
+        except TooLarge:
+            if len(batch.deliveries) > 1:
+                raise
+            # The others of the batch have nothing to do with it.
+            return DeliveryAnswer(("rejected",))
+
+
+class NatsDeliveryServer:
+    """A gateway's end: one subject, answered for as long as it runs, whatever NATS does."""
+
+    def __init__(
+        self, accept: Accept, servers: str, *, name: str, token: str = "", authority: str = ""
+    ) -> None:
+        self._accept = accept
+        self._servers = servers
+        self._name = name
+        self._token = token
+        self._authority = authority
+        self._subject = ""
+        self._client: Client | None = None
+        self._closed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, subject: str, on_lost: Callable[[HeadgateError], None]) -> str:
+        """Returns the address once NATS passes batches on. `on_lost` is told why the connection
+        can't be made again, each time that fails."""
+        self._subject = subject
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await self._subscribe()
+        self._task = asyncio.create_task(self._keep(on_lost), name="nats deliveries")
+        return SCHEME + subject
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self._client is not None:
+            await self._client.close()
+
+    async def _keep(self, on_lost: Callable[[HeadgateError], None]) -> None:
+        """The library reconnects by itself, but gives up where NATS refuses it."""
+        while True:
+            await self._closed.wait()
+            try:
+                await self._subscribe()
+            except HeadgateError as error:
+                on_lost(error)
+                await asyncio.sleep(AGAIN_AFTER_S)
+
+    async def _subscribe(self) -> None:
+        self._closed = closed = asyncio.Event()
+        try:
+            client = self._client = await self._connected(closed)
+            await client.subscribe(self._subject, queue=QUEUE, cb=self._answer)
+            await client.flush()
+        except (nats.errors.Error, OSError) as error:
+            closed.set()
+            raise PeerUnreachable(f"NATS at {self._servers} can't be reached: {error}") from error
+        except HeadgateError:
+            closed.set()
+            raise
+
+    async def _connected(self, closed: asyncio.Event) -> Client:
+        return await connect(
+            self._servers,
+            name=self._name,
+            token=self._token,
+            authority=self._authority,
+            closed=closed,
+        )
+
+    async def _answer(self, message: Msg) -> None:
+        # Without a reply the sender would learn nothing, so it isn't a delivery.
+        if message.reply:
+            await message.respond(reply_to(message.data, self._accept))

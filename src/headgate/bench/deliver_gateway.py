@@ -1,0 +1,176 @@
+"""The gateway of `bench deliver`, in a process of its own: its listeners, and what decides.
+
+Everything from the wire to the verdict is the gateway's own, with live subscribers; what they are
+sent ends in a counter instead of a socket, because writing to sockets is what `bench fanout`
+measures. A stand-in for the coordinator adopts their subscriptions at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.bench.rebalance_orders import serve_orders
+from headgate.decide.recent_ids import RecentIds
+from headgate.metrics.roles import GatewayMetrics
+from headgate.model.control import (
+    AdoptionFloor,
+    FromCoordinator,
+    PushTopology,
+    Register,
+    Registered,
+    ToCoordinator,
+    Welcome,
+)
+from headgate.model.topology import Topic, Topology
+from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
+from headgate.services.gateway.service import DedupOptions
+from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
+from headgate.telemetry import configure_logging
+
+GATEWAY_ID = "gateway-1"
+TOPIC = "flights"
+
+
+class Open(msgspec.Struct, tag=True):
+    """Serve these protocols, with so many subscriptions of a topic with so many partitions."""
+
+    protocols: list[str]
+    nats: str
+    subscriptions: int
+    partitions: int
+
+
+class Opened(msgspec.Struct):
+    """The address of each protocol, and the ids of the subscriptions."""
+
+    urls: dict[str, str]
+    subscriptions: list[str]
+
+
+class Tell(msgspec.Struct, tag=True):
+    pass
+
+
+class Told(msgspec.Struct):
+    """What subscribers were sent, and what the process has used since its start."""
+
+    sent: int
+    cpu_s: float
+
+
+class _Sink:
+    """A subscriber's connection that always has room."""
+
+    free = True
+
+    def send(self, message: bytes) -> None:
+        """Into nothing."""
+
+
+class _Adopting:
+    """Implements ports.control.ControlSession: registers and adopts whatever it is told."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[FromCoordinator] = asyncio.Queue()
+        self._revision = 0
+
+    def push(self, *messages: FromCoordinator) -> None:
+        for message in messages:
+            self._messages.put_nowait(message)
+
+    async def send(self, message: ToCoordinator) -> bool:
+        if isinstance(message, Register):
+            self._revision += 1
+            self.push(Registered(message.request_id, self._revision), AdoptionFloor(self._revision))
+        return True
+
+    async def messages(self) -> AsyncIterator[FromCoordinator]:
+        while True:
+            yield await self._messages.get()
+
+    async def close(self) -> None:
+        return
+
+
+class Receiving:
+    def __init__(self, data: Path) -> None:
+        self._subscriptions = Subscriptions(
+            GATEWAY_ID,
+            Bounds(),
+            reader=EmbeddedLogReader(DataFolder.open(data)),
+            metrics=GatewayMetrics(),
+            now_s=time.monotonic,
+        )
+        dedup = DedupOptions()
+        self._deliveries = Deliveries(
+            GATEWAY_ID,
+            self._subscriptions,
+            recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            now_s=time.monotonic,
+        )
+        self._session = _Adopting()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[Listener] = []
+
+    async def open(self, order: Open) -> Opened:
+        listen = self._subscriptions.registration.listen(self._session)
+        self._tasks.append(asyncio.create_task(listen))
+        topic = Topic(TOPIC, order.partitions, "keyed")
+        self._session.push(
+            Welcome("coordinator", 30_000, 5_000), PushTopology(Topology(1, topics=(topic,)))
+        )
+        names = []
+        for _ in range(order.subscriptions):
+            subscriber = await self._subscriptions.subscribe(Question(TOPIC))
+            self._subscriptions.begin(subscriber, lambda: None)
+            subscriber.outlet = _Sink()
+            names.append(subscriber.id)
+        urls = {}
+        for protocol in order.protocols:
+            options = ListenerOptions(protocol=protocol, nats=order.nats)
+            listener = listener_for(options, GATEWAY_ID, self._deliveries.accept)
+            urls[protocol] = await listener.start()
+            self._listeners.append(listener)
+        return Opened(urls, names)
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.stop(0.0)
+
+    def tell(self) -> Told:
+        return Told(self._subscriptions.totals.sent, time.process_time())
+
+
+async def run() -> None:
+    # Standard output is for answers.
+    configure_logging("error", role="gateway", node_id=GATEWAY_ID)
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        receiving = Receiving(Path(folder) / "data")
+
+        async def answer(order: Open | Tell) -> msgspec.Struct:
+            match order:
+                case Open():
+                    return await receiving.open(order)
+                case Tell():
+                    return receiving.tell()
+
+        try:
+            await serve_orders(Open | Tell, answer)
+        finally:
+            await receiving.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(run())

@@ -1,0 +1,215 @@
+"""Where a gateway takes deliveries: one listener, of the protocol that the configuration names.
+
+Invariant: what `start` returns is the address to announce; its scheme says how to deliver there.
+Whoever has no right token gets one sentence, and the log gets one line per peer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from headgate.adapters.delivery_wire import Accept, same_token
+from headgate.adapters.http.app import HttpApp
+from headgate.adapters.http.delivery import delivery_routes
+from headgate.adapters.http.server import HttpServer
+from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+PORT_SETTING = "gateway.client_port"
+PEERS_MAX = 1_000
+"""Peers that the log is told about."""
+WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, never bound to
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """`certificate` and `key` are the files of a server that speaks TLS; `authority` is the one
+    that vouches for NATS. A port of 0 takes any free one."""
+
+    protocol: str = "http"
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+    token: str = ""
+    certificate: str = ""
+    key: str = ""
+    authority: str = ""
+    nats: str = ""
+    nats_prefix: str = "headgate.deliver"
+
+    @property
+    def secure(self) -> bool:
+        return bool(self.certificate)
+
+
+class Listener(Protocol):
+    async def start(self) -> str:
+        """Listen; returns the address for lanes."""
+
+    async def stop(self, timeout_s: float) -> None: ...
+
+
+def listener_for(options: ListenerOptions, node_id: str, accept: Accept) -> Listener:
+    accept = _answering(accept)
+    match options.protocol:
+        case "grpc":
+            return GrpcListener(options, accept)
+        case "nats":
+            return NatsListener(options, node_id, accept)
+    return HttpListener(options, accept)
+
+
+def _answering(accept: Accept) -> Accept:
+    """Whatever goes wrong is an answer: a sender that gets none waits for its timeout."""
+
+    def answer(batch: DeliveryBatch) -> DeliveryAnswer:
+        try:
+            return accept(batch)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            log.exception(LogEvent.UNEXPECTED)
+            raise HeadgateError("something went wrong at the gateway; its log says what") from error
+
+    return answer
+
+
+class HttpListener:
+    def __init__(self, options: ListenerOptions, accept: Accept) -> None:
+        self._options = options
+        self._app = HttpApp(delivery_routes(accept, Guard(options.token)))
+        self._server = HttpServer()
+
+    async def start(self) -> str:
+        options = self._options
+        warn_if_open(options)
+        for file, setting in tls_files(options):
+            read_file(file, setting)
+        port = await self._server.start(
+            self._app,
+            options.host,
+            options.port,
+            setting=PORT_SETTING,
+            certificate=Path(options.certificate) if options.secure else None,
+            key=Path(options.key) if options.secure else None,
+        )
+        return f"{'https' if options.secure else 'http'}://{reachable(options, port)}"
+
+    async def stop(self, timeout_s: float) -> None:
+        await self._server.stop(timeout_s)
+
+
+class GrpcListener:
+    def __init__(self, options: ListenerOptions, accept: Accept) -> None:
+        from headgate.adapters.grpc.delivery import GrpcDeliveryServer
+
+        self._options = options
+        self._server = GrpcDeliveryServer(accept, Guard(options.token))
+
+    async def start(self) -> str:
+        options = self._options
+        warn_if_open(options)
+        files = [read_file(file, setting) for file, setting in tls_files(options)]
+        certificate, key = files or (b"", b"")
+        port = await self._server.start(
+            options.host, options.port, setting=PORT_SETTING, certificate=certificate, key=key
+        )
+        return f"{'grpcs' if options.secure else 'grpc'}://{reachable(options, port)}"
+
+    async def stop(self, _timeout_s: float) -> None:
+        await self._server.stop()
+
+
+class NatsListener:
+    """NATS itself checks the token and speaks TLS: both are of the connection to it."""
+
+    def __init__(self, options: ListenerOptions, node_id: str, accept: Accept) -> None:
+        try:
+            from headgate.adapters.nats.delivery import NatsDeliveryServer
+        except ImportError as error:
+            raise InvalidConfig(
+                "routing.delivery.protocol nats needs nats-py, which isn't installed: "
+                f"run pip install 'headgate[nats]' ({error})",
+                key="routing.delivery.protocol",
+            ) from error
+        self._options = options
+        self._subject = f"{options.nats_prefix}.{node_id}"
+        self._server = NatsDeliveryServer(
+            accept,
+            options.nats,
+            name=node_id,
+            token=options.token,
+            authority=options.authority,
+        )
+
+    async def start(self) -> str:
+        try:
+            return await self._server.start(self._subject, self._lost)
+        except TimeoutError as error:
+            raise OperatorError(f"NATS at {self._options.nats} doesn't answer") from error
+
+    async def stop(self, _timeout_s: float) -> None:
+        await self._server.stop()
+
+    def _lost(self, error: HeadgateError) -> None:
+        log.warning(LogEvent.TRANSPORT_LOST, error=error.message)
+
+
+class Guard:
+    """Lets in whoever has the token; without one everybody."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._told: set[str] = set()
+
+    def __call__(self, given: str, peer: str) -> None:
+        if not self._token or same_token(given, self._token):
+            return
+        if peer not in self._told and len(self._told) < PEERS_MAX:
+            self._told.add(peer)
+            log.warning(LogEvent.TOKEN_REFUSED, peer=peer, given=bool(given))
+        raise Unauthorized("the token is missing or wrong: set transport.token as this gateway has")
+
+
+def warn_if_open(options: ListenerOptions) -> None:
+    if not options.token and not _is_loopback(options.host):
+        log.warning(
+            LogEvent.TRANSPORT_OPEN,
+            address=options.host,
+            hint="anybody who reaches gateway.client_address can deliver: set transport.token",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def tls_files(options: ListenerOptions) -> list[tuple[str, str]]:
+    """Each file with the setting that names it, the certificate first."""
+    if not options.secure:
+        return []
+    return [(options.certificate, "transport.tls_certificate"), (options.key, "transport.tls_key")]
+
+
+def read_file(name: str, setting: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise OperatorError(f"can't read {setting} {name}: {error.strerror}") from error
+
+
+def reachable(options: ListenerOptions, port: int) -> str:
+    host = options.host
+    name = options.advertised_host or ("127.0.0.1" if host in WILDCARDS else host)
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -1,0 +1,121 @@
+"""Every transport, plain and secured, as the contract suite sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from headgate.adapters.transports import Transports
+from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
+
+TIMEOUT_S = 10.0
+TOKEN = "correct-horse-battery-staple"
+GATEWAY = "gateway-1"
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    certificate: str
+    key: str
+    authority: str
+    other_authority: str
+    """Of somebody else."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One transport: what gateways listen with, and what lanes deliver with."""
+
+    protocol: str
+    secure: bool
+    files: TlsFiles
+    nats: str = ""
+    nats_prefix: str = "headgate.deliver"
+
+    @property
+    def scheme(self) -> str:
+        return self.protocol if self.protocol == "nats" or not self.secure else f"{self.protocol}s"
+
+    def listener(
+        self, accept: Accepting, *, node_id: str = GATEWAY, url: str = "", token: str = TOKEN
+    ) -> Listener:
+        """`url`: listen where an earlier one did."""
+        options = ListenerOptions(
+            protocol=self.protocol,
+            port=0 if not url or self.protocol == "nats" else int(url.rpartition(":")[2]),
+            nats=self.nats,
+            nats_prefix=self.nats_prefix,
+        )
+        if self.secure:
+            options = replace(
+                options,
+                token=token,
+                certificate=self.files.certificate,
+                key=self.files.key,
+                authority=self.files.authority,
+            )
+        return listener_for(options, node_id, accept)
+
+    def transport(self, *, token: str = TOKEN, authority: str = "") -> Transports:
+        if not self.secure:
+            return Transports("lanes-1", nats=self.nats)
+        return Transports(
+            "lanes-1", token=token, authority=authority or self.files.authority, nats=self.nats
+        )
+
+
+Accepting = Callable[[DeliveryBatch], DeliveryAnswer]
+
+
+@dataclass
+class Book:
+    """A gateway's decision that takes everything and writes it down."""
+
+    batches: list[DeliveryBatch] = field(default_factory=list)
+
+    def __call__(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        self.batches.append(batch)
+        accepted: Verdict = "accepted"
+        return DeliveryAnswer((accepted,) * len(batch.deliveries), depth=7, fill=0.25)
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        return [one for batch in self.batches for one in batch.deliveries]
+
+
+def delivery(seq: int, *, size_bytes: int = 20) -> Delivery:
+    return Delivery(
+        topic="flights",
+        partition=0,
+        seq=seq,
+        event_id=f"event-{seq}",
+        key=None,
+        collection="",
+        op="insert",
+        document=msgspec.Raw(b'{"text":"%b"}' % (b"x" * size_bytes)),
+        subscriptions=("s1",),
+        epoch=1,
+    )
+
+
+def batch(*deliveries: Delivery, gateway_id: str = GATEWAY) -> DeliveryBatch:
+    return DeliveryBatch(gateway_id, window=3, attempt=1, deliveries=deliveries)
+
+
+def plain(found: DeliveryBatch) -> list[object]:
+    """A batch with its documents as bytes, to compare."""
+    return [
+        found.gateway_id,
+        found.window,
+        found.attempt,
+        *(
+            [
+                bytes(value) if isinstance(value, msgspec.Raw) else value
+                for value in msgspec.structs.astuple(one)
+            ]
+            for one in found.deliveries
+        ),
+    ]

@@ -1,0 +1,106 @@
+"""What only NATS brings with it: a server in between, with its own limits and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from headgate import errors
+from headgate.adapters.transports import Transports
+from headgate.services.gateway.listeners import ListenerOptions, NatsListener
+from tests.adapters.transports.stage import GATEWAY, TIMEOUT_S, Book, batch, delivery
+from tests.servers.nats import Nats
+from tests.waiting import WAIT_S
+
+
+@pytest.fixture
+def own_nats() -> Iterator[Nats]:
+    """One to break."""
+    with Nats() as server:
+        yield server
+
+
+def listener(server: Nats, book: Book) -> NatsListener:
+    return NatsListener(ListenerOptions(protocol="nats", nats=server.url), GATEWAY, book)
+
+
+async def test_deliveries_go_on_by_themselves_after_a_restart_of_the_server(
+    own_nats: Nats,
+) -> None:
+    book = Book()
+    receiving = listener(own_nats, book)
+    url = await receiving.start()
+    lanes = Transports("lanes-1", nats=own_nats.url)
+    taken: list[int] = []
+    resumed = asyncio.Event()
+
+    async def traffic() -> None:
+        """Each batch until it is taken, in order, as a lane does."""
+        seq = 1
+        while not resumed.is_set() or len(taken) < seq_after_restart + 10:
+            try:
+                await lanes.deliver(url, batch(delivery(seq)), timeout_s=2.0)
+            except errors.NotNow:
+                await asyncio.sleep(0.02)
+                continue
+            taken.append(seq)
+            seq += 1
+
+    seq_after_restart = 0
+    sending = asyncio.create_task(traffic())
+    async with asyncio.timeout(4 * WAIT_S):
+        while len(taken) < 10:  # noqa: ASYNC110 - the other task's state
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(own_nats.kill)
+        await asyncio.to_thread(own_nats.start)
+        seq_after_restart = len(taken)
+        resumed.set()
+        await sending
+    await lanes.close()
+    await receiving.stop(1.0)
+    assert taken == list(range(1, len(taken) + 1))
+    assert set(taken) <= {one.seq for one in book.deliveries}
+
+
+async def test_while_the_server_is_away_nothing_waits_for_the_timeout(own_nats: Nats) -> None:
+    receiving = listener(own_nats, Book())
+    url = await receiving.start()
+    lanes = Transports("lanes-1", nats=own_nats.url)
+    await lanes.deliver(url, batch(delivery(1)), timeout_s=TIMEOUT_S)
+    await asyncio.to_thread(own_nats.kill)
+    async with asyncio.timeout(WAIT_S):
+        for _ in range(3):
+            with pytest.raises(errors.PeerUnreachable):
+                await lanes.deliver(url, batch(delivery(2)), timeout_s=5.0)
+    await lanes.close()
+    await receiving.stop(1.0)
+
+
+async def test_no_server_at_all_is_said_with_its_address(own_nats: Nats) -> None:
+    own_nats.stop()
+    lanes = Transports("lanes-1", nats=own_nats.url)
+    with pytest.raises(errors.PeerUnreachable, match=str(own_nats.port)):
+        await lanes.deliver("nats://headgate.deliver.x", batch(delivery(1)), timeout_s=5.0)
+    await lanes.close()
+    with pytest.raises(errors.PeerUnreachable, match=str(own_nats.port)):
+        await listener(own_nats, Book()).start()
+
+
+async def test_an_event_that_nats_cannot_carry_is_rejected_and_the_others_arrive(
+    nats: Nats,
+) -> None:
+    book = Book()
+    receiving = listener(nats, book)
+    url = await receiving.start()
+    lanes = Transports("lanes-1", nats=nats.url)
+    sent = batch(delivery(1), delivery(2, size_bytes=2_000_000), delivery(3))
+    answer = await lanes.deliver(url, sent, timeout_s=TIMEOUT_S)
+    assert answer.verdicts == ("accepted", "rejected", "accepted")
+    assert [one.seq for one in book.deliveries] == [1, 3]
+    alone = batch(delivery(4, size_bytes=2_000_000))
+    with pytest.raises(errors.TooLarge, match="max_payload"):
+        await lanes.deliver(url, alone, timeout_s=TIMEOUT_S)
+    await lanes.close()
+    await receiving.stop(1.0)

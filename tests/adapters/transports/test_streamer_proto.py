@@ -1,0 +1,122 @@
+"""The messages of the gRPC transport, for senders that have only the .proto file."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headgate import errors
+from headgate.adapters.grpc import streamer
+from headgate.adapters.grpc.streamer import DeliveryAck, EventBatch, StreamerEvent
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.services.gateway.listeners import GrpcListener, ListenerOptions
+from tests.adapters.transports.stage import GATEWAY, Book
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_compiled_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
+    compiled = tmp_path / "streamer.binpb"
+    subprocess.run(["sh", ROOT / "scripts/proto.sh", compiled], check=True, timeout=60)
+    used = Path(streamer.__file__).with_name("streamer.binpb")
+    assert used.read_bytes() == compiled.read_bytes(), "run make proto"
+
+
+def event(**changes: Any) -> Any:
+    fields = {
+        "subscription_ids": ["s1", "s2"],
+        "event_type": "update",
+        "tenant": "acme",
+        "collection": "positions",
+        "document_id": "DLH1",
+        "payload": b'{"alt":1}',
+        "seq": 5,
+        "partition_id": 2,
+        "topic": "flights",
+        "event_id": "e5",
+        "epoch": 3,
+        "time_ms": 99,
+        "since": [0, 4],
+        "left": ["s2"],
+    }
+    return StreamerEvent(**{**fields, **changes})
+
+
+async def exchange(accept: Any, *batches: Any) -> list[Any]:
+    """What a gateway answers to a sender that knows the messages and nothing else."""
+    listener = GrpcListener(ListenerOptions(protocol="grpc"), accept)
+    url = await listener.start()
+    async with grpc.aio.insecure_channel(url.removeprefix("grpc://")) as channel:
+        stream: Any = channel.stream_stream(
+            "/headgate.v1.Streamer/DeliverEvents",
+            request_serializer=EventBatch.SerializeToString,
+            response_deserializer=DeliveryAck.FromString,
+        )()
+        answers = []
+        for batch in batches:
+            await stream.write(batch)
+            answers.append(await stream.read())
+        await stream.done_writing()
+    await listener.stop(1.0)
+    return answers
+
+
+async def test_events_field_by_field_are_deliveries() -> None:
+    book = Book()
+    sent = EventBatch(gateway_id=GATEWAY, window=7, attempt=1, events=[event()])
+    (ack,) = await exchange(book, sent)
+    assert (ack.accepted, ack.rejected, list(ack.results)) == (1, 0, [1])
+    assert (ack.depth, ack.fill) == (7, 0.25)
+    (found,) = book.batches
+    assert (found.gateway_id, found.window, found.attempt) == (GATEWAY, 7, 1)
+    (one,) = found.deliveries
+    assert (one.topic, one.partition, one.seq, one.event_id) == ("flights", 2, 5, "e5")
+    assert (one.key, one.collection, one.op, one.epoch) == ("DLH1", "positions", "update", 3)
+    assert (bytes(one.document), one.time_ms) == (b'{"alt":1}', 99)
+    assert (one.subscriptions, one.since, one.left) == (("s1", "s2"), (0, 4), ("s2",))
+    assert (one.redelivery, one.lost_from, one.broadcast) == (False, 0, False)
+
+
+async def test_what_is_not_an_ordinary_record_is_marked_as_such() -> None:
+    book = Book()
+    marks: list[dict[str, Any]] = [{"redelivery": True}, {"lost_from": 4}, {"broadcast": True}]
+    await exchange(book, EventBatch(events=[event(**mark) for mark in marks]))
+    found = [(one.redelivery, one.lost_from, one.broadcast) for one in book.deliveries]
+    assert found == [(True, 0, False), (False, 4, False), (False, 0, True)]
+
+
+async def test_a_record_without_a_key_has_none() -> None:
+    book = Book()
+    await exchange(book, EventBatch(events=[event(document_id=None)]))
+    assert book.deliveries[0].key is None
+
+
+async def test_every_verdict_has_its_number() -> None:
+    def mixed(_batch: DeliveryBatch) -> DeliveryAnswer:
+        return DeliveryAnswer(
+            ("accepted", "duplicate", "no_subscriber", "stale_fence", "retry", "rejected")
+        )
+
+    (ack,) = await exchange(mixed, EventBatch(events=[event() for _ in range(6)]))
+    assert list(ack.results) == [1, 2, 3, 4, 5, 6]
+    assert (ack.accepted, ack.rejected) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"event_type": "upsert"}, id="unknown type"),
+        pytest.param({"payload": b"{"}, id="not JSON"),
+    ],
+)
+async def test_a_wrong_event_is_refused_and_the_stream_goes_on(wrong: dict[str, Any]) -> None:
+    book = Book()
+    good = EventBatch(events=[event()])
+    refused, taken = await exchange(book, EventBatch(events=[event(**wrong)]), good)
+    assert refused.refusal.status == errors.InvalidRequest.status
+    assert "e5" in refused.refusal.message
+    assert list(taken.results) == [1]
