@@ -6,17 +6,14 @@ is bounded from both sides by the same shares as in the balanced strategy, so th
 is the same; what the ring adds is that the choice doesn't depend on history: a node that was away
 gets back, first of all, what was at home there.
 
-Never moves a partition merely because its home is elsewhere. The hash is one that all processes
-and versions agree on (Python's own isn't).
+Never moves a partition merely because its home is elsewhere.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from struct import unpack
+from collections.abc import Sequence
 
+from headgate.decide import hash_ring
 from headgate.decide.planning.bounds import Share
 from headgate.decide.planning.standing import WEIGHT_STEPS, Holder, Standing
 from headgate.model.event import PartitionRef
@@ -24,7 +21,6 @@ from headgate.model.event import PartitionRef
 POINTS_PER_WEIGHT = 64
 MAX_POINTS = 4_096
 """Of one node, however heavy: beyond this the shares alone see to its load."""
-_POINTS_PER_DIGEST = 8
 
 
 def follow(standing: Standing, shares: Sequence[Share]) -> dict[PartitionRef, str]:
@@ -55,63 +51,23 @@ def follow(standing: Standing, shares: Sequence[Share]) -> dict[PartitionRef, st
     return recipients
 
 
-class Ring:
-    """The points of all nodes in order; walks skip nodes that are closed, in almost no time.
-
-    `_next[i]` is a point at or after `i` that no open point lies before; following it until it
-    points to itself finds the open one, and shortens the way for the next walk.
-    """
+class Ring(hash_ring.Ring):
+    """With as many points for each holder as its weight says."""
 
     def __init__(self, holders: Sequence[Holder]) -> None:
-        points = sorted(
-            (point, node) for node, holder in enumerate(holders) for point in _points(holder)
-        )
-        self.positions = [point for point, _ in points]
-        self.nodes = [node for _, node in points]
-        self._next = list(range(len(points) + 1))
-        self._of_node: list[list[int]] = [[] for _ in holders]
-        for index, node in enumerate(self.nodes):
-            self._of_node[node].append(index)
-
-    def home(self, at: int) -> int:
-        """The node that a position belongs to, open or not."""
-        return self.nodes[bisect_left(self.positions, at) % len(self.nodes)]
-
-    def close(self, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            for index in self._of_node[node]:
-                self._next[index] = index + 1
-            self._of_node[node] = []
-
-    def first_open(self, at: int) -> int:
-        """The first node from `at` on that is open; at least one is."""
-        index = self._open_from(bisect_left(self.positions, at))
-        if index == len(self.nodes):
-            index = self._open_from(0)
-        return self.nodes[index]
-
-    def _open_from(self, index: int) -> int:
-        while self._next[index] != index:
-            self._next[index] = self._next[self._next[index]]
-            index = self._next[index]
-        return index
+        super().__init__([_points(holder) for holder in holders])
 
 
 def position(ref: PartitionRef) -> int:
     """Where a partition is on the ring, for all times."""
-    return int.from_bytes(blake2b(str(ref).encode(), digest_size=8).digest(), "little")
+    return hash_ring.place_of(str(ref))
 
 
 def _points(holder: Holder) -> list[int]:
     """A heavier node has the points of a lighter one of the same name and some more, so that a
     change of weight moves no more homes than it has to."""
     count = min(max(holder.weight * POINTS_PER_WEIGHT // WEIGHT_STEPS, 1), MAX_POINTS)
-    points: list[int] = []
-    for number in range(-(-count // _POINTS_PER_DIGEST)):
-        points += unpack(
-            f"<{_POINTS_PER_DIGEST}Q", blake2b(f"{holder.node_id}#{number}".encode()).digest()
-        )
-    return points[:count]
+    return hash_ring.points_of(holder.node_id, count)
 
 
 def _given(

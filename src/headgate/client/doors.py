@@ -1,0 +1,113 @@
+"""Which gateway a subscriber connects to, and where it goes from there.
+
+Any of the HTTP addresses it knows says where gateways take subscribers. A gateway may answer that
+the subscriber belongs to another one; when that one can't be reached, the subscriber comes back and
+says so, and is sent to the next one, or taken.
+
+Invariants: every way has an end (`MOST_STEPS`); nobody is visited twice for being sent there; the
+subscriber's id is the same for all its life, so that it belongs to the same gateway whenever it
+comes back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from headgate import errors
+from headgate.client.http import HttpClient
+from headgate.model.api import Status
+
+MOST_STEPS = 16
+"""Connections that are tried for one opening, redirects and dead gateways included."""
+
+
+class Doors:
+    """`url` is one address, or several, in a sequence or with commas in between."""
+
+    def __init__(self, url: str | Sequence[str], subscriber_id: str | None = None) -> None:
+        urls = url.split(",") if isinstance(url, str) else list(url)
+        self._clients = deque(HttpClient(one.strip()) for one in urls)
+        self.subscriber_id = subscriber_id or secrets.token_hex(12)
+        self._known: list[str] = []
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+    async def way_in(self) -> Way:
+        """Ask where gateways are; raises NotNow when nobody knows."""
+        try:
+            status = await self._status()
+        except errors.NotNow:
+            # Subscribing needs the coordinator too, but the addresses we had may serve us again.
+            if not self._known:
+                raise
+        else:
+            ready = [node.ws_url for node in status.nodes if node.state != "lost"]
+            found = dict.fromkeys(url for url in (status.ws_url, *ready) if url)
+            self._known = list(found) or self._known
+        if not self._known:
+            raise errors.NotNow("no gateway takes subscribers at the moment; try again")
+        return Way(self._known, self.subscriber_id)
+
+    async def _status(self) -> Status:
+        """From the first address that answers; that one is asked first the next time."""
+        for _ in range(len(self._clients) - 1):
+            try:
+                return await self._clients[0].get("/v1/status", Status)
+            except errors.NotNow:
+                self._clients.rotate(-1)
+        return await self._clients[0].get("/v1/status", Status)
+
+
+class Way:
+    """One way in, step by step: connect to `url`, then say what came of it."""
+
+    def __init__(self, doors: Sequence[str], subscriber_id: str) -> None:
+        self._doors = deque(doors)
+        self._subscriber_id = subscriber_id
+        self._steps = 0
+        self._unreachable: list[str] = []
+        self._visited: set[str] = set()
+        self._sent_to = ""
+        self._sent_by = ""
+        self.door = self._doors.popleft()
+        """The address to connect to, without its parameters."""
+
+    @property
+    def url(self) -> str:
+        asked = {"v": "1", "id": self._subscriber_id}
+        if self._unreachable:
+            asked["unreachable"] = ",".join(self._unreachable)
+        return f"{self.door}?{urlencode(asked)}"
+
+    def failed(self, error: errors.PeerUnreachable) -> None:
+        """Nobody is there; raises `error` when there is nowhere else to go."""
+        self._step()
+        if self._sent_to:
+            self._unreachable.append(self._sent_to)
+            self.door, self._sent_to = self._sent_by, ""
+        elif self._doors:
+            self.door = self._doors.popleft()
+        else:
+            raise error
+
+    def redirected(self, url: str, gateway: str) -> None:
+        """The gateway there says that another one is the right one."""
+        self._step()
+        if gateway in self._visited:
+            # Two gateways of two minds: whoever says it last is asked to make do.
+            self._unreachable.append(gateway)
+            return
+        self._visited.add(gateway)
+        self._sent_by, self._sent_to, self.door = self.door, gateway, url
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps >= MOST_STEPS:
+            raise errors.NotNow(
+                f"after {MOST_STEPS} tries no gateway had taken this subscriber; try again"
+            )
