@@ -12,6 +12,7 @@ from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.client.route import Route
@@ -37,6 +38,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
             lambda _: EmbeddedCoordinationStore(folder),
             EmbeddedCheckpointStore(folder),
             EmbeddedLogReader(folder),
+            EmbeddedLetterStore(folder),
         ),
     )
     yield await coordinator.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from headgate import errors
@@ -96,6 +97,28 @@ async def test_retention_that_passed_a_lost_connection_is_an_item_of_its_own() -
         )
         assert subscriber.positions[0] == 4
         assert places(await take(subscriber, 2)) == [(0, 5), (0, 6)]
+
+
+async def test_a_redelivery_is_marked_and_leaves_positions_and_acknowledgements_alone() -> None:
+    async with (
+        system() as (world, _),
+        Subscriber(world.gateway.url, "flights", acks="manual") as subscriber,
+    ):
+        await world.produce({"n": 1}, {"n": 2})
+        first, second = await take(subscriber, 2)
+        assert (first.redelivery, second.redelivery) == (False, False)
+        record = world.log.records[PartitionRef(TOPIC, 0)][0]
+        delivery = world.lanes.delivery(record, tuple(world.coordinator.registry))
+        await world.lanes.deliver([msgspec.structs.replace(delivery, redelivery=True)])
+        (again,) = await take(subscriber, 1)
+        assert again.redelivery
+        assert (again.seq, again.event_id) == (first.seq, first.event_id)
+        assert subscriber.positions == {0: 2, 1: 0}
+        subscriber.ack(again)
+        (served,) = world.gateway._subscriptions
+        subscriber.ack(second)
+        await subscriber.close()
+        await until(lambda: served._acknowledged == {0: 2, 1: 0})
 
 
 async def test_disconnected_for_slowness_it_comes_back_and_misses_nothing() -> None:

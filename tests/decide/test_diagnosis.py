@@ -7,6 +7,8 @@ import pytest
 
 from headgate.decide.diagnosis import Finding, judge_status
 from headgate.model import api
+from headgate.model.control import GatewayLink
+from headgate.model.letters import GatewayLetters
 
 DETAIL = api.TopicPartition(0, 10, 10, 0, 0, "ingest-1", "router-1", 1)
 LANE = api.LaneStatus("router-1", 0, 1, 0, 4242, ["flights:0"], 1, 1, 1, 0, 1)
@@ -49,6 +51,13 @@ def with_topic(partitions: int, *lanes: api.LaneStatus, **first: object) -> api.
 
 def lane_of(*refs: str, cpu: float = 0.0) -> api.LaneStatus:
     return msgspec.structs.replace(LANE, partitions=list(refs), cpu=cpu)
+
+
+def with_link(**fields: object) -> api.Status:
+    """Two lanes of which one has trouble with a gateway."""
+    link = msgspec.structs.replace(GatewayLink("g-1"), **fields)
+    lanes = [LANE, msgspec.structs.replace(LANE, lane=1, links=[GatewayLink("g-2"), link])]
+    return but(lanes=lanes)
 
 
 def move(age_ms: int) -> api.MoveStatus:
@@ -108,6 +117,33 @@ def test_a_missing_role_is_bad_and_named(role: str) -> None:
         ),
         pytest.param(but(lanes=[]), "topic flights", "warn", "no lane reads", id="nobody reads it"),
         pytest.param(
+            with_topic(1, state="stale", reason="seq 4 to 9 are gone"),
+            "topic flights", "bad", "flights:0: seq 4 to 9 are gone", id="lost records",
+        ),
+        pytest.param(
+            with_topic(1, state="failed", reason="the letters are full"),
+            "topic flights", "bad", "flights:0: the letters are full", id="stopped",
+        ),
+        pytest.param(
+            with_link(breaker="open", error="refused"),
+            "gateway g-1", "bad", "stopped sending to it (refused)", id="an open breaker",
+        ),
+        pytest.param(
+            with_link(breaker="half_open", pressure="hard"),
+            "gateway g-1", "bad", "stopped sending to it", id="a breaker that probes",
+        ),
+        pytest.param(
+            with_link(pressure="hard", waiting=900),
+            "gateway g-1", "bad", "900 deliveries wait", id="hard pressure",
+        ),
+        pytest.param(
+            with_link(pressure="soft"), "gateway g-1", "warn", "falls behind", id="soft pressure"
+        ),
+        pytest.param(
+            but(lanes=[msgspec.structs.replace(LANE, letters="the disk is full")]),
+            "letters", "bad", "the disk is full", id="letters can't be kept",
+        ),
+        pytest.param(
             with_topic(2, lane_of("flights:0", "flights:1", cpu=0.9)),
             "lanes", "advice", "90% of a core for 2 partitions", id="a full lane of several",
         ),
@@ -130,6 +166,7 @@ def test_whatever_is_not_well_is_named_with_what_to_do(
         pytest.param(with_topic(1, rate=5_000.0), id="as many events as a partition takes"),
         pytest.param(with_topic(1, lane_of("flights:0", cpu=0.8)), id="a lane with room left"),
         pytest.param(with_topic(8, rate=9_000.0), id="as many partitions as are advised"),
+        pytest.param(with_link(waiting=9), id="a gateway that takes what it gets"),
     ],
 )
 def test_what_is_within_its_bounds_is_well(status: api.Status) -> None:
@@ -169,6 +206,29 @@ def test_a_busy_lane_of_several_partitions_does_not_blame_one_of_them() -> None:
 def test_a_busy_topic_in_trouble_gets_both_sentences() -> None:
     found = judge_status(with_topic(1, rate=9_000.0, lag=5, lag_ms=31_000))
     assert [f.verdict for f in found if f.subject == "topic flights"] == ["bad", "advice"]
+
+
+def test_dead_letters_come_with_the_commands_for_them() -> None:
+    letters = [GatewayLetters("g-1", dead=2, dead_ms=60_000), GatewayLetters("g-2", dead=1_500)]
+    finding = of(but(letters=letters), "dead letters")
+    assert finding.verdict == "warn"
+    assert finding.what == "1,502 for g-1, g-2, the oldest from 1 min ago"
+    for command in ("list", "retry", "delete"):
+        assert f"`headgate dlq {command} --gateway g-1`" in finding.advice
+
+
+@pytest.mark.parametrize(("age_ms", "said"), [(300_000, False), (300_001, True)])
+def test_only_letters_that_are_parked_for_long_are_worth_a_word(age_ms: int, said: bool) -> None:
+    letters = [GatewayLetters("g-1", parked=7, parked_ms=age_ms)]
+    found = [f for f in judge_status(but(letters=letters)) if f.subject == "parked letters"]
+    assert bool(found) == said
+    assert all("headgate dlq list --parked --gateway g-1" in f.advice for f in found)
+
+
+def test_letters_that_cant_be_counted_are_a_warning() -> None:
+    finding = of(but(letters_error="the disk is full"), "letters")
+    assert finding.verdict == "warn"
+    assert "the disk is full" in finding.what
 
 
 def test_of_many_partitions_only_a_few_are_named() -> None:

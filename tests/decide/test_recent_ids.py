@@ -7,27 +7,35 @@ from hypothesis import strategies as st
 
 from headgate.decide.recent_ids import Place, RecentIds
 
-HERE, THERE = Place(0, 5), Place(1, 9)
+HERE, THERE = (0, 5), (1, 9)
 
 
-def test_event_is_known_elsewhere_for_as_long_as_it_is_remembered() -> None:
+def test_event_is_known_for_as_long_as_it_is_remembered() -> None:
     recent = RecentIds(capacity=10, ttl_s=60)
-    assert recent.elsewhere("t", "a", HERE, 0) is None
-    recent.remember("t", "a", HERE, 0)
-    assert recent.elsewhere("t", "a", THERE, 59.9) == HERE
-    assert recent.elsewhere("t", "a", HERE, 59.9) is None, "a retry of the same place is no repeat"
-    assert recent.elsewhere("t", "a", THERE, 60) is None
-    assert recent.elsewhere("other", "a", THERE, 1) is None
-    assert recent.elsewhere("t", "b", THERE, 1) is None
+    assert recent.see("t", "a", HERE, 0) is None
+    assert recent.see("t", "a", THERE, 59.9) == HERE
+    assert recent.see("other", "a", THERE, 1) is None
+    assert recent.see("t", "b", THERE, 1) is None
+    assert recent.has("t", "a", 59.9)
+    assert not recent.has("t", "a", 60)
+    assert recent.see("t", "a", THERE, 60) is None
 
 
 def test_first_place_stays_until_its_time_is_over() -> None:
     recent = RecentIds(capacity=10, ttl_s=60)
-    recent.remember("t", "a", HERE, 0)
-    recent.remember("t", "a", THERE, 30)
-    assert recent.elsewhere("t", "a", THERE, 31) == HERE
-    recent.remember("t", "a", THERE, 61)
-    assert recent.elsewhere("t", "a", HERE, 62) == THERE
+    recent.see("t", "a", HERE, 0)
+    assert recent.see("t", "a", THERE, 30) == HERE
+    assert recent.see("t", "a", THERE, 61) is None
+    assert recent.see("t", "a", HERE, 62) == THERE
+
+
+def test_what_is_taken_back_was_never_seen() -> None:
+    recent = RecentIds(capacity=10, ttl_s=60)
+    recent.see("t", "a", HERE, 0)
+    recent.see("t", "b", HERE, 0)
+    recent.take_back()
+    assert recent.has("t", "a", 1)
+    assert recent.see("t", "b", THERE, 1) is None
 
 
 @given(
@@ -43,10 +51,11 @@ def test_agrees_with_a_list_that_remembers_everything(
     now = 0
     for name, seq, passed in steps:
         now += passed
-        place = Place(0, seq)
-        young = [entry for entry in naive if now - entry[0] < 10]
-        found = next((at for _, known, at in young if known == name), None)
-        assert recent.elsewhere("t", name, place, now) == (found if found != place else None)
-        recent.remember("t", name, place, now)
-        naive = young if found is not None else [*young, (now, name, place)][-capacity:]
+        place = (0, seq)
+        recent.forget_old(now)
+        naive = [entry for entry in naive if now - entry[0] < 10][-capacity:]
         assert len(recent) == len(naive)
+        found = next((at for _, known, at in naive if known == name), None)
+        assert recent.see("t", name, place, now) == found
+        if found is None:
+            naive.append((now, name, place))

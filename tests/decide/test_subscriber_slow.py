@@ -34,7 +34,7 @@ def live(
 def all_of(subject: Feed[str]) -> list[tuple[int, int] | Resync]:
     out: list[tuple[int, int] | Resync] = []
     while (item := subject.take()) is not None:
-        out.append((item.partition, item.seq) if isinstance(item, Item) else item)
+        out.append(item if isinstance(item, Resync) else (item.partition, item.seq))
     return out
 
 
@@ -173,7 +173,7 @@ class ForgetfulWorld(World):
 
     def take(self) -> None:
         if (item := self.subject.take()) is not None:
-            heard = item.seq if isinstance(item, Item) else item
+            heard = item if isinstance(item, Resync) else item.seq
             self.said.setdefault(item.partition, []).append(heard)
 
 

@@ -17,6 +17,7 @@ from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.screen import BAR_WIDTH, bar, line, screen, summary_table
 from headgate.demo.summary import Summary, format_ms, summarize
 from headgate.demo.view import (
+    ConsumerView,
     GatewayView,
     Gauges,
     PartitionView,
@@ -209,3 +210,39 @@ def test_window_changes_are_counted(numbers: list[int], changes: int) -> None:
     for number in numbers:
         count.see([WindowStatus("router-1", "running", number, 0.0)])
     assert count.changes == changes
+
+
+# --- consumers -----------------------------------------------------------------------------------
+
+CREW = (
+    ConsumerView("consumer-1", (0, 3), 120, 12.5, False),
+    ConsumerView("consumer-2", tuple(range(30)), 80, 8.0, False),
+    ConsumerView("consumer-3", (), 44, 0.0, True),
+)
+
+
+def test_consumers_are_shown_with_what_they_own_instead_of_subscribers() -> None:
+    text = shown(screen(replace(BUSY, consumers=CREW)))
+    assert "consumer-1" in text
+    assert "0, 3" in text
+    assert "and 18 more" in text
+    assert "has left" in text
+    assert 'squawk in ["7500"]' not in text
+    assert line(replace(BUSY, consumers=CREW)).endswith(
+        "consumer-1 owns 2 got 120, consumer-2 owns 30 got 80, consumer-3 has left got 44"
+    )
+
+
+def test_the_summary_of_a_crew_says_what_each_owned_and_got() -> None:
+    board = Scoreboard(1)
+    watches = (WATCHES[0],)
+    made = summarize(board, watches, windows=0, seconds=1.0, seed=1, consumers=CREW)
+    text = shown(summary_table(made))
+    assert "owned at the end" in text
+    assert "consumer-3" in text
+    assert msgspec.json.decode(msgspec.json.encode(made))["consumers"][0] == {
+        "name": "consumer-1",
+        "targets": [0, 3],
+        "received": 120,
+        "left": False,
+    }

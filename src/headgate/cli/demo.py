@@ -33,6 +33,7 @@ UNWATCHED_SECONDS = 30.0
 """How long it runs where nobody could press Ctrl-C."""
 
 INTERRUPTED = 130
+MAX_CONSUMERS = 100
 KILL_ROUNDS = 3
 KILL_GRACE_S = 0.3
 
@@ -45,6 +46,14 @@ def demo(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Another seed shows other aircraft.")] = 1,
+    consumers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=MAX_CONSUMERS,
+            help="So many consumers of one group share the aircraft; half-way one of them leaves.",
+        ),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -58,7 +67,7 @@ def demo(
         loaded = demo_config(data, config)
         for warning in loaded.warnings:
             console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
-        plan = plan_of(loaded, seed=seed, seconds=seconds)
+        plan = plan_of(loaded, seed=seed, seconds=seconds, consumers=consumers)
         display: Display = (LiveDisplay if watched else PlainDisplay)(console, plan)
         summary = asyncio.run(_run(loaded, plan, display, console, as_json=as_json))
     if summary is None:

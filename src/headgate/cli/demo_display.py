@@ -57,6 +57,10 @@ def start_share(ready: list[str], elapsed_s: float) -> float:
     return quick + spark * (1 - QUICK_SHARE * len(ROLES))
 
 
+def _shared(plan: Plan) -> str:
+    return f", shared by {plan.consumers} consumers" if plan.consumers else ""
+
+
 class LiveDisplay:
     """One place on the terminal: first a progress bar, then the screen."""
 
@@ -107,7 +111,8 @@ class LiveDisplay:
         )
         about = Text(
             f"{self._plan.aircraft:,} aircraft, {self._plan.per_s:g} position reports per second, "
-            f"{self._plan.partitions} partitions; Spark takes 15 to 30 s to start",
+            f"{self._plan.partitions} partitions{_shared(self._plan)}; Spark takes 15 to 30 s to "
+            "start",
             style="dim",
         )
         return Panel(Group(about, Text(""), bar, roles), title="Headgate demo", padding=(0, 1))
@@ -127,7 +132,7 @@ class PlainDisplay:
         plan = self._plan
         self._print(
             f"demo: {plan.aircraft} aircraft, {plan.per_s:g} events/s, {plan.partitions} "
-            f"partitions, seed {plan.seed}; starting (Spark takes 15 to 30 s)"
+            f"partitions{_shared(plan)}, seed {plan.seed}; starting (Spark takes 15 to 30 s)"
         )
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
-"""What a user's program imports: `from headgate.client import Producer, Subscriber`."""
+"""What a user's program imports: `from headgate.client import Consumer, Producer, Subscriber`."""
 
+from headgate.client.consumer import Consumer
 from headgate.client.producer import Producer
 from headgate.client.subscriber import Event, Left, Resync, Subscriber
 from headgate.client.sync_producer import SyncProducer
 
-__all__ = ["Event", "Left", "Producer", "Resync", "Subscriber", "SyncProducer"]
+__all__ = ["Consumer", "Event", "Left", "Producer", "Resync", "Subscriber", "SyncProducer"]

@@ -11,7 +11,8 @@
                     print(item)  # records that will not come, and why
 
 Invariant: per subscription and partition, items come in order, none twice and none left out without
-a Resync in its place, from the positions of the first `subscribed` message on. After a lost
+a Resync in its place, from the positions of the first `subscribed` message on; only what an
+operator had sent again (`redelivery`) comes in between. After a lost
 connection it resumes after the last item that was consumed (or, with acks="manual", acknowledged,
 so that what was not comes again). What waits here is bounded: a slow loop makes the gateway wait.
 """
@@ -19,16 +20,18 @@ so that what was not comes again). What waits here is bounded: a slow loop makes
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
 
 from headgate import errors
-from headgate.client.http import HttpClient, rebuild
+from headgate.client.doors import Doors, Way
+from headgate.client.http import rebuild
+from headgate.client.reopening import Patience
 from headgate.client.subscription import (
     Acks,
     Conditions,
@@ -37,15 +40,18 @@ from headgate.client.subscription import (
     Item,
     Left,
     Message,
+    Redirect,
     Resync,
     Subscribed,
     Subscription,
     decoder,
 )
 from headgate.client.ws_link import WsLink
-from headgate.model.api import DEFAULT_URL, Status
+from headgate.model.api import DEFAULT_URL
 from headgate.model.subscription import Priority
 
+CONNECT_TIMEOUT_S = 5.0
+"""For a gateway to answer at all, before another one is tried."""
 ACK_EVERY = 256
 """Items after which the gateway is told how far we are, even if more wait."""
 MOST_EARLY = 10_000
@@ -57,19 +63,24 @@ __all__ = ["Event", "Item", "Left", "Resync", "Subscribed", "Subscriber"]
 class Subscriber:
     """`start` is "now", "earliest" or "PARTITION:SEQ,…" with the first seqs wanted.
 
+    Several addresses, in a sequence or with commas, are asked in turn. Where subscribers are placed
+    by their `id`, one that a program keeps leads it to the same gateway after a restart, too.
+
     Opening fails at once with a typed error. After that, a lost connection is opened again with
     growing pauses: for ever, or until `retry_attempts` or `retry_for_s` (per outage) are used up.
     """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         topic: str = "",
         *,
+        id: str | None = None,  # noqa: A002 - the name on the wire
         where: str | None = None,
         filter: Conditions | None = None,  # noqa: A002 - the name on the wire
         start: str = "now",
         priority: Priority = "normal",
+        tenant: str = "",
         acks: Acks = "auto",
         buffer: int = 1_000,
         retry_attempts: int | None = None,
@@ -82,14 +93,10 @@ class Subscriber:
         self.reconnects = 0
         self._acks = acks
         self._buffer = buffer
-        self._retry_attempts = retry_attempts
-        self._retry_for_s = retry_for_s
-        self._retry_first_s = retry_first_s
-        self._retry_max_s = retry_max_s
+        self._patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
         self._open_timeout_s = open_timeout_s
         self._silence_s = silence_s
-        self._http = HttpClient(url)
-        self._ws_url = ""
+        self._doors = Doors(url, id)
         self._link: WsLink | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._early: deque[Message] = deque()
@@ -97,7 +104,9 @@ class Subscriber:
         self._unsaid = 0
         self._closed = asyncio.Event()
         if topic:
-            self.add(topic, where=where, filter=filter, start=start, priority=priority)
+            self.add(
+                topic, where=where, filter=filter, start=start, priority=priority, tenant=tenant
+            )
 
     def add(
         self,
@@ -107,6 +116,7 @@ class Subscriber:
         filter: Conditions | None = None,  # noqa: A002 - the name on the wire
         start: str = "now",
         priority: Priority = "normal",
+        tenant: str = "",
         id: str | None = None,  # noqa: A002 - the name on the wire
     ) -> str:
         """Another subscription over the same connection, before that is opened; returns its id,
@@ -117,7 +127,13 @@ class Subscriber:
         if name in self._subscriptions:
             raise errors.InvalidRequest(f"there is a subscription {name} already")
         self._subscriptions[name] = Subscription(
-            name, topic, where=where, filter_=filter, start=start, priority=priority
+            name,
+            topic,
+            where=where,
+            filter_=filter,
+            start=start,
+            priority=priority,
+            tenant=tenant,
         )
         return name
 
@@ -176,7 +192,12 @@ class Subscriber:
         raise StopAsyncIteration
 
     def ack(self, item: Item) -> None:
-        """`item` and everything before it, of its partition and subscriptions, is processed."""
+        """`item` and everything before it, of its partition and subscriptions, is processed.
+
+        A redelivery says nothing about what stands before it, and needs no acknowledgement.
+        """
+        if not isinstance(item, Resync) and item.redelivery:
+            return
         place = (item.partition, item.from_seq - 1 if isinstance(item, Resync) else item.seq)
         for name in _names(item):
             if name in self._subscriptions:
@@ -193,18 +214,19 @@ class Subscriber:
         if self._link is not None:
             self._say_acks()
             self._link.close()
-        await self._http.close()
+        await self._doors.close()
 
     # --- what comes ------------------------------------------------------------------------------
 
     def _fresh(self, item: Item) -> Item | None:
         """`item` for those subscriptions that don't have it yet."""
         seq = item.from_seq - 1 if isinstance(item, Resync) else item.seq
+        again = not isinstance(item, Resync) and item.redelivery
         names = tuple(
             name
             for name in _names(item)
             if name in self._subscriptions
-            and self._subscriptions[name].advance(item.partition, seq)
+            and (again or self._subscriptions[name].advance(item.partition, seq))
         )
         if not names:
             return None
@@ -256,25 +278,42 @@ class Subscriber:
             subscription.forget_unsaid()
             if self._acks == "manual":
                 subscription.rewind()
-        await self._learn_ws_url()
+        way = await self._doors.way_in()
         try:
             async with asyncio.timeout(self._open_timeout_s):
-                self._link = await WsLink.open(f"{self._ws_url}?v=1", self._buffer)
-                for subscription in self._subscriptions.values():
-                    self._link.send(subscription.request())
-                await self._until_subscribed()
+                while (redirect := await self._subscribe_at(way)) is not None:
+                    way.redirected(redirect.url, redirect.gateway)
         except TimeoutError as error:
             raise errors.Timeout(
-                f"{self._ws_url} gave no answer within {self._open_timeout_s:g} s"
+                f"{way.door} gave no answer within {self._open_timeout_s:g} s"
             ) from error
 
-    async def _until_subscribed(self) -> None:
+    async def _subscribe_at(self, way: Way) -> Redirect | None:
+        """Connect to the next gateway that is there, and ask; a redirect is its answer, too."""
+        if self._link is not None:
+            self._link.abort()
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    self._link = await WsLink.open(way.url, self._buffer)
+                break
+            except TimeoutError:
+                way.failed(errors.PeerUnreachable(f"{way.door} gave no answer", url=way.door))
+            except errors.PeerUnreachable as error:
+                way.failed(error)
+        for subscription in self._subscriptions.values():
+            self._link.send(subscription.request())
+        return await self._until_subscribed(way.door)
+
+    async def _until_subscribed(self, door: str) -> Redirect | None:
         awaited = set(self._subscriptions)
         early: deque[Message] = deque()
         while awaited:
             answer = await self._next()
             if answer == "lost":
-                raise errors.PeerUnreachable(f"{self._ws_url} closed the connection; try again")
+                raise errors.PeerUnreachable(f"{door} closed the connection; try again")
+            if isinstance(answer, Redirect):
+                return answer
             if isinstance(answer, Failure):
                 raise rebuild(answer.error)
             if not isinstance(answer, Subscribed):
@@ -288,49 +327,11 @@ class Subscriber:
                 awaited.discard(answer.subscription)
                 self._subscriptions[answer.subscription].begin(answer)
         self._early = early
-
-    async def _learn_ws_url(self) -> None:
-        try:
-            status = await self._http.get("/v1/status", Status)
-        except errors.NotNow:
-            # Subscribing needs the coordinator too, but the address we had may serve us again.
-            if not self._ws_url:
-                raise
-            return
-        if status.ws_url:
-            self._ws_url = status.ws_url
-        if not self._ws_url:
-            raise errors.NotNow("no gateway takes subscribers at the moment; try again")
-
-    # --- after a lost connection -----------------------------------------------------------------
+        return None
 
     async def _reopen(self, reason: errors.NotNow) -> None:
-        loop = asyncio.get_running_loop()
-        give_up_s = None if self._retry_for_s is None else loop.time() + self._retry_for_s
-        attempt = 0
-        while not self._closed.is_set():
-            late = give_up_s is not None and loop.time() >= give_up_s
-            if late or attempt == self._retry_attempts:
-                raise reason
-            await self._pause(attempt)
-            if self._closed.is_set():
-                return
-            try:
-                await self._open()
-            except errors.NotNow as error:
-                reason = error
-                attempt += 1
-            else:
-                self.reconnects += 1
-                return
-
-    async def _pause(self, attempt: int) -> None:
-        longest_s = min(self._retry_max_s, self._retry_first_s * 2 ** min(attempt, 16))
-        try:
-            async with asyncio.timeout(longest_s * random.uniform(0.5, 1.0)):
-                await self._closed.wait()
-        except TimeoutError:
-            return
+        if await self._patience.reopen(self._open, reason, self._closed):
+            self.reconnects += 1
 
 
 def _names(item: Item) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ from headgate.model.api import ErrorBody
 from headgate.model.event import Op
 from headgate.model.subscription import Priority
 
+NO_TARGET = -1
+"""Of what comes from a subscription, not from a consumer group."""
+
 Acks = Literal["auto", "manual"]
 Conditions = Sequence[Mapping[str, Any]]
 """A structured filter: conditions with `field`, `op` and `value` that must all hold."""
@@ -38,6 +41,11 @@ class _Record(msgspec.Struct, frozen=True):
     op: Op
     raw: msgspec.Raw = msgspec.field(name="document")
     subscriptions: tuple[str, ...] = ()
+    redelivery: bool = False
+    """An operator had it sent again, outside the order: its `seq` may have been here before."""
+    target: int = NO_TARGET
+    """To a consumer of a group: the target it belongs to, and the epoch it is owned under."""
+    epoch: int = 0
 
     @property
     def document(self) -> Any:
@@ -53,6 +61,13 @@ class Left(_Record, frozen=True, tag_field="type", tag="left"):
     """A record that matched before this change and doesn't any more."""
 
 
+_RESYNC_REASONS = {
+    "retention": "are no longer kept",
+    "gap": "were lost or skipped",
+    "slow": "came faster than they left",
+}
+
+
 class Resync(
     msgspec.Struct,
     frozen=True,
@@ -61,7 +76,8 @@ class Resync(
     rename={"after_seq": "after", "from_seq": "from"},
 ):
     """Matching records with after_seq < seq < from_seq are left out, because the log doesn't have
-    them any more (`retention`) or because this subscriber was too slow (`slow`)."""
+    them any more (`retention`), because a router couldn't read them or an operator skipped them
+    (`gap`), or because this subscriber was too slow (`slow`)."""
 
     subscription: str
     topic: str
@@ -69,9 +85,11 @@ class Resync(
     after_seq: int
     from_seq: int
     reason: str
+    target: int = NO_TARGET
+    epoch: int = 0
 
     def __str__(self) -> str:
-        why = "are no longer kept" if self.reason == "retention" else "came faster than they left"
+        why = _RESYNC_REASONS.get(self.reason, "don't come")
         return (
             f"records {self.after_seq + 1} to {self.from_seq - 1} of partition {self.partition} of "
             f"{self.topic} {why}; going on from {self.from_seq}"
@@ -79,15 +97,24 @@ class Resync(
 
 
 class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
-    """About one subscription, or about the connection."""
+    """About one subscription, about one target of a consumer, or about the connection."""
 
     error: ErrorBody
     subscription: str | None = None
+    target: int | None = None
+
+
+class Redirect(msgspec.Struct, frozen=True, tag_field="type", tag="redirect"):
+    """This subscriber, called `id`, belongs to another gateway, which takes it at `url`."""
+
+    url: str
+    gateway: str
+    id: str
 
 
 Item = Event | Left | Resync
 """What a subscriber yields."""
-Message = Subscribed | Item | Failure
+Message = Subscribed | Item | Failure | Redirect
 
 decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
@@ -104,6 +131,7 @@ class Subscription:
         filter_: Conditions | None,
         start: str,
         priority: Priority,
+        tenant: str = "",
     ) -> None:
         self.id = id_
         self.topic = topic
@@ -114,6 +142,7 @@ class Subscription:
         self._filter = filter_
         self._start = start
         self._priority = priority
+        self._tenant = tenant
         self._unsaid: dict[int, int] = {}
 
     def request(self) -> bytes:
@@ -125,6 +154,8 @@ class Subscription:
             asked["filter"] = self._filter
         if self._priority != "normal":
             asked["priority"] = self._priority
+        if self._tenant:
+            asked["tenant"] = self._tenant
         if self.positions:
             asked["from"] = {str(number): seq + 1 for number, seq in self.positions.items()}
         else:

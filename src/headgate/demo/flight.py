@@ -1,8 +1,9 @@
 """One run of the demo against a running Headgate: subscribe, produce, drain, sum up.
 
-It is an ordinary client: what it knows about the system comes from the Producer, the Subscribers
-and GET /v1/status. Invariants: nothing is produced before every subscriber is subscribed; what is
-under way is bounded, production pauses at the bound; the wait at the end is bounded too.
+It is an ordinary client: what it knows about the system comes from the Producer, the audience's
+subscribers or consumers, and GET /v1/status. Invariants: nothing is produced before everybody is
+subscribed; what is under way is bounded, production pauses at the bound; the wait at the end is
+bounded too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +20,14 @@ from headgate import errors
 from headgate.client.http import HttpClient
 from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
-from headgate.client.subscriber import Event, Subscriber
+from headgate.client.subscriber import Event
 from headgate.demo.aircraft import Fleet
+from headgate.demo.audience import Audience, Watchers
+from headgate.demo.crew import Crew
 from headgate.demo.figures import Pace
 from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.summary import Summary, summarize
 from headgate.demo.view import Gauges, View, WindowCount
-from headgate.demo.watches import WATCHES, expected_by
 from headgate.model.api import CreateTopic, Status, TopicInfo
 
 TOPIC = "flights"
@@ -48,6 +49,8 @@ DRAIN_TIMEOUT_S = 120.0
 """The same while a part is being started again: a router takes a while to be back."""
 
 PRODUCE_DEADLINE_S = 20.0
+HALFWAY_S = 20.0
+"""When it is half-way in a run that ends when somebody stops it."""
 TROUBLE_SHOWN_S = 5.0
 
 T = TypeVar("T")
@@ -57,13 +60,15 @@ Show = Callable[[View], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`seconds` None: until stopped."""
+    """`seconds` None: until stopped. With `consumers`, so many share the aircraft, instead of
+    subscribers with a filter each."""
 
     per_s: float
     partitions: int
     aircraft: int
     seed: int
     seconds: float | None
+    consumers: int = 0
 
 
 class Flight:
@@ -75,13 +80,15 @@ class Flight:
         self._show = show
         self._show_every_s = show_every_s
         self._fleet = Fleet(seed=plan.seed, count=plan.aircraft)
-        self._board = Scoreboard(len(WATCHES))
+        self._audience = _audience(address, plan)
+        self._board = Scoreboard(len(self._audience.watches))
         self._by_partition = [0] * plan.partitions
-        self._gauges = Gauges(WATCHES)
+        self._gauges = Gauges(self._audience.watches)
         self._windows = WindowCount()
         self._status: Status | None = None
         self._moved = asyncio.Event()
         self._sending: set[asyncio.Task[None]] = set()
+        self._halfway: asyncio.Task[None] | None = None
         self._phase = "subscribing"
         self._trouble = "", 0.0
         self._started_s = self._now_s()
@@ -94,10 +101,10 @@ class Flight:
             showing = asyncio.create_task(self._keep_showing(), name="show")
             watching = asyncio.create_task(self._keep_watching(http), name="status")
             stack.push_async_callback(_cancel, showing, watching)
-            subscribers = await _unless(stopping, self._prepare(http, stack))
+            await _unless(stopping, self._prepare(http, stack))
             following = [
-                asyncio.create_task(self._follow(index, subscriber), name=f"follow {index}")
-                for index, subscriber in enumerate(subscribers or ())
+                asyncio.create_task(work, name="follow")
+                for work in self._audience.following(self._received)
             ]
             stack.push_async_callback(_cancel, *following)
             producing = asyncio.create_task(self._produce_and_drain(http, stopping), name="produce")
@@ -109,25 +116,22 @@ class Flight:
                 if task.done():
                     task.result()
             await producing
+            consumers = self._audience.consumers(self._now_s())
         return summarize(
             self._board,
-            WATCHES,
+            self._audience.watches,
             windows=self._windows.changes,
             seconds=self._produced_for_s,
             seed=self._plan.seed,
+            consumers=consumers,
         )
 
     # --- before the first event ------------------------------------------------------------------
 
-    async def _prepare(self, http: HttpClient, stack: AsyncExitStack) -> list[Subscriber]:
-        """Create the topic and open every subscriber."""
+    async def _prepare(self, http: HttpClient, stack: AsyncExitStack) -> None:
+        """Create the topic and open the whole audience."""
         await self._patiently(lambda: _create_topic(http, self._plan.partitions))
-        return [
-            await self._patiently(
-                partial(_enter, stack, partial(Subscriber, self._address, TOPIC, where=watch.where))
-            )
-            for watch in WATCHES
-        ]
+        await self._audience.enter(stack, self._patiently)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try again what may work later, for a while."""
@@ -142,17 +146,15 @@ class Flight:
 
     # --- while it runs ---------------------------------------------------------------------------
 
-    async def _follow(self, index: int, subscriber: Subscriber) -> None:
-        async for item in subscriber:
-            if isinstance(item, Event):  # what a Resync leaves out is missed in the summary
-                self._board.received(
-                    index,
-                    item.event_id,
-                    partition=item.partition,
-                    seq=item.seq,
-                    at_s=self._now_s(),
-                )
-                self._moved.set()
+    def _received(self, watch: int, event: Event) -> None:
+        self._board.received(
+            watch,
+            event.event_id,
+            partition=event.partition,
+            seq=event.seq,
+            at_s=self._now_s(),
+        )
+        self._moved.set()
 
     async def _keep_watching(self, http: HttpClient) -> None:
         while True:
@@ -191,6 +193,7 @@ class Flight:
             total_s=self._plan.seconds,
             windows=self._windows.changes,
             trouble=trouble if now_s - since_s < TROUBLE_SHOWN_S else "",
+            consumers=self._audience.consumers(now_s),
         )
 
     # --- producing -------------------------------------------------------------------------------
@@ -223,9 +226,12 @@ class Flight:
     async def _produce(self, producer: Producer, stopping: asyncio.Event) -> None:
         seconds = self._plan.seconds
         end_s = self._started_s + seconds if seconds is not None else float("inf")
+        halfway_s = self._started_s + (HALFWAY_S if seconds is None else seconds / 2)
         pace = Pace(per_s=self._plan.per_s, start_s=self._started_s)
         number = 0
         while not stopping.is_set() and (now_s := self._now_s()) < end_s:
+            if now_s >= halfway_s and self._halfway is None:
+                self._halfway = asyncio.create_task(self._audience.halfway(), name="half-way")
             count = min(pace.take(now_s), BATCH_MOST)
             if self._board.under_way + count > UNDER_WAY_MOST:
                 count = 0
@@ -239,7 +245,8 @@ class Flight:
     def _report(self, number: int, now_s: float) -> OutgoingEvent:
         report = self._fleet.report(number, (now_s - self._started_s) * TIME_LAPSE)
         event_id = f"{report.icao}-{number}"
-        self._board.sent(event_id, key=report.icao, number=number, expected=expected_by(report))
+        expected = self._audience.expected_by(report)
+        self._board.sent(event_id, key=report.icao, number=number, expected=expected)
         return OutgoingEvent(msgspec.json.encode(report), key=report.icao, event_id=event_id)
 
     def _send(self, producer: Producer, events: list[OutgoingEvent]) -> None:
@@ -264,6 +271,8 @@ class Flight:
     async def _drain(self) -> None:
         """Until everything expected has arrived, or nothing has for a while with all in place."""
         end_s = self._now_s() + DRAIN_TIMEOUT_S
+        if self._halfway is not None:
+            await self._halfway
         while self._board.under_way:
             self._moved.clear()
             rest_s = min(SILENCE_S, end_s - self._now_s())
@@ -290,9 +299,10 @@ async def _create_topic(http: HttpClient, partitions: int) -> None:
         return  # an earlier try got through without its answer
 
 
-async def _enter(stack: AsyncExitStack, make: Callable[[], Subscriber]) -> Subscriber:
-    """A new subscriber for every try: one that failed to open is closed."""
-    return await stack.enter_async_context(make())
+def _audience(address: str, plan: Plan) -> Audience:
+    if plan.consumers:
+        return Crew(address, TOPIC, size=plan.consumers, aircraft=plan.aircraft)
+    return Watchers(address, TOPIC)
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

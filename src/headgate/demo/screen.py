@@ -15,14 +15,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headgate.demo.summary import Summary, format_ms
-from headgate.demo.view import GatewayView, PartitionView, SubscriberView, View
+from headgate.demo.summary import ConsumerSummary, Summary, format_ms
+from headgate.demo.view import ConsumerView, GatewayView, PartitionView, SubscriberView, View
 
 BAR_WIDTH = 24
 WIDE = 110
 """From this width on there is room for more than the essentials."""
 
 PARTITIONS_SHOWN = 16
+TARGETS_SHOWN = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -44,7 +45,7 @@ def screen(view: View, width: int = WIDE) -> RenderableType:
         space,
         _flow(view, bar_width),
         space,
-        _subscribers(view.subscribers),
+        _consumers(view.consumers) if view.consumers else _subscribers(view.subscribers),
         space,
     ]
     if view.trouble:
@@ -162,6 +163,28 @@ def _subscribers(subscribers: tuple[SubscriberView, ...]) -> Table:
     return table
 
 
+def _consumers(consumers: tuple[ConsumerView, ...]) -> Table:
+    table = _table("consumer", "targets", "received", "per s")
+    table.add_column("owns", style="cyan")
+    for shown in consumers:
+        table.add_row(
+            shown.name,
+            f"{len(shown.targets)}",
+            f"{shown.received:,}",
+            f"{shown.per_s:,.1f}",
+            _owned(shown),
+        )
+    return table
+
+
+def _owned(consumer: ConsumerView | ConsumerSummary) -> Text:
+    if consumer.left:
+        return Text("has left", style="yellow")
+    numbers = ", ".join(str(number) for number in consumer.targets[:TARGETS_SHOWN])
+    more = len(consumer.targets) - TARGETS_SHOWN
+    return Text(f"{numbers} and {more} more" if more > 0 else numbers)
+
+
 def _command() -> str:
     """How this program was called, so that the hint can be copied."""
     called = Path(sys.argv[0])
@@ -193,12 +216,22 @@ def line(view: View) -> str:
         f"delivered {view.delivered} ({view.delivered_per_s:.0f}/s), "
         f"on their way {view.missing}, lag {view.lag}, "
         f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
-        f"window {view.window}"
+        f"window {view.window}{_crew(view.consumers)}"
     )
 
 
+def _crew(consumers: tuple[ConsumerView, ...]) -> str:
+    parts = (
+        f"{one.name} {'has left' if one.left else f'owns {len(one.targets)}'} got {one.received}"
+        for one in consumers
+    )
+    return "".join(f", {part}" for part in parts)
+
+
 def summary_table(summary: Summary) -> Table:
-    """What each subscriber asked for and got."""
+    """What each subscriber asked for and got, or what each consumer owned and got."""
+    if summary.consumers:
+        return _consumer_table(summary.consumers)
     table = _table("subscriber", "matched", "delivered", "lost")
     table.add_column("filter")
     for one in summary.subscribers:
@@ -210,4 +243,12 @@ def summary_table(summary: Summary) -> Table:
             Text(f"{lost:,}", style="bold red" if lost else ""),
             Text(one.where or "(none)", style="dim"),
         )
+    return table
+
+
+def _consumer_table(consumers: tuple[ConsumerSummary, ...]) -> Table:
+    table = _table("consumer", "targets", "received")
+    table.add_column("owned at the end")
+    for one in consumers:
+        table.add_row(one.name, f"{len(one.targets)}", f"{one.received:,}", _owned(one))
     return table

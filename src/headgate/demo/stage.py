@@ -56,7 +56,7 @@ def demo_config(data: Path | str, config_file: Path | None = None) -> LoadedConf
     return load_config(command_line=overrides, config_file=config_file)
 
 
-def plan_of(loaded: LoadedConfig, *, seed: int, seconds: float | None) -> Plan:
+def plan_of(loaded: LoadedConfig, *, seed: int, seconds: float | None, consumers: int = 0) -> Plan:
     demo = loaded.config.demo
     return Plan(
         per_s=demo.count * demo.partitions,
@@ -64,6 +64,7 @@ def plan_of(loaded: LoadedConfig, *, seed: int, seconds: float | None) -> Plan:
         aircraft=demo.aircraft,
         seed=seed,
         seconds=seconds,
+        consumers=consumers,
     )
 
 

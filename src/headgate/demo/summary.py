@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.demo.scoreboard import Scoreboard
+from headgate.demo.view import ConsumerView
 from headgate.demo.watches import Watch
 
 
@@ -17,6 +18,15 @@ class SubscriberSummary(msgspec.Struct, frozen=True):
     where: str | None
     matched: int
     delivered: int
+
+
+class ConsumerSummary(msgspec.Struct, frozen=True):
+    """A consumer of a group; `targets` are those it owned at the end, none if it had `left`."""
+
+    name: str
+    targets: tuple[int, ...]
+    received: int
+    left: bool
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +48,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     seed: int
     subscribers: tuple[SubscriberSummary, ...]
+    consumers: tuple[ConsumerSummary, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -73,7 +84,13 @@ def format_ms(duration_ms: float) -> str:
 
 
 def summarize(
-    board: Scoreboard, watches: tuple[Watch, ...], *, windows: int, seconds: float, seed: int
+    board: Scoreboard,
+    watches: tuple[Watch, ...],
+    *,
+    windows: int,
+    seconds: float,
+    seed: int,
+    consumers: tuple[ConsumerView, ...] = (),
 ) -> Summary:
     return Summary(
         produced=board.produced,
@@ -94,5 +111,8 @@ def summarize(
         subscribers=tuple(
             SubscriberSummary(watch.name, watch.where, score.matched, score.delivered)
             for watch, score in zip(watches, board.watches, strict=True)
+        ),
+        consumers=tuple(
+            ConsumerSummary(one.name, one.targets, one.received, one.left) for one in consumers
         ),
     )

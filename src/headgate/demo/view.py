@@ -39,6 +39,17 @@ class SubscriberView:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """One consumer of a group, with the targets it owns."""
+
+    name: str
+    targets: tuple[int, ...]
+    received: int
+    per_s: float
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     address: str
     phase: str
@@ -58,6 +69,7 @@ class View:
     partitions: tuple[PartitionView, ...] = ()
     gateways: tuple[GatewayView, ...] = ()
     subscribers: tuple[SubscriberView, ...] = ()
+    consumers: tuple[ConsumerView, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
     trouble: str = ""
 
@@ -99,6 +111,7 @@ class Gauges:
         total_s: float | None,
         windows: int,
         trouble: str,
+        consumers: tuple[ConsumerView, ...] = (),
     ) -> View:
         """`by_partition` are the events acknowledged so far, per partition of the topic."""
         details = status.topics[0].details if status is not None and status.topics else []
@@ -127,6 +140,7 @@ class Gauges:
             ),
             gateways=self._gateways(status, now_s),
             subscribers=self._subscribers(board, now_s),
+            consumers=consumers,
             nodes=tuple(status.nodes) if status is not None else (),
             trouble=trouble,
         )

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from headgate.model.control import GatewayLink
 from headgate.model.event import Op
+from headgate.model.letters import GatewayLetters
+from headgate.model.position import Tally
 from headgate.model.topology import Placement, Topology
 
 DEFAULT_URL = "http://127.0.0.1:8780"
@@ -32,8 +36,15 @@ class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
     placement: Placement = "keyed"
 
 
+PartitionHealth = Literal["healthy", "lagging", "stale", "failed"]
+
+
 class TopicPartition(msgspec.Struct):
-    """`settled` is the highest seq with everything up to it settled; lag = head - settled."""
+    """`settled` is the highest seq with everything up to it settled; lag = head - settled.
+
+    A partition is `lagging` when its oldest unsettled record waits for more than 30 s, `stale`
+    while records are lost and not every gateway knows, `failed` when nothing more is taken or read;
+    `reason` says why."""
 
     partition: int
     head: int
@@ -46,6 +57,33 @@ class TopicPartition(msgspec.Struct):
     log_epoch: int = 0
     rate: float = 0.0
     """Events per second, over the last seconds."""
+    tally: Tally = Tally()
+    """What became of the records up to `settled`."""
+    state: PartitionHealth = "healthy"
+    reason: str = ""
+    last_event_ms: int = 0
+    """When it was last seen to have grown, since 1970 (0: not since this coordinator leads)."""
+
+
+class Totals(msgspec.Struct):
+    """What became of all records: appended = settled + waiting, and settled + repeated =
+    acknowledged + parked + dead + released + unmatched + skipped + uncounted.
+
+    `repeated` were settled again after an operator's reset; `uncounted` were settled by a version
+    that didn't count yet. `parked` counts what was parked when its turn came, also when it has been
+    delivered since."""
+
+    appended: int = 0
+    settled: int = 0
+    waiting: int = 0
+    acknowledged: int = 0
+    parked: int = 0
+    dead: int = 0
+    released: int = 0
+    unmatched: int = 0
+    skipped: int = 0
+    repeated: int = 0
+    uncounted: int = 0
 
 
 class TopicInfo(msgspec.Struct):
@@ -56,20 +94,26 @@ class TopicInfo(msgspec.Struct):
     details: list[TopicPartition] = []
     adopted: int = 0
     """The oldest generation by which anybody routes to the topic (0: nobody does)."""
+    totals: Totals = msgspec.field(default_factory=Totals)
 
 
 class TopicList(msgspec.Struct):
     topics: list[TopicInfo]
 
 
-class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """`event_id` is the idempotency key; one is made up when it's missing."""
+class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """`event_id` is the idempotency key; one is made up when it's missing. `earlier` is the
+    document before the change, for subscribers whose filters matched that one only."""
 
     document: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
     key: str | None = None
     op: Op = "insert"
     event_id: str | None = None
     collection: str = ""
+    earlier: (
+        Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": ["object", "null"]})]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -119,10 +163,11 @@ class NodeStatus(msgspec.Struct):
 
 
 class PlannedMove(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
-    """A partition that changes hands: of the log between ingest nodes, or of the sources between
-    routers. `from` is empty where nobody has it."""
+    """A partition that changes hands: of the log between ingest nodes, of the sources between
+    routers, or a target between the consumers of a group (then `topic` is `topic/group`). `from` is
+    empty where nobody has it."""
 
-    kind: Literal["log", "source"]
+    kind: Literal["log", "source", "target"]
     topic: str
     partition: int
     from_id: str
@@ -153,6 +198,34 @@ class RebalanceAnswer(msgspec.Struct):
     dry_run: bool
 
 
+ResetTo = Literal["earliest", "latest"] | int
+
+
+class ResetPartition(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /v1/topics/{name}/partitions/{number}/reset: `to` is the next record to read.
+
+    With `resync`, subscribers are told of what is skipped. A dry run only says what would happen.
+    """
+
+    to: ResetTo
+    resync: bool = False
+    dry_run: bool = False
+
+
+class ResetAnswer(msgspec.Struct):
+    """`next_seq` is read next; `repeats` records that were settled come again, marked as
+    redeliveries; `skips` records never come."""
+
+    topic: str
+    partition: int
+    settled: int
+    next_seq: int
+    repeats: int
+    skips: int
+    resync: bool
+    dry_run: bool
+
+
 class LaneStatus(msgspec.Struct):
     """One lane of a router's open window; `pid` is its Python worker's."""
 
@@ -169,6 +242,12 @@ class LaneStatus(msgspec.Struct):
     revision: int
     cpu: float = 0.0
     """The share of a core that its process used, over the last seconds."""
+    links: list[GatewayLink] = []
+    letters: str = ""
+    """What is wrong with the store of parked and dead letters, if anything is: then the lane reads
+    nothing more."""
+    checkpoints: str = ""
+    """What is wrong with the store of positions, if anything is."""
 
 
 class GatewayStatus(msgspec.Struct):
@@ -183,6 +262,29 @@ class WindowStatus(msgspec.Struct):
     state: str
     window: int
     change_ms: float
+
+
+class ConsumerStatus(msgspec.Struct):
+    """A consumer of a group and the targets it owns; `lost`: its connection broke, and its lease
+    hasn't ended."""
+
+    id: str
+    gateway: str
+    state: Literal["connected", "lost"]
+    targets: list[int]
+
+
+class GroupStatus(msgspec.Struct):
+    """`moving` targets are on their way from one consumer to another, `unowned` ones wait for a
+    consumer."""
+
+    topic: str
+    group: str
+    targets: int
+    where: str | None
+    moving: int
+    unowned: int
+    consumers: list[ConsumerStatus]
 
 
 class Status(msgspec.Struct):
@@ -205,6 +307,15 @@ class Status(msgspec.Struct):
     clients: int = 0
     """Clients that follow the topology."""
     moves: list[MoveStatus] = []
+    totals: Totals = msgspec.field(default_factory=Totals)
+    letters: list[GatewayLetters] = []
+    """What is parked and dead now, by gateway."""
+    letters_error: str = ""
+    """Why `letters` couldn't be counted, if it couldn't."""
+    checkpoints_error: str = ""
+    """Why the positions shown may be old, if the coordinator can't read them."""
+    groups: list[GroupStatus] = []
+    """Consumer groups."""
 
 
 class TopologyAnswer(msgspec.Struct):
@@ -215,10 +326,32 @@ class TopologyAnswer(msgspec.Struct):
     control: str = ""
 
 
-class Health(msgspec.Struct):
-    """Answer of GET /health on every role."""
+class PartitionVitals(msgspec.Struct):
+    """How one partition fares: `lag` in records, `lag_ms` the age of the oldest that isn't settled,
+    `event_rate` in events per second. `last_event` is null where nobody has seen one yet."""
 
-    status: Literal["healthy", "degraded", "unhealthy"]
+    id: int
+    topic: str
+    status: PartitionHealth
+    lag: int = 0
+    lag_ms: int = 0
+    event_rate: float = 0.0
+    last_event: datetime | None = None
+    reason: str = ""
+
+
+HealthStatus = Literal["healthy", "degraded", "unhealthy"]
+
+
+class Health(msgspec.Struct):
+    """Answer of GET /health on every role, with 503 when it is unhealthy: when more than half of
+    the partitions aren't healthy, or the node stops. `reasons` says all that isn't well."""
+
+    status: HealthStatus
     role: str
     version: str
     uptime_s: float
+    partitions: list[PartitionVitals] = []
+    """Those that the role is concerned with: an ingest node's logs, a router's sources, all at the
+    coordinator, none at a gateway."""
+    reasons: list[str] = []

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from headgate.model.event import PartitionRef
+from headgate.model.groups import Group
 from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Owner, Role, Topology
@@ -45,6 +46,7 @@ class Hello(Message, frozen=True, kw_only=True):
     incarnation: str
     url: str = ""
     ws_url: str = ""
+    public_url: str = ""
     pid: int = 0
     lane: int = 0
     window: int = 0
@@ -78,13 +80,15 @@ class Recall(Message, frozen=True):
 
 
 class Released(Message, frozen=True):
-    """A lane has stopped reading these, settled what was in flight and saved the positions."""
+    """A lane has stopped reading these, settled what was in flight and saved the positions; or a
+    gateway says so of targets that its consumers have finished with."""
 
     owners: tuple[Owner, ...]
 
 
 class EpochTooLow(Message, frozen=True):
-    """The store has seen a higher epoch of a log partition than the one it was given out under."""
+    """The store has seen a higher epoch of a log partition, or of a group's target, than the one it
+    was given out under."""
 
     ref: PartitionRef
     epoch: int
@@ -110,6 +114,34 @@ class RegistrationComplete(Message, frozen=True):
     """A gateway that (re)connected has registered all it had."""
 
 
+class JoinGroup(Message, frozen=True, kw_only=True):
+    """A consumer at this gateway joins a group; answered with `AssignTargets` or `RefuseConsumer`.
+
+    `incarnation` differs for every process. `keys` (how many are expected, 0: nobody knows),
+    `where` and `starts` make the group, if there is none yet. A consumer that is still there after
+    a broken stream is announced again, with the group it is `known` to be in and what it `owns`.
+    """
+
+    topic: str
+    group: str
+    consumer: str
+    incarnation: str
+    keys: int = 0
+    where: str | None = None
+    starts: tuple[int, ...] = ()
+    known: Group | None = None
+    owns: tuple[Owner, ...] = ()
+
+
+class LeaveGroup(Message, frozen=True):
+    """A consumer has left `for_good`, or its connection broke and it may be back."""
+
+    group_id: str
+    consumer: str
+    incarnation: str
+    for_good: bool
+
+
 class PartitionReport(msgspec.Struct, frozen=True, array_like=True):
     ref: PartitionRef
     head: int
@@ -120,6 +152,21 @@ class PartitionReport(msgspec.Struct, frozen=True, array_like=True):
     state: PartitionState = "flowing"
     reason: str = ""
     """Why it isn't flowing, in a sentence."""
+
+
+LATENCY_BUCKETS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+"""Upper bounds of the buckets that latencies are counted in, everywhere."""
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """How many latencies fell into each bucket of `LATENCY_BUCKETS_S`, those above all of them
+    last, and their sum. Without counts there were none."""
+
+    counts: tuple[int, ...] = ()
+    sum_s: float = 0.0
 
 
 class GatewayLink(msgspec.Struct, frozen=True):
@@ -140,13 +187,19 @@ class GatewayLink(msgspec.Struct, frozen=True):
     released: int = 0
     error: str = ""
     """What went wrong the last time, while it still matters."""
+    soft: int = 0
+    """Times the pressure rose to soft."""
+    hard: int = 0
+    """Times it rose to hard."""
+    round_trips: Latencies = Latencies()
+    """Of batches that were answered."""
 
 
 class LaneReport(Message, frozen=True, kw_only=True):
     """Totals since the lane started; the coordinator takes differences. `cpu_s` is what its process
     has used. `letters` says what is wrong with the store of parked and dead letters, if anything
-    is: then nothing more is read. The `_ms` lists are latencies since the report before: from
-    record to acknowledgement, of a delivery's round trip, and of saving a position."""
+    is: then nothing more is read; `checkpoints` says it of the store of positions. `routing` is the
+    time from a record to its acknowledgement by a gateway, `saving` that of saving a position."""
 
     partitions: tuple[PartitionReport, ...]
     read: int
@@ -156,12 +209,12 @@ class LaneReport(Message, frozen=True, kw_only=True):
     cpu_s: float = 0.0
     links: tuple[GatewayLink, ...] = ()
     letters: str = ""
+    checkpoints: str = ""
     checkpoints_saved: int = 0
     checkpoint_errors: int = 0
     gaps: int = 0
-    routing_ms: tuple[float, ...] = ()
-    delivery_ms: tuple[float, ...] = ()
-    checkpoint_ms: tuple[float, ...] = ()
+    routing: Latencies = Latencies()
+    saving: Latencies = Latencies()
 
 
 class IngestReport(Message, frozen=True):
@@ -280,7 +333,8 @@ class EndWindow(Message, frozen=True):
 
 
 class LetGo(Message, frozen=True):
-    """The lane must stop reading these partitions, and only these.
+    """The lane must stop reading these partitions, and only these; so must the consumers of a
+    gateway with these targets.
 
     With `settle` it is a handoff: settle what is in flight, save the position, answer `Released`.
     Without, somebody newer has them already.
@@ -288,6 +342,35 @@ class LetGo(Message, frozen=True):
 
     owners: tuple[Owner, ...]
     settle: bool
+
+
+class TroubledGateways(Message, frozen=True):
+    """Some lane has given up on these gateways for now; a hint, and possibly late."""
+
+    gateway_ids: tuple[str, ...]
+
+
+class LettersRevived(Message, frozen=True):
+    """An operator wants dead letters to be sent again: look for them now."""
+
+
+class AssignTargets(Message, frozen=True):
+    """All that a consumer owns from now on."""
+
+    group: Group
+    consumer: str
+    incarnation: str
+    owners: tuple[Owner, ...]
+
+
+class RefuseConsumer(Message, frozen=True):
+    """The consumer isn't in the group, or not any more; `code` is that of an error."""
+
+    group_id: str
+    consumer: str
+    incarnation: str
+    code: str
+    reason: str
 
 
 class Refused(Message, frozen=True):
@@ -308,6 +391,8 @@ ToCoordinator = (
     | Register
     | Unregister
     | RegistrationComplete
+    | JoinGroup
+    | LeaveGroup
     | LaneReport
     | IngestReport
     | GatewayReport
@@ -326,6 +411,10 @@ FromCoordinator = (
     | Assign
     | EndWindow
     | LetGo
+    | AssignTargets
+    | RefuseConsumer
+    | TroubledGateways
+    | LettersRevived
     | Refused
 )
 

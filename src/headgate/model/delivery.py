@@ -15,7 +15,7 @@ never; a sender whose fence is stale must stop."""
 SETTLING_VERDICTS: frozenset[Verdict] = frozenset({"accepted", "duplicate", "no_subscriber"})
 
 
-class Delivery(msgspec.Struct, frozen=True, gc=False):
+class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One record for one gateway, with every subscription there that it matched.
 
     The document travels as raw JSON, so that no hop parses it again.
@@ -41,8 +41,11 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """Sent again on purpose, by an operator: it passes though its seq or its event id was here
     before, outside the order, and subscribers see the mark."""
     lost_from: int = 0
-    """Not a record but a gap: the records from here up to `seq` - 1 are lost, and the subscriptions
-    of the topic at this gateway (`subscriptions` is empty) are told to resync (0: a record)."""
+    """Not a record but a gap: the records from here up to `seq` are lost, and the subscriptions of
+    the topic at this gateway (`subscriptions` is empty) are told to resync (0: a record)."""
+    broadcast: bool = False
+    """The gateway is to look itself who else there wants the record: `subscriptions` has only those
+    that the sender knows to be there."""
 
 
 class DeliveryBatch(msgspec.Struct, frozen=True):

@@ -72,3 +72,13 @@ class LetterCount(msgspec.Struct, frozen=True):
     reason: LetterReason
     count: int
     oldest_ms: int
+
+
+class GatewayLetters(msgspec.Struct, frozen=True):
+    """The letters for one gateway; ages are those of the oldest ones, 0 where there are none."""
+
+    gateway: str
+    parked: int = 0
+    parked_ms: int = 0
+    dead: int = 0
+    dead_ms: int = 0

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.model.groups import Group
 from headgate.model.topology import Move, Node, Owner, Topic
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """`boot` counts the coordinator's starts: generations and revisions grow from it.
 
-    `logs` and `sources` keep the last epoch of every partition there ever was, also of deleted
-    topics (with an empty owner), so that no epoch is ever given out twice. `gateways` are those
-    that held subscriptions: until they are back, or their lease has ended, the registry is not
-    complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
+    `logs`, `sources` and `targets` keep the last epoch of every partition there ever was, also of
+    deleted topics (with an empty owner), so that no epoch is ever given out twice. `gateways` are
+    those that held subscriptions: until they are back, or their lease has ended, the registry is
+    not complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
     until their lease has ended, so that nobody loses sight of a node that never went away.
-    `moves` are the handoffs under way, `draining` the nodes that shall give everything away.
-    `learning` says that this was written while the coordinator still learnt what there is.
+    `moves` and `target_moves` are the handoffs under way, `draining` the nodes that shall give
+    everything away. `learning` says that this was written while the coordinator still learnt what
+    there is.
     """
 
     boot: int = 0
@@ -29,3 +31,6 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[Move, ...] = ()
     draining: tuple[str, ...] = ()
     learning: bool = False
+    groups: tuple[Group, ...] = ()
+    targets: tuple[Owner, ...] = ()
+    target_moves: tuple[Move, ...] = ()

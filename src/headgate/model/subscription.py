@@ -15,7 +15,8 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `where` is a CEL expression over the document's fields; None matches every record. It counts
     for the quota of its `tenant`, if it names one. With a `ttl_ms` it ends when its gateway says
-    nothing for so long; without (0), only with the gateway's lease.
+    nothing for so long; without (0), only with the gateway's lease. With a `shard` of (count,
+    number) it is asked only about records whose key belongs to that target of a consumer group.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     priority: Priority = "normal"
     tenant: str = ""
     ttl_ms: int = 0
+    shard: tuple[int, int] | None = None
 
     def sharing_names(self) -> Subscription:
         """The same with the names that a million others have too as one object each."""
@@ -36,4 +38,5 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.priority,
             sys.intern(self.tenant),
             self.ttl_ms,
+            self.shard,
         )

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from headgate.model.event import PartitionRef
+from headgate.model.groups import Group
 
 Placement = Literal["keyed", "opportunistic"]
 Role = Literal["coordinator", "ingest", "router", "gateway"]
@@ -28,17 +29,19 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A member and where it can be reached: `url` over HTTP, `ws_url` for WebSocket subscribers."""
+    """A member and where it can be reached: `url` over HTTP (of a gateway: by lanes), `ws_url` and
+    `public_url` by subscribers, over WebSocket and HTTP."""
 
     id: str
     role: Role
     url: str = ""
     ws_url: str = ""
     pid: int = 0
+    public_url: str = ""
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The node that owns a partition, under an epoch."""
+    """The node that owns a partition, under an epoch; of a group's target it is the consumer."""
 
     ref: PartitionRef
     node_id: str
@@ -53,11 +56,21 @@ class Move(msgspec.Struct, frozen=True):
     to_id: str
 
 
+class GatewayRing(msgspec.Struct, frozen=True):
+    """The gateways that subscribers are spread over by the hash of their ids, in order, and those
+    of them that have as many as they may: what it takes to place a subscriber."""
+
+    gateways: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+
+
 class Topology(msgspec.Struct, frozen=True):
-    """`logs` are log partitions at ingest nodes; `sources` are the same partitions at routers.
+    """`logs` are log partitions at ingest nodes; `sources` are the same partitions at routers;
+    `targets` are those of the consumer `groups` at their consumers.
 
     `deleted` names topics whose records the ingest nodes must drop; a topic that is merely absent
-    keeps its files, so that a coordinator without state can't destroy data.
+    keeps its files, so that a coordinator without state can't destroy data. Without a `ring`,
+    subscribers stay where they connect.
     """
 
     generation: int
@@ -66,6 +79,9 @@ class Topology(msgspec.Struct, frozen=True):
     logs: tuple[Owner, ...] = ()
     sources: tuple[Owner, ...] = ()
     deleted: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
+    targets: tuple[Owner, ...] = ()
+    ring: GatewayRing | None = None
 
     def topic(self, name: str) -> Topic | None:
         return next((topic for topic in self.topics if topic.name == name), None)

@@ -170,7 +170,7 @@ class TestSnapshots:
 
 
 def test_sharing_names_loses_nothing() -> None:
-    one = Subscription("s", "g", "t", "w", "high", "acme", 5)
+    one = Subscription("s", "g", "t", "w", "high", "acme", 5, (4, 1))
     assert all(getattr(one, f.name) != f.default for f in msgspec.structs.fields(Subscription))
     assert one.sharing_names() == one
 

@@ -16,8 +16,9 @@ import msgspec
 import pyarrow as pa
 
 from headgate import errors
-from headgate.adapters.http.delivery import HttpDeliveryTransport
+from headgate.adapters.transports import Transports
 from headgate.decide.filter.plan import compile_filter
+from headgate.decide.targets import belongs
 from headgate.model.control import (
     AdoptionFloor,
     FromCoordinator,
@@ -45,6 +46,8 @@ class MemoryLog:
     def __init__(self) -> None:
         self.records: dict[PartitionRef, list[Record]] = {}
         self.earliest: dict[PartitionRef, int] = {}
+        self.holes: set[tuple[PartitionRef, int]] = set()
+        """Records that are lost from the middle."""
         self.reads = 0
         self.failing: errors.HeadgateError | None = None
         self.gate: asyncio.Event | None = None
@@ -83,7 +86,8 @@ class MemoryLog:
         if self.failing is not None:
             raise self.failing
         first = max(after_seq, self.earliest.get(ref, 1) - 1)
-        found = self.records.get(ref, [])[first : first + limit]
+        left = self.records.get(ref, [])[first:]
+        found = [record for record in left if (ref, record.seq) not in self.holes][:limit]
         await asyncio.sleep(0)
         return found
 
@@ -215,7 +219,7 @@ class FakeLanes:
     coordinator: FakeCoordinator
     gateway_id: str
     url: str
-    transport: HttpDeliveryTransport = field(default_factory=lambda: HttpDeliveryTransport("lane"))
+    transport: Transports = field(default_factory=lambda: Transports("lane"))
     cursor: dict[PartitionRef, int] = field(default_factory=dict)
     epoch: int = 1
     window: int = 1
@@ -241,7 +245,9 @@ class FakeLanes:
         ids = tuple(
             one.id
             for one in self.coordinator.registry.values()
-            if one.topic == record.topic and compile_filter(one.where).matches(document)
+            if one.topic == record.topic
+            and belongs(record, one.shard)
+            and compile_filter(one.where).matches(document)
         )
         return self.delivery(record, ids) if ids else None
 

@@ -318,9 +318,9 @@ async def test_verdicts_are_per_event_and_in_order(world: World) -> None:
     assert await two.events(1) == [(0, 1)]
 
 
-async def test_batch_for_another_gateway_is_refused(world: World) -> None:
+async def test_batch_for_another_gateway_is_refused_but_not_for_good(world: World) -> None:
     world.lanes.gateway_id = "gateway-9"
-    with pytest.raises(errors.CallerError):
+    with pytest.raises(errors.NotNow, match="this is gateway gateway-1, not gateway-9"):
         await world.lanes.deliver([])
 
 

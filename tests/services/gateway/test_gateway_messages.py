@@ -246,3 +246,21 @@ async def test_connection_that_asks_for_nothing_is_told_when_the_gateway_goes() 
         await world.gateway.stop()
         assert (await client.next())["error"]["code"] == "unavailable"
         assert await client.closed() == 1001
+
+
+async def test_a_tenant_is_named_in_a_message_or_a_parameter(world: World) -> None:
+    connection = await world.connection()
+    await connection.subscribe("a", tenant="acme")
+    await world.websocket(tenant="umbrella")
+    async with world.sse(tenant="tyrell"):
+        await until(lambda: len(world.coordinator.registry) == 3)
+    tenants = {one.tenant for one in world.coordinator.registry.values()}
+    assert {"acme", "umbrella"} <= tenants <= {"acme", "umbrella", "tyrell"}
+
+
+async def test_a_tenant_that_is_no_name_is_refused(world: World) -> None:
+    connection = await world.connection()
+    answer = await connection.subscribe("a", tenant="a b")
+    assert answer["subscription"] == "a"
+    assert answer["error"]["details"] == {"parameter": "tenant"}
+    assert "tenant 'a b' is not a name" in answer["error"]["message"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from tests.services.gateway.doubles import FakeCoordinator, MemoryLog, topology
+from tests.services.gateway.group_doubles import MemoryCheckpoints
 from tests.services.gateway.world import World, running, until
 
 
@@ -37,7 +40,6 @@ async def peer(name: str) -> AsyncIterator[str]:
         ("POST", "/v1/topics", "coordinator"),
         ("GET", "/v1/topics/flights", "coordinator"),
         ("DELETE", "/v1/topics/flights", "coordinator"),
-        ("GET", "/v1/status", "coordinator"),
         ("POST", "/v1/topics/flights/produce", "ingest"),
     ],
 )
@@ -54,6 +56,19 @@ async def test_calls_are_passed_on_to_the_role_that_answers_them(
     ):
         answer = await world.client.request(method, world.gateway.url + path).build().send()
         assert await answer.json() == {"peer": role, "call": f"{method} {path}"}
+
+
+async def test_status_is_the_coordinators_with_the_way_in_of_the_gateway_that_was_asked() -> None:
+    async with (
+        peer("coordinator") as coordinator_url,
+        running(coordinator_url=coordinator_url) as world,
+    ):
+        answer = await world.client.get(f"{world.gateway.url}/v1/status").build().send()
+        assert await answer.json() == {
+            "peer": "coordinator",
+            "call": "GET /v1/status",
+            "ws_url": world.gateway.ws_url,
+        }
 
 
 async def test_produce_without_an_ingest_node_is_not_now(world: World) -> None:
@@ -81,6 +96,12 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/topics",
         "/v1/topics/{name}",
         "/v1/topics/{name}/produce",
+        "/v1/topics/{name}/partitions/{number}/reset",
+        "/v1/dead-letters",
+        "/v1/dead-letters/retry",
+        "/v1/dead-letters/delete",
+        "/v1/dead-letters/{id}",
+        "/v1/dead-letters/{id}/retry",
         "/v1/status",
         "/v1/topology",
         "/v1/rebalance",
@@ -107,6 +128,9 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "filter",
         "from",
         "priority",
+        "tenant",
+        "id",
+        "unreachable",
         "v",
     ]
     unresolved = [name for name in _references(document) if name not in schemas]
@@ -155,10 +179,17 @@ async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
         other.bind(("127.0.0.1", 0))
         other.listen()
         coordinator = FakeCoordinator()
-        options = GatewayOptions(
-            "gateway-1", "i", "http://127.0.0.1:9", **{taken: other.getsockname()[1]}
+        port: int = other.getsockname()[1]
+        changed: Any = (
+            {"deliveries": ListenerOptions(port=port)} if taken == "client_port" else {taken: port}
         )
-        gateway = Gateway(options, reader=MemoryLog(), open_session=coordinator.open_session)
+        options = GatewayOptions("gateway-1", "i", "http://127.0.0.1:9", **changed)
+        gateway = Gateway(
+            options,
+            reader=MemoryLog(),
+            checkpoints=MemoryCheckpoints(),
+            open_session=coordinator.open_session,
+        )
         with pytest.raises(errors.PortInUse, match=setting):
             await gateway.start()
         await gateway.stop()

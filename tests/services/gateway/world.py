@@ -14,10 +14,14 @@ from urllib.parse import urlencode
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from pyreqwest.client import Client, ClientBuilder
 
+from headgate.adapters.transports import Transports
+from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.services.gateway.websocket import PingTimes
 from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, MemoryLog, topology
+from tests.services.gateway.group_doubles import MemoryCheckpoints
 
 WAIT_S = 5.0
 NODE = "gateway-1"
@@ -31,6 +35,7 @@ class World:
     lanes: FakeLanes
     client: Client
     clock: Clock
+    checkpoints: MemoryCheckpoints
     sockets: list[WsSubscriber] = field(default_factory=list)
 
     async def websocket(self, **query: str) -> WsSubscriber:
@@ -45,6 +50,13 @@ class World:
     async def connection(self, query: str = "?v=1") -> WsSubscriber:
         """Without a subscription: those are asked for in messages."""
         made = await WsSubscriber.connect(f"{self.gateway.ws_url}{query}")
+        self.sockets.append(made)
+        return made
+
+    async def consumer_connection(self, query: str = "?v=1") -> WsSubscriber:
+        """For a consumer of a group."""
+        url = self.gateway.ws_url.replace("/v1/subscribe", "/v1/consume")
+        made = await WsSubscriber.connect(f"{url}{query}")
         self.sockets.append(made)
         return made
 
@@ -188,6 +200,9 @@ async def running(
     stop_timeout_s: float = 2.0,
     dedup: DedupOptions | None = None,
     pings: PingTimes | None = None,
+    consumers: ConsumerBounds | None = None,
+    checkpoints: MemoryCheckpoints | None = None,
+    deliveries: ListenerOptions | None = None,
 ) -> AsyncIterator[World]:
     log, clock = MemoryLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
@@ -203,12 +218,22 @@ async def running(
         stop_timeout_s=stop_timeout_s,
         dedup=dedup or DedupOptions(),
         pings=pings or PingTimes(),
+        consumers=consumers or ConsumerBounds(save_s=0.02),
+        deliveries=deliveries or ListenerOptions(),
     )
-    gateway = Gateway(options, reader=log, open_session=coordinator.open_session, now_s=clock)
+    checkpoints = checkpoints or MemoryCheckpoints()
+    gateway = Gateway(
+        options,
+        reader=log,
+        checkpoints=checkpoints,
+        open_session=coordinator.open_session,
+        now_s=clock,
+    )
     await gateway.start()
     lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)
+    lanes.transport = Transports("lane", nats=options.deliveries.nats)
     client = ClientBuilder().timeout(timedelta(seconds=30)).build()
-    world = World(gateway, log, coordinator, lanes, client, clock)
+    world = World(gateway, log, coordinator, lanes, client, clock, checkpoints)
     try:
         yield world
     finally:

@@ -13,12 +13,17 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import (
+    consuming,
+    hints,
     membership,
     moving,
+    resetting,
+    sharing,
     subscribing,
     topology_changes,
     windows,
@@ -40,6 +45,7 @@ from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
+from headgate.model.groups import is_target
 from headgate.model.topology import Owner, Placement, Topic
 
 ABSENCE_MS = 3_000
@@ -65,10 +71,13 @@ class Cluster(State):
             # The one who gave that out is forgotten, so everybody must hear from us above it.
             self.out.publish(self.described(hello.generation + 1), to_all=True)
             effects += [Send(other, self.out.message) for other in self.sessions]
-        raised = self.registry.raise_above(hello.revision)
+        foreign = hello.role == "lane" and not self.lanes.knows(hello)
+        raised = self.registry.raise_above(hello.revision, foreign=foreign)
         effects.append(Send(session, self._welcome(hello)))
         if hello.role == "lane":
             effects += windows.lane_opened(self, session, hello, now_ms)
+            if troubled := hints.in_trouble(self):
+                effects.append(Send(session, control.TroubledGateways(troubled)))
         elif hello.role == "client":
             self.sessions[session] = ("client", hello.node_id)
             self.clients[session] = Client(now_ms, hello.generation)
@@ -131,14 +140,18 @@ class Cluster(State):
             case control.AckTopology(generation, topics):
                 return self._acknowledged(session, generation, topics)
             case control.AckSubscriptions(revision) if lane is not None:
-                lane.adopted = max(lane.adopted, revision)
+                self.lanes.acknowledge(session, revision)
                 return moving.started(self, session) + subscribing.settle_floor(self)
             case control.Released(owners) if lane is not None:
-                return moving.released(self, session, owners, now_ms)
+                released = moving.released(self, session, owners, now_ms)
+                return released + resetting.advance(self, now_ms)
             case control.LaneReport() if lane is not None:
-                lane.report = message
                 self.lanes.keep(session, {p.ref for p in message.partitions}, now_ms=now_ms)
                 lane.load.read(message.cpu_s, now_ms)
+                self.lane_totals.heard(lane.hello, message)
+                return hints.reported(self, lane, message)
+            case control.EpochTooLow(ref, epoch) if member is not None and is_target(ref):
+                return sharing.overtaken(self, member.hello.node_id, ref, epoch)
             case control.EpochTooLow(ref, epoch) if member is not None:
                 return self._log_overtaken(member, ref, epoch)
             case control.IngestReport(heads):
@@ -161,7 +174,14 @@ class Cluster(State):
             case control.Unregister():
                 return subscribing.unregister(self, node_id, session, message)
             case control.RegistrationComplete():
+                consuming.all_named(self, node_id, now_ms)
                 return subscribing.registration_complete(self, node_id)
+            case control.JoinGroup():
+                return consuming.join(self, session, node_id, message, now_ms)
+            case control.LeaveGroup():
+                return consuming.leave(self, node_id, message, now_ms)
+            case control.Released(owners):
+                return sharing.released(self, owners, now_ms)
             case control.Recall(topology):
                 return membership.recalled(self, member.hello.role, topology, now_ms)
             case control.GatewayReport() | control.RouterReport():
@@ -187,6 +207,9 @@ class Cluster(State):
             return topology_changes.assign_routers(self)
         return []
 
+    def letters_revived(self, refs: Collection[PartitionRef]) -> list[Effect]:
+        return hints.letters_revived(self, refs)
+
     # --- time ----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -206,9 +229,14 @@ class Cluster(State):
             effects += windows.end_crippled_window(self, router.hello.node_id, now_ms)
         effects += self._fence_again(now_ms)
         effects += moving.advance(self, now_ms)
+        effects += resetting.advance(self, now_ms)
+        effects += consuming.tick(self, now_ms)
         if now_ms >= self.plan_at_ms:
-            effects += moving.rebalance(self, now_ms)
+            effects += self._rebalance(now_ms)
         return effects + subscribing.settle_floor(self)
+
+    def _rebalance(self, now_ms: int) -> list[Effect]:
+        return moving.rebalance(self, now_ms) + sharing.rebalance(self, now_ms)
 
     def _lose_silent(self, now_ms: int) -> list[Effect]:
         """Lanes and clients that say nothing may be frozen, or cut off while their connection
@@ -263,6 +291,7 @@ class Cluster(State):
         self.lanes.forgive(absent_ms)
         self.registry.forgive(absent_ms)
         self.handoffs.forgive(absent_ms)
+        self.groups.forgive(absent_ms)
 
     # --- what the stores know better -----------------------------------------------------------
 
@@ -271,6 +300,7 @@ class Cluster(State):
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
                 del self.unfenced[owner.ref]
+                self.resets.pop(owner.ref, None)
         return topology_changes.assign_routers(self)
 
     def _fence_again(self, now_ms: int) -> list[Effect]:
@@ -326,10 +356,13 @@ class Cluster(State):
             self.logs.release(ref)
             self.heads.pop(ref, None)
             self.growth.pop(ref, None)
+            self.resets.pop(ref, None)
+            self.releasing_resets.pop(ref, None)
         change = self.registry.topic_gone(name)
+        told = consuming.topic_gone(self, name)
         effects = topology_changes.changed(self, shrunk=readers, fenced=fenced)
         self.deleted_at[name] = self.generation
-        return [*effects, *subscribing.spread_change(self, change)]
+        return [*effects, *told, *subscribing.spread_change(self, change)]
 
     def check_decides(self) -> None:
         """Raises NotNow while the coordinator only learns."""
@@ -363,7 +396,12 @@ class Cluster(State):
 
     def rebalance(self, now_ms: int) -> list[Effect]:
         self.check_decides()
-        return moving.rebalance(self, now_ms)
+        return self._rebalance(now_ms)
+
+    def reset(self, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
+        """Put the position of a source partition elsewhere, and read it from there."""
+        self.check_decides()
+        return resetting.begin(self, ref, reset, now_ms)
 
     def drain(self, node_id: str, now_ms: int, *, draining: bool = True) -> list[Effect]:
         """Let a node give everything away and get nothing, or end that."""

@@ -33,7 +33,8 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class FenceCheckpoints:
-    """Claim each partition's checkpoint at its new epoch before any later effect.
+    """Claim each partition's checkpoint at its new epoch before any later effect, and put it where
+    an operator wants it (`State.resets`).
 
     The cluster wants to know what came of it: `Cluster.fenced`, or `Cluster.overtaken` where a
     higher epoch holds one. While the store is away it hears nothing, and asks again.

@@ -1,4 +1,4 @@
-"""Which source partitions are on their way, and how far each has come.
+"""Which source partitions, or targets of consumer groups, are on their way, and how far they are.
 
 A handoff is releasing while its donor owns the partition: the donor's lane stops reading, settles
 what is in flight and saves the position. Then the partition is fenced: it changes hands under a new

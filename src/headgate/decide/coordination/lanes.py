@@ -15,6 +15,12 @@ from headgate.model.control import Hello, LaneReport
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner
 
+_Identity = tuple[str, int, int]
+
+
+def _identity(hello: Hello) -> _Identity:
+    return hello.incarnation, hello.window, hello.attempt
+
 
 @dataclass(slots=True)
 class Lane:
@@ -39,9 +45,13 @@ class Lanes:
     """When the last lane of a partition that has none said goodbye."""
     idle_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """Since when a router that could read a partition, and should, has had no lane for it."""
+    restarts: dict[PartitionRef, int] = field(default_factory=dict)
+    """How often a partition was read anew because whoever read it was lost."""
     _running: dict[PartitionRef, int] = field(default_factory=dict)
     _newest: dict[PartitionRef, Hello] = field(default_factory=dict)
     """The last lane that began with a partition, also when its stream broke since."""
+    _acknowledged: dict[PartitionRef, tuple[_Identity, int]] = field(default_factory=dict)
+    """Which lane of a partition was the last to acknowledge a revision, and which one."""
 
     def is_overtaken(self, hello: Hello, ref: PartitionRef) -> bool:
         """True for a lane that comes back after a newer one of its router has begun with `ref`.
@@ -55,6 +65,21 @@ class Lanes:
             and (newest.window, newest.attempt) > (hello.window, hello.attempt)
         )
 
+    def acknowledge(self, session: int, revision: int) -> None:
+        """The lane matches with `revision` of this coordinator's registry, or a newer one."""
+        lane = self.by_session[session]
+        lane.adopted = max(lane.adopted, revision)
+        for ref in self.held(session):
+            self._acknowledged[ref] = (_identity(lane.hello), lane.adopted)
+
+    def knows(self, hello: Hello) -> bool:
+        """Whether this very lane has its revision from this coordinator."""
+        return any(
+            known == _identity(hello) and revision >= hello.revision
+            for owner in hello.owns
+            for known, revision in [self._acknowledged.get(owner.ref, (None, 0))]
+        )
+
     def start(
         self, session: int, hello: Hello, owns: Sequence[Owner], *, adopted: int, now_ms: int
     ) -> dict[int, list[Owner]]:
@@ -63,10 +88,24 @@ class Lanes:
         self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
         for owner in owns:
             self._running[owner.ref] = session
+            if owner.ref in self.lost_since_ms and not self._is_newest(hello, owner.ref):
+                self._count_restart(owner.ref)
             self._newest[owner.ref] = hello
             self.lost_since_ms.pop(owner.ref, None)
             self.ended_ms.pop(owner.ref, None)
         return taken
+
+    def _is_newest(self, hello: Hello, ref: PartitionRef) -> bool:
+        """Is it the lane that was the last to begin with `ref`, back on another stream?"""
+        newest = self._newest.get(ref)
+        return newest is not None and (
+            (newest.incarnation, newest.window, newest.attempt)
+            == (hello.incarnation, hello.window, hello.attempt)
+        )
+
+    def _count_restart(self, ref: PartitionRef) -> None:
+        if ref in self._newest:  # else it is this coordinator that has only just begun
+            self.restarts[ref] = self.restarts.get(ref, 0) + 1
 
     def take_from_others(
         self, owners: Iterable[Owner], session: int | None = None
@@ -128,7 +167,8 @@ class Lanes:
         """A new epoch fences whoever may have been reading these; returns who is known to."""
         owners = list(owners)
         for owner in owners:
-            self.lost_since_ms.pop(owner.ref, None)
+            if self.lost_since_ms.pop(owner.ref, None) is not None:
+                self._count_restart(owner.ref)
             self.ended_ms.pop(owner.ref, None)
             self.idle_since_ms.pop(owner.ref, None)
         return self.take_from_others(owners)

@@ -30,11 +30,16 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Balance:
     """How partitions are spread: by which strategy, and how many more than its peers a node may
-    keep, beyond the one of uneven counts."""
+    keep, beyond the one of uneven counts. A new consumer group gets a target partition for every
+    `keys_per_target` keys that it expects. `places_subscribers`: they are spread over the gateways
+    by the hash of their ids."""
 
     strategy: Strategy = "balanced"
     ingest: int = 0
     router: int = 0
+    consumer: int = 0
+    keys_per_target: int = 100
+    places_subscribers: bool = False
 
     def imbalance(self, role: Role) -> int:
         return {"ingest": self.ingest, "router": self.router}[role]
@@ -60,4 +65,5 @@ class Member:
 
     def node(self) -> Node:
         role: Role = self.hello.role  # type: ignore[assignment]  # lanes and clients are no members
-        return Node(self.hello.node_id, role, self.hello.url, self.hello.ws_url, self.hello.pid)
+        hello = self.hello
+        return Node(hello.node_id, role, hello.url, hello.ws_url, hello.pid, hello.public_url)

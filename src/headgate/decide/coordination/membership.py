@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from headgate.decide.coordination import moving, subscribing, windows
+from headgate.decide.coordination import consuming, moving, subscribing, windows
 from headgate.decide.coordination.effects import Effect, Hang, Send
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.ownership import Ownership
@@ -42,6 +42,8 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     state.learning.missing.discard(hello.node_id)
     state.sessions[session] = (hello.role, hello.node_id)
     moving.plan_soon(state, now_ms)
+    if hello.role == "gateway":
+        consuming.gateway_returns(state, hello.node_id)
     if restarted:
         return effects + _started(state, hello)
     if state.learning.is_on:
@@ -157,6 +159,7 @@ def goodbye(state: State, session: int, now_ms: int) -> list[Effect]:
 
 def member_gone(state: State, node_id: str, now_ms: int) -> list[Effect]:
     member = state.members.pop(node_id)
+    consuming.gateway_gone(state, node_id, member.seen_ms)
     state.unassigned.pop(node_id, None)
     state.window_ends.forget(member.hello.incarnation)
     moving.plan_soon(state, now_ms)
@@ -242,6 +245,7 @@ def _taken_in(
     state.registry.awaited |= {node.id for node in absent.values() if node.role == "gateway"}
     for owner in topology.logs:
         state.logs.claim(owner)
+    state.groups.recall(topology.groups, topology.targets)
     overtaken = _believed(state, topology.sources, now_ms)
     return changed(state, to_all=True) + overtaken
 

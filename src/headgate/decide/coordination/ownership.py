@@ -1,7 +1,8 @@
 """Who owns each partition, under which epoch.
 
-The same table serves log partitions at ingest nodes and source partitions at routers. An epoch is
-never given out twice: it survives the owner, the topic and the coordinator.
+The same table serves log partitions at ingest nodes, source partitions at routers and the targets
+of consumer groups at their consumers. An epoch is never given out twice: it survives the owner, the
+topic and the coordinator.
 """
 
 from __future__ import annotations

@@ -62,18 +62,27 @@ def _content(role: SessionRole, topology: Topology) -> object:
         case "ingest":
             return topology.topics, topology.logs, _addresses(topology, "ingest"), topology.deleted
         case "gateway":
-            return topology.topics, topology.sources, _addresses(topology, "ingest")
+            known = topology.topics, topology.sources, _addresses(topology, "ingest")
+            return known, topology.ring, _doors(topology)
         case "lane":
-            return _addresses(topology, "gateway")
+            return _addresses(topology, "gateway"), topology.ring
         case "router":
             # What it owns comes with its assignment. There are few routers, so they hear of all
             # the rest too, and remember it for a coordinator that has lost its own memory.
             everything = topology.topics, topology.nodes, topology.logs, topology.sources
-            return everything, topology.deleted
+            return everything, topology.deleted, topology.groups, topology.targets
 
 
 def _addresses(topology: Topology, role: Role) -> tuple[tuple[str, str], ...]:
     return tuple((node.id, node.url) for node in topology.of_role(role))
+
+
+def _doors(topology: Topology) -> tuple[tuple[str, str, str], ...]:
+    """Where gateways send subscribers to, where they do."""
+    if topology.ring is None:
+        return ()
+    gateways = topology.of_role("gateway")
+    return tuple((node.id, node.ws_url, node.public_url) for node in gateways)
 
 
 @dataclass(slots=True)

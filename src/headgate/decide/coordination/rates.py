@@ -27,10 +27,14 @@ class Meter:
     _next: Reading | None = None
     """What it will be measured from when that is old enough."""
     _last: Reading | None = None
+    moved_ms: int | None = None
+    """When it was last seen to have grown."""
 
     def read(self, total: float, now_ms: int) -> None:
         """It stands at `total` now."""
         now = Reading(now_ms, total)
+        if self._last is not None and total > self._last.total:
+            self.moved_ms = now_ms
         if self._last is None or self._next is None or self._begins_anew(now):
             self._base = self._next = now
         elif now_ms - self._next.at_ms >= HALF_MS:

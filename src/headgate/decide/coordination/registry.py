@@ -64,9 +64,12 @@ class Registry:
     def complete(self) -> bool:
         return not self.awaited and not self.lost
 
-    def raise_above(self, revision: int) -> bool:
-        """Start above a revision that a node reports (this coordinator has lost its state)."""
-        if revision <= self.revision:
+    def raise_above(self, revision: int, *, foreign: bool = False) -> bool:
+        """Start above a revision that a node reports (this coordinator has lost its state).
+
+        A `foreign` one was given out by another coordinator: the same number means something else.
+        """
+        if revision < self.revision or (revision == self.revision and not foreign):
             return False
         self.revision = revision + 1
         return True
@@ -84,6 +87,10 @@ class Registry:
                 for at in begins
             )
         return self._snapshot
+
+    def count(self, gateway_id: str) -> int:
+        """How many subscriptions a gateway has."""
+        return len(self._of_gateway.get(gateway_id, ()))
 
     # --- gateways ------------------------------------------------------------------------------
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import publishing
+from headgate.decide.coordination.groups import Groups
 from headgate.decide.coordination.handoffs import Handoffs
+from headgate.decide.coordination.lane_totals import LaneTotals
 from headgate.decide.coordination.lanes import Lanes
 from headgate.decide.coordination.learning import Learning
 from headgate.decide.coordination.members import Balance, Member, Timing
@@ -18,10 +21,11 @@ from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
 from headgate.decide.coordination.window_ends import WindowEnds
+from headgate.decide.gateway_ring import ring_of
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
-from headgate.model.topology import Node, Owner, Role, Topic, Topology
+from headgate.model.topology import GatewayRing, Node, Owner, Role, Topic, Topology
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class State:
     sessions: dict[int, tuple[SessionRole, str]] = field(default_factory=dict)
     """Role and node id of every session."""
     lanes: Lanes = field(default_factory=Lanes)
+    lane_totals: LaneTotals = field(default_factory=LaneTotals)
     window_ends: WindowEnds = field(default_factory=WindowEnds)
     heads: dict[PartitionRef, int] = field(default_factory=dict)
     growth: dict[PartitionRef, Meter] = field(default_factory=dict)
@@ -52,13 +57,21 @@ class State:
     logs: Ownership = field(init=False)
     sources: Ownership = field(init=False)
     handoffs: Handoffs = field(init=False)
+    groups: Groups = field(init=False)
+    """The consumer groups, with the targets that their consumers own."""
     registry: Registry = field(init=False)
     learning: Learning = field(init=False)
-    out: Publication = field(init=False)
+    out: Publication = field(
+        init=False, default_factory=lambda: Publication(PushTopology(Topology(0)))
+    )
     unassigned: dict[str, int] = field(default_factory=dict)
     """Router whose assignment changed, with the generation its gateways must adopt first."""
     unfenced: dict[PartitionRef, Owner] = field(default_factory=dict)
     """Source partitions whose checkpoint isn't known to be claimed under their epoch yet."""
+    releasing_resets: dict[PartitionRef, tuple[Reset, int]] = field(default_factory=dict)
+    """What operators want reset, and since when, while somebody may still read it."""
+    resets: dict[PartitionRef, Reset] = field(default_factory=dict)
+    """Where operators want positions to be put with the next fence."""
     fence_at_ms: int = 0
     """When to ask again for those."""
     plan_at_ms: int = field(init=False)
@@ -72,6 +85,7 @@ class State:
         self.logs = Ownership.of(stored.logs)
         self.sources = Ownership.of(stored.sources)
         self.handoffs = Handoffs.of(stored.moves, now_ms)
+        self.groups = Groups.of(stored, now_ms)
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         # A store that has never seen a topic may have been lost, whoever has joined since.
         self.learning = Learning(may_begin=not (stored.topics or stored.deleted or stored.logs))
@@ -128,7 +142,18 @@ class State:
             self.logs.owned(),
             self.sources.owned(),
             tuple(sorted(self.deleted)),
+            self.groups.all(),
+            self.groups.targets.owned(),
+            self.ring(),
         )
+
+    def ring(self) -> GatewayRing | None:
+        """The gateways that subscribers are spread over, as they are now."""
+        if not self.balance.places_subscribers:
+            return None
+        gateways = [node.id for node in self.nodes() if node.role == "gateway"]
+        counts = {gateway_id: self.registry.count(gateway_id) for gateway_id in gateways}
+        return ring_of(counts, self.topology().ring)
 
     def refs(self) -> list[PartitionRef]:
         return [ref for topic in self.topics.values() for ref in topic.refs()]
@@ -151,4 +176,7 @@ class State:
             moves=self.handoffs.moves(),
             draining=tuple(sorted(self.draining)),
             learning=self.learning.is_on,
+            groups=self.groups.all(),
+            targets=self.groups.targets.all(),
+            target_moves=self.groups.handoffs.moves(),
         )

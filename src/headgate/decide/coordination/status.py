@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.decide.coordination import moving
+from headgate.decide.coordination import accounting, moving
 from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.group_status import describe_groups, planned_targets
 from headgate.decide.coordination.members import Member
 from headgate.model import api, control
 from headgate.model.control import PartitionReport
 from headgate.model.event import PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Role, Topic
 
 
@@ -19,21 +21,21 @@ from headgate.model.topology import Role, Topic
 class Stored:
     """What the stores say, for partitions of which no running lane reports something newer.
 
-    `settled` are the stored positions, `oldest_ms` the times of the records after them.
+    `oldest_ms` are the times of the records after the stored positions.
     """
 
-    settled: Mapping[PartitionRef, int]
+    positions: Mapping[PartitionRef, Position]
     oldest_ms: Mapping[PartitionRef, int]
 
 
-def unreported(cluster: Cluster, settled: Mapping[PartitionRef, int]) -> list[PartitionRef]:
+def unreported(cluster: Cluster, stored: Mapping[PartitionRef, Position]) -> list[PartitionRef]:
     """Partitions that are behind and have no lane to say since when."""
     reported = _reports(cluster)
     return [
         ref
         for topic in cluster.topics.values()
         for ref in topic.refs()
-        if ref not in reported and cluster.heads.get(ref, 0) > settled.get(ref, 0)
+        if ref not in reported and cluster.heads.get(ref, 0) > stored.get(ref, Position()).settled
     ]
 
 
@@ -41,15 +43,16 @@ def describe(
     cluster: Cluster, *, version: str, stored: Stored, now_ms: int, wall_ms: int
 ) -> api.Status:
     gateways = [m for m in cluster.members.values() if m.hello.role == "gateway"]
+    topics = [
+        describe_topic(cluster, topic, stored=stored, now_ms=now_ms, wall_ms=wall_ms)
+        for _, topic in sorted(cluster.topics.items())
+    ]
     return api.Status(
         version=version,
         generation=cluster.generation,
         revision=cluster.registry.revision,
         nodes=[_node(cluster, m, now_ms) for _, m in sorted(cluster.members.items())],
-        topics=[
-            describe_topic(cluster, topic, stored=stored, now_ms=now_ms, wall_ms=wall_ms)
-            for _, topic in sorted(cluster.topics.items())
-        ],
+        topics=topics,
         lanes=_lanes(cluster, now_ms),
         gateways=[
             api.GatewayStatus(m.hello.node_id, r.subscribers, r.depth, r.sent)
@@ -77,6 +80,8 @@ def describe(
             )
             for move in cluster.handoffs.moves()
         ],
+        totals=accounting.sum_of(topic.totals for topic in topics),
+        groups=describe_groups(cluster),
     )
 
 
@@ -90,7 +95,7 @@ def planned_moves(cluster: Cluster) -> list[api.PlannedMove]:
         api.PlannedMove(kind, move.ref.topic, move.ref.partition, move.from_id, move.to_id)
         for role, kind in kinds
         for move in moving.planned(cluster, role)
-    ]
+    ] + planned_targets(cluster)
 
 
 def describe_topic(
@@ -108,15 +113,18 @@ def describe_topic(
         topic.version,
         details,
         cluster.adoption_floor(topic.name),
+        accounting.totals(details),
     )
 
 
 def _reports(cluster: Cluster) -> dict[PartitionRef, PartitionReport]:
+    """What lanes say of what they read; what one said before it let go may be above a reset."""
     return {
         report.ref: report
-        for lane in cluster.lanes.by_session.values()
+        for session, lane in cluster.lanes.by_session.items()
         if lane.report is not None
         for report in lane.report.partitions
+        if cluster.lanes.reader(report.ref) == session
     }
 
 
@@ -129,14 +137,13 @@ def _partition(
     now_ms: int,
     wall_ms: int,
 ) -> api.TopicPartition:
-    saved = stored.settled.get(ref, 0)
-    head = max(cluster.heads.get(ref, 0), report.head if report else 0, saved)
-    settled = max(saved, report.settled if report else 0)
+    settled, tally = accounting.newest(report, stored.positions.get(ref, Position()))
+    head = max(cluster.heads.get(ref, 0), report.head if report else 0, settled)
     oldest_ms = report.oldest_unsettled_ms if report else stored.oldest_ms.get(ref, 0)
     log = cluster.logs.owners.get(ref)
     source = cluster.sources.owners.get(ref)
     growth = cluster.growth.get(ref)
-    return api.TopicPartition(
+    partition = api.TopicPartition(
         partition=ref.partition,
         head=head,
         settled=settled,
@@ -147,7 +154,11 @@ def _partition(
         epoch=source.epoch if source else 0,
         log_epoch=log.epoch if log else 0,
         rate=round(growth.per_s(now_ms), 1) if growth else 0.0,
+        tally=tally,
+        last_event_ms=wall_ms - (now_ms - growth.moved_ms) if growth and growth.moved_ms else 0,
     )
+    partition.state, partition.reason = accounting.partition_state(partition, report)
+    return partition
 
 
 def _node(cluster: Cluster, member: Member, now_ms: int) -> api.NodeStatus:
@@ -194,6 +205,9 @@ def _lanes(cluster: Cluster, now_ms: int) -> list[api.LaneStatus]:
                 filter_errors=report.filter_errors,
                 revision=lane.adopted,
                 cpu=round(lane.load.per_s(now_ms), 3),
+                links=list(report.links),
+                letters=report.letters,
+                checkpoints=report.checkpoints,
             )
         )
     return sorted(lanes, key=lambda lane: (lane.router, lane.lane))

@@ -27,7 +27,7 @@ def register(
     answer = control.Registered(
         request.request_id, state.registry.revision, done.refused, done.over_quota
     )
-    return [Send(session, answer), *spread_change(state, done.change)]
+    return [Send(session, answer), *spread_change(state, done.change), *place_anew(state)]
 
 
 def unregister(
@@ -35,7 +35,14 @@ def unregister(
 ) -> list[Effect]:
     change = state.registry.remove(gateway_id, request.ids)
     answer = control.Registered(request.request_id, state.registry.revision)
-    return [Send(session, answer), *spread_change(state, change)]
+    return [Send(session, answer), *spread_change(state, change), *place_anew(state)]
+
+
+def place_anew(state: State) -> list[Effect]:
+    """Another gateway has reached its bound, or has room again: newcomers go elsewhere."""
+    if state.learning.is_on or state.ring() == state.topology().ring:
+        return []
+    return topology_changes.changed(state)
 
 
 def expire(state: State, now_ms: int) -> list[Effect]:

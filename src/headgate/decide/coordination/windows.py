@@ -27,8 +27,11 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
         return [Send(session, control.Refused(reason)), Hang(session)]
     state.sessions[session] = ("lane", hello.node_id)
     # A lane that starts reads nothing before it has applied the snapshot, so it counts as having
-    # adopted it; one that reconnects goes on with what it had.
+    # adopted it; one that reconnects goes on with what it had. What another coordinator gave it
+    # counts for nothing: a coordinator without memory may have given the number to something else.
     adopted = state.registry.revision if hello.revision == 0 else hello.revision
+    if hello.revision and not state.lanes.knows(hello):
+        adopted = 0
     taken = state.lanes.start(session, hello, owns, adopted=adopted, now_ms=now_ms)
     effects = overtaken(taken)
     lost = tuple(owner for owner in hello.owns if owner not in owns)

@@ -4,13 +4,14 @@ A MatchIndex is a value: built once or patched from another one, then read by an
 never changed and never locked. A patch shares all it doesn't touch with the index it came from.
 
 Invariant: the answer is exactly what asking every subscription's filter in turn would give, and so
-is the number of filters that failed on the record. Where a subscription hangs only decides what it
-costs.
+is the number of filters that failed on the record; a subscription to a shard is asked only about
+the records of its shard. Where a subscription hangs only decides what it costs: all the targets of
+a consumer group together cost one lookup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from headgate.decide.matching.explain import Explanation, explain
 from headgate.decide.matching.hanging import EVERYTHING, Entry, Part, Plan, plan_of
 from headgate.decide.matching.node import Node
 from headgate.decide.matching.sharded import Sharded
+from headgate.decide.targets import Shard, target_of
 from headgate.errors import InvalidFilter
 from headgate.model.event import Record
 from headgate.model.subscription import Subscription
@@ -41,19 +43,62 @@ class Matched(msgspec.Struct, frozen=True):
     failures: int
 
 
+_NOBODY = Matched({}, 0)
+
+
 class TopicIndex:
-    """`always` has no filter and needs no document; everything else hangs in the tree."""
+    """`always` has no filter and needs no document; everything else hangs in the tree.
 
-    __slots__ = ("always", "tree")
+    Subscriptions to a shard are in an index of their shard, under the count and the number.
+    """
 
-    def __init__(self, always: Mapping[str, tuple[str, ...]], tree: Node) -> None:
+    __slots__ = ("always", "shards", "tree")
+
+    def __init__(
+        self,
+        always: Mapping[str, tuple[str, ...]],
+        tree: Node,
+        shards: Mapping[int, Mapping[int, TopicIndex]] | None = None,
+    ) -> None:
         self.always = always
         self.tree = tree
+        self.shards = shards or {}
+
+    @classmethod
+    def empty(cls) -> TopicIndex:
+        return cls({}, Node.empty())
 
     def is_empty(self) -> bool:
-        return not self.always and self.tree.is_empty()
+        return not self.always and not self.shards and self.tree.is_empty()
 
-    def changed(self, *, leaving: list[Entry], coming: list[Entry]) -> TopicIndex:
+    def needs_document(self) -> bool:
+        return not self.tree.is_empty() or any(
+            not index.tree.is_empty() for some in self.shards.values() for index in some.values()
+        )
+
+    def at(self, shard: Shard | None) -> TopicIndex:
+        """The index of `shard`, or this one."""
+        if shard is None:
+            return self
+        return self.shards.get(shard[0], {}).get(shard[1]) or TopicIndex.empty()
+
+    def changed(
+        self, shard: Shard | None, *, leaving: list[Entry], coming: list[Entry]
+    ) -> TopicIndex:
+        """`leaving` and `coming` are all of `shard`."""
+        if shard is None:
+            return self._changed(leaving, coming)
+        count, number = shard
+        some = dict(self.shards.get(count, {}))
+        some[number] = self.at(shard)._changed(leaving, coming)
+        if some[number].is_empty():
+            del some[number]
+        shards = {**self.shards, count: some}
+        if not some:
+            del shards[count]
+        return TopicIndex(self.always, self.tree, shards)
+
+    def _changed(self, leaving: list[Entry], coming: list[Entry]) -> TopicIndex:
         tree = self.tree.changed(
             leaving=[entry for entry in leaving if entry.subscription.where is not None],
             coming=[entry for entry in coming if entry.subscription.where is not None],
@@ -67,7 +112,8 @@ class TopicIndex:
             if entry.subscription.where is None:
                 of_gateway = always.setdefault(entry.subscription.gateway_id, {})
                 of_gateway[entry.subscription.id] = None
-        return TopicIndex({gateway: tuple(ids) for gateway, ids in always.items() if ids}, tree)
+        kept = {gateway: tuple(ids) for gateway, ids in always.items() if ids}
+        return TopicIndex(kept, tree, self.shards)
 
 
 class MatchIndex:
@@ -103,6 +149,10 @@ class MatchIndex:
         entries = self._entries.get(subscription_id)
         return None if entries is None else _several(entries)[0].subscription
 
+    def ids(self) -> Iterator[str]:
+        """Of all subscriptions, in no particular order."""
+        return (_several(entries)[0].subscription.id for entries in self._entries.values())
+
     def topics(self) -> frozenset[str]:
         """The topics that somebody subscribes to."""
         return frozenset(self._topics)
@@ -110,7 +160,7 @@ class MatchIndex:
     def needs_document(self, topic: str) -> bool:
         """Must the document be decoded to match a record of `topic`?"""
         index = self._topics.get(topic)
-        return index is not None and not index.tree.is_empty()
+        return index is not None and index.needs_document()
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -128,8 +178,8 @@ class MatchIndex:
         return index
 
     def _with(self, wanted: Mapping[str, Subscription | None]) -> MatchIndex:
-        leaving: dict[str, list[Entry]] = {}
-        coming: dict[str, list[tuple[Subscription, Plan, Constants]]] = {}
+        leaving: dict[_Place, list[Entry]] = {}
+        coming: dict[_Place, list[tuple[Subscription, Plan, Constants]]] = {}
         changes: dict[str, tuple[Entry, ...] | Entry | None] = {}
         for subscription_id, subscription in wanted.items():
             before = _several(self._entries.get(subscription_id))
@@ -137,20 +187,21 @@ class MatchIndex:
                 continue
             changes[subscription_id] = None
             if before:
-                leaving.setdefault(before[0].subscription.topic, []).extend(before)
+                leaving.setdefault(_place_of(before[0].subscription), []).extend(before)
             if subscription is not None:
-                plan, constants = self._compiled(subscription)
-                coming.setdefault(subscription.topic, []).append((subscription, plan, constants))
+                planned = (subscription, *self._compiled(subscription))
+                coming.setdefault(_place_of(subscription), []).append(planned)
         if not changes:
             return self
         topics = dict(self._topics)
-        for topic in leaving.keys() | coming.keys():
-            index = topics.pop(topic, None) or TopicIndex({}, Node.empty())
-            entries = _hung(index.tree, coming.get(topic, []))
+        for place in leaving.keys() | coming.keys():
+            topic, shard = place
+            index = topics.pop(topic, None) or TopicIndex.empty()
+            entries = _hung(index.at(shard).tree, coming.get(place, []))
             for entry in entries:
                 known = _several(changes[entry.subscription.id])
                 changes[entry.subscription.id] = (*known, entry) if known else entry
-            changed = index.changed(leaving=leaving.get(topic, []), coming=entries)
+            changed = index.changed(shard, leaving=leaving.get(place, []), coming=entries)
             if not changed.is_empty():
                 topics[topic] = changed
         return MatchIndex(topics, self._entries.changed(changes), self._plans)
@@ -173,18 +224,16 @@ class MatchIndex:
         """
         index = self._topics.get(record.topic)
         if index is None:
-            return Matched({}, 0)
+            return _NOBODY
         by_gateway = dict(index.always)
-        if type(document) is not dict:
-            return Matched(by_gateway, 0)
-        hits, failures = _search(index.tree, document)
-        if hits:
-            ids: dict[str, list[str]] = {}
-            for subscription in hits:
-                ids.setdefault(subscription.gateway_id, []).append(subscription.id)
-            for gateway_id, found in ids.items():
-                by_gateway[gateway_id] = by_gateway.get(gateway_id, ()) + tuple(found)
-        return Matched(by_gateway, failures)
+        failures = _collect(index.tree, document, by_gateway)
+        for count, some in index.shards.items():
+            shard = some.get(target_of(record, count))
+            if shard is not None:
+                for gateway_id, found in shard.always.items():
+                    by_gateway[gateway_id] = by_gateway.get(gateway_id, ()) + found
+                failures += _collect(shard.tree, document, by_gateway)
+        return Matched(by_gateway, failures) if by_gateway or failures else _NOBODY
 
     def explain(self, document: object, subscription_id: str) -> Explanation | None:
         """The verdict of every condition; None when there is no such subscription."""
@@ -192,17 +241,40 @@ class MatchIndex:
         return None if subscription is None else explain(document, subscription)
 
 
-def _search(tree: Node, document: Document) -> tuple[list[Subscription], int]:
+_Place = tuple[str, Shard | None]
+"""Topic and shard: where a subscription is looked for."""
+
+
+def _place_of(subscription: Subscription) -> _Place:
+    return subscription.topic, subscription.shard
+
+
+def _collect(tree: Node, document: object, by_gateway: dict[str, tuple[str, ...]]) -> int:
+    """Adds what the tree finds to `by_gateway`; returns how many filters failed."""
+    if type(document) is not dict:
+        return 0
+    hits, failures = _search(tree, document)
+    if hits:
+        ids: dict[str, list[str]] = {}
+        for subscription in hits:
+            ids.setdefault(subscription.gateway_id, []).append(subscription.id)
+        for gateway_id, found in ids.items():
+            by_gateway[gateway_id] = by_gateway.get(gateway_id, ()) + tuple(found)
+    return failures
+
+
+def _search(tree: Node, document: Document) -> tuple[Sequence[Subscription], int]:
     """The subscriptions whose filter holds, and how many filters failed."""
+    found = _buckets(tree, document)
+    if not found:
+        return (), 0  # most records of most topics concern nobody
     hits: list[Subscription] = []
     failures = 0
     asked: set[str] = set()
-    pending = [tree]
-    while pending:
-        node = pending.pop()
+    pending: list[Node] = []
+    node = tree
+    while True:
         met = node.depth + 1
-        found: list[Any] = [node.stay.values()] if node.stay.size else []
-        node.find(document, found)
         for bucket in found:
             kind = type(bucket)
             if kind is Node:
@@ -220,7 +292,17 @@ def _search(tree: Node, document: Document) -> tuple[list[Subscription], int]:
                     hits.append(entry.subscription)
                 elif verdict is None:
                     failures += 1
-    return hits, failures
+        if not pending:
+            return hits, failures
+        node = pending.pop()
+        found = _buckets(node, document)
+
+
+def _buckets(node: Node, document: Document) -> list[Any]:
+    """The buckets of `node` that may concern the document."""
+    found: list[Any] = [node.stay.values()] if node.stay.size else []
+    node.find(document, found)
+    return found
 
 
 def _hung(tree: Node, coming: list[tuple[Subscription, Plan, Constants]]) -> list[Entry]:

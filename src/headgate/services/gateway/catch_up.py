@@ -16,8 +16,10 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.gaps import dense
 from headgate.decide.leaving import SoftDeletes, kind_for
 from headgate.decide.subscriber import Budget, Read
+from headgate.decide.targets import belongs
 from headgate.model.event import PartitionRef, Record
 from headgate.ports.log import LogReader
 from headgate.services.gateway.subscriber import Subscriber
@@ -47,11 +49,18 @@ class CatchUp:
         self._soft_deletes = SoftDeletes(soft_delete) if soft_delete else None
         self._budget = budget
         self._turns = asyncio.Semaphore(reads_at_once)
+        self._stopped = False
         self.filter_errors = 0
+        self.records = 0
+        """Records that were read for subscribers, by all of them together."""
+
+    def stop(self) -> None:
+        """Nothing more is read; whoever is behind goes on elsewhere, from its position."""
+        self._stopped = True
 
     def wake(self, subscriber: Subscriber) -> None:
         """Start catching up, unless that is going on or there is nothing to do."""
-        if subscriber.catching_up is not None or subscriber.closing is not None:
+        if subscriber.catching_up is not None or subscriber.closing is not None or self._stopped:
             return
         if subscriber.feed.catching_up:
             subscriber.catching_up = asyncio.create_task(
@@ -72,7 +81,7 @@ class CatchUp:
     async def _read_on(self, subscriber: Subscriber) -> None:
         feed = subscriber.feed
         retry_s = RETRY_FIRST_S
-        while subscriber.closing is None:
+        while subscriber.closing is None and not self._stopped:
             if not feed.catching_up:
                 subscriber.catching_up = None
                 return
@@ -91,11 +100,13 @@ class CatchUp:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_FIRST_S
+            self.records += len(records)
             subscriber.read_brought(len(records), sum(len(one.document) for one in records))
             matching = [
                 (record.seq, message)
                 for record in records
-                if (message := self._message(subscriber.matches, record)) is not None
+                if belongs(record, subscriber.subscription.shard)
+                and (message := self._message(subscriber.matches, record)) is not None
             ]
             subscriber.replayed(read, records[-1].seq, matching)
 
@@ -108,7 +119,8 @@ class CatchUp:
             try:
                 records = await self._reader.read(ref, after_seq=read.after_seq, limit=limit)
                 if records:
-                    return records, records[0].seq
+                    # Behind a hole between them the next read begins, and finds it.
+                    return list(dense(records)), records[0].seq
                 return [], (await self._reader.extent(ref)).earliest
             except errors.HeadgateError as error:
                 log.warning(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))

@@ -5,7 +5,9 @@ log will be read up to it for them, or that nobody here wants it. Decided withou
 order of a batch is the order of every queue.
 
 An event that is in the log twice goes to a subscriber once, as far as ids are remembered: from
-where it was seen first, provided that the subscriber began before that place.
+where it was seen first, provided that the subscriber began before that place. What an operator
+wants delivered again goes to everybody it is for, or, while one of them has no room, to nobody yet;
+that it arrives twice, because the answer got lost, is noticed for as long as ids are remembered.
 """
 
 from __future__ import annotations
@@ -14,17 +16,14 @@ from collections import Counter
 from collections.abc import Callable
 
 from headgate import errors
-from headgate.adapters.http.messages import Request, Response, json_response
 from headgate.decide.leaving import Kind
-from headgate.decide.recent_ids import Place, RecentIds
+from headgate.decide.recent_ids import RecentIds
 from headgate.decide.subscriber import Delivered
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
-from headgate.services.gateway.wire import shared_part
-
-MAX_BATCH_BYTES = 256 * 1024 * 1024
+from headgate.services.gateway.wire import event_part, shared_part
 
 
 class Deliveries:
@@ -40,14 +39,19 @@ class Deliveries:
     ) -> None:
         self._node_id = node_id
         self._subscriptions = subscriptions
+        self._get = subscriptions.get
         self._recent = recent
+        self._redelivered = None if recent is None else recent.alike()
         self._now_s = now_s
         self.verdicts: Counter[Verdict] = Counter()
         self.repeats = 0
+        self.stopping = False
+        """Nothing more is taken: lanes keep it for whoever serves the subscribers next."""
 
-    async def endpoint(self, request: Request) -> Response:
-        """POST /internal/v1/streamer/events"""
-        return json_response(self.accept(await request.decode(DeliveryBatch, MAX_BATCH_BYTES)))
+    @property
+    def remembered(self) -> int:
+        """Event ids."""
+        return len(self._recent or ()) + len(self._redelivered or ())
 
     def accept(self, batch: DeliveryBatch) -> DeliveryAnswer:
         if batch.gateway_id != self._node_id:
@@ -55,54 +59,130 @@ class Deliveries:
                 f"this is gateway {self._node_id}, not {batch.gateway_id}",
                 gateway_id=self._node_id,
             )
+        if self.stopping:
+            later: list[Verdict] = ["retry"] * len(batch.deliveries)
+            self.verdicts.update(later)
+            return DeliveryAnswer(tuple(later))
         touched: dict[str, Subscriber] = {}
-        verdicts = tuple(self._verdict(batch, delivery, touched) for delivery in batch.deliveries)
+        verdicts = self._verdicts(batch, touched)
         self.verdicts.update(verdicts)
         for subscriber in touched.values():
             subscriber.ready()
             self._subscriptions.catch_up.wake(subscriber)
-        return DeliveryAnswer(verdicts, self._subscriptions.totals.depth)
+        budget = self._subscriptions.budget
+        return DeliveryAnswer(
+            tuple(verdicts),
+            self._subscriptions.totals.depth,
+            round(budget.taken_bytes / budget.limit_bytes, 3),
+        )
 
-    def _verdict(
-        self, batch: DeliveryBatch, delivery: Delivery, touched: dict[str, Subscriber]
-    ) -> Verdict:
-        ref = PartitionRef(delivery.topic, delivery.partition)
-        if not self._subscriptions.fences.admit(
-            ref, Fence(delivery.epoch, batch.window, batch.attempt)
-        ):
-            return "stale_fence"
-        place = Place(delivery.partition, delivery.seq)
-        first = self._seen_before(delivery, place)
+    def _verdicts(self, batch: DeliveryBatch, touched: dict[str, Subscriber]) -> list[Verdict]:
+        now_s = self._now_s()
+        if self._recent is not None:
+            self._recent.forget_old(now_s)
+        verdicts: list[Verdict] = []
+        fences: dict[tuple[str, int], int] = {}
+        """The epoch under which each partition's records were admitted last."""
+        for delivery in batch.deliveries:
+            where = (delivery.topic, delivery.partition)
+            if fences.get(where) != delivery.epoch:
+                fence = Fence(delivery.epoch, batch.window, batch.attempt)
+                if not self._subscriptions.fences.admit(PartitionRef(*where), fence):
+                    verdicts.append("stale_fence")
+                    continue
+                fences[where] = delivery.epoch
+            if delivery.lost_from:
+                verdict = self._lost(delivery, touched)
+            else:
+                addressed = (
+                    self._subscriptions.broadcasts.addressed(delivery)
+                    if delivery.broadcast
+                    else delivery
+                )
+                verdict = (
+                    self._redeliver(addressed, touched)
+                    if delivery.redelivery
+                    else self._deliver(addressed, touched, now_s)
+                )
+            verdicts.append(verdict)
+        return verdicts
+
+    def _deliver(self, delivery: Delivery, touched: dict[str, Subscriber], now_s: float) -> Verdict:
+        """What becomes of a record. This runs for every delivery there is, so what nearly all of
+        them need is done in place: see docs/benchmarks/deliver.md."""
+        place = partition, seq = delivery.partition, delivery.seq
+        sinces, left = delivery.since, delivery.left
+        recent, get = self._recent, self._get
+        first = None
+        if recent is not None:
+            first = recent.see(delivery.topic, delivery.event_id, place, now_s)
         verdict: Verdict = "no_subscriber"
-        encoded: dict[Kind, bytes] = {}
+        as_event = as_left = b""
+        passed = 0
         for index, subscription_id in enumerate(delivery.subscriptions):
-            subscriber = self._subscriptions.get(subscription_id)
+            subscriber = get(subscription_id)
             if subscriber is None or subscriber.closing is not None:
                 continue
-            if first is not None and subscriber.covers(first.partition, first.seq):
+            if first is not None and first != place and subscriber.covers(*first):
                 self.repeats += 1
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
                 continue
-            kind: Kind = "left" if subscription_id in delivery.left else "event"
-            shared = encoded.get(kind)
-            if shared is None:
-                shared = encoded[kind] = shared_part(delivery, kind)
-            since = delivery.since[index] if index < len(delivery.since) else 0
-            if subscriber.pass_on(delivery.partition, delivery.seq, shared, since=since):
-                verdict = "accepted"
+            if left and subscription_id in left:
+                shared = as_left = as_left or shared_part(delivery, "left")
+            else:
+                shared = as_event = as_event or event_part(delivery)
+            since = sinces[index] if sinces and index < len(sinces) else 0
+            outlet = subscriber.outlet
+            if outlet is not None and outlet.free and subscriber.feed.passes(partition, seq, since):
+                outlet.send(shared + subscriber.tail)
+                passed += 1
                 continue
-            outcome = subscriber.deliver(delivery.partition, delivery.seq, shared, since=since)
+            outcome = subscriber.deliver(partition, seq, shared, since=since)
             if outcome is Delivered.DUPLICATE:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
             elif outcome is not Delivered.OVERFLOW:
                 verdict = "accepted"
                 touched[subscriber.id] = subscriber
-        if verdict == "accepted" and self._recent is not None:
-            self._recent.remember(delivery.topic, delivery.event_id, place, self._now_s())
+        if passed:
+            self._subscriptions.totals.sent += passed
+            return "accepted"
+        if first is None and recent is not None and verdict != "accepted":
+            recent.take_back()
         return verdict
 
-    def _seen_before(self, delivery: Delivery, place: Place) -> Place | None:
-        """Where else this event was delivered from lately."""
-        if self._recent is None or delivery.redelivery:
-            return None
-        return self._recent.elsewhere(delivery.topic, delivery.event_id, place, self._now_s())
+    def _lost(self, delivery: Delivery, touched: dict[str, Subscriber]) -> Verdict:
+        """A gap: everybody on the topic who isn't past it hears of it."""
+        verdict: Verdict = "no_subscriber"
+        for subscriber in self._subscriptions:
+            if subscriber.topic != delivery.topic or subscriber.closing is not None:
+                continue
+            outcome = subscriber.lost(delivery.partition, delivery.lost_from, delivery.seq)
+            if outcome is Delivered.DUPLICATE:
+                verdict = "duplicate" if verdict == "no_subscriber" else verdict
+            elif outcome is not Delivered.OVERFLOW:
+                verdict = "accepted"
+                touched[subscriber.id] = subscriber
+        return verdict
+
+    def _redeliver(self, delivery: Delivery, touched: dict[str, Subscriber]) -> Verdict:
+        found = [self._subscriptions.get(name) for name in delivery.subscriptions]
+        here = [one for one in found if one is not None and one.closing is None]
+        if not here:
+            return "no_subscriber"
+        # A reset takes a new epoch, so what it brings is never taken for that of the one before.
+        place = delivery.partition, delivery.seq
+        known = f"{place[0]}:{place[1]}:{delivery.epoch}:{delivery.subscriptions}"
+        now_s = self._now_s()
+        if self._redelivered is not None and self._redelivered.has(delivery.topic, known, now_s):
+            return "duplicate"
+        if not all(subscriber.feed.takes_redeliveries for subscriber in here):
+            return "retry"
+        for subscriber in here:
+            kind: Kind = "left" if subscriber.id in delivery.left else "event"
+            shared = shared_part(delivery, kind)
+            subscriber.redeliver(delivery.partition, delivery.seq, shared)
+            touched[subscriber.id] = subscriber
+        if self._redelivered is not None:
+            self._redelivered.see(delivery.topic, known, place, now_s)
+            self._redelivered.forget_old(now_s)
+        return "accepted"

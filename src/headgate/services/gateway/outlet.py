@@ -98,10 +98,10 @@ class Outlet:
             return
         send, tail = self._transport.send, subscriber.tail
         while not self._paused and (item := subscriber.take()) is not None:
-            if isinstance(item, Item):
-                send(WSMsgType.TEXT, item.value + tail)
-            else:
+            if isinstance(item, Resync):
                 self.send(resync_message(subscriber.name, subscriber.topic, item))
+            else:
+                send(WSMsgType.TEXT, item.value + tail)
 
     def _flush(self) -> None:
         self._flushing = None
@@ -126,6 +126,7 @@ def _place_of(subscriber: Subscriber) -> Place | None:
     head = None if subscriber.closing is not None else subscriber.feed.peek()
     if head is None:
         return None
-    # What is left out goes before everything else, and never together with a record.
+    # What is left out goes before everything else, and never together with a record; so does what
+    # comes again, which may stand before it in one queue and behind it in another.
     seq = head.seq if isinstance(head, Item) else -1
     return (subscriber.topic, head.partition, seq)

@@ -7,16 +7,19 @@ not this protocol.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from headgate import errors
+from headgate.decide.starting import parse_positions
 from headgate.model.subscription import Priority
 
 MAX_FRAME_BYTES = 64 * 1024
 MAX_NAME_CHARS = 128
 
+T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -36,6 +39,7 @@ class Subscribe(
     filter: Any = None
     from_: str | dict[str, int] = "now"
     priority: Priority = "normal"
+    tenant: str = ""
 
 
 class Unsubscribe(msgspec.Struct, tag_field="type", tag="unsubscribe", forbid_unknown_fields=True):
@@ -76,21 +80,32 @@ _envelope: msgspec.json.Decoder[_Envelope] = msgspec.json.Decoder(_Envelope)
 
 def parse(frame: bytes) -> Incoming | Misfit:
     """Raises InvalidRequest for what isn't a message at all."""
+    return parse_as(frame, _incoming, TYPES)
+
+
+def parse_as(frame: bytes, decoder: msgspec.json.Decoder[T], types: Sequence[str]) -> T | Misfit:
+    """The same for any kind of connection; `types` are those that `decoder` knows."""
     try:
-        return _incoming.decode(frame)
+        return decoder.decode(frame)
     except (msgspec.DecodeError, RecursionError) as error:
         problem = _shown(error)
     try:
         envelope = _envelope.decode(frame)
     except (msgspec.DecodeError, RecursionError):
         envelope = _Envelope("")
-    if envelope.type not in TYPES:
+    if envelope.type not in types:
         raise errors.InvalidRequest(
             f"a frame is not a message of this protocol ({problem}); send JSON objects whose type "
-            "is subscribe, unsubscribe, ack or ping, as text"
+            f"is {', '.join(types[:-1])} or {types[-1]}, as text"
         )
     refused = errors.InvalidRequest(f"a message of type {envelope.type} is wrong: {problem}")
     return Misfit(envelope.id or envelope.subscription, refused)
+
+
+def positions_in(named: Mapping[str, int]) -> dict[int, int]:
+    """The positions of a message. Raises InvalidRequest for what can't be one."""
+    text = ",".join(f"{partition}:{seq}" for partition, seq in named.items())
+    return parse_positions(text, "positions")
 
 
 def _shown(error: Exception) -> str:

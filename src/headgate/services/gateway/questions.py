@@ -6,6 +6,7 @@ sentence that names the parameter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ from headgate import errors
 from headgate.adapters.http.messages import Parameter
 from headgate.decide.filter.structured import where_of
 from headgate.decide.starting import Start, parse_last_event_id, parse_start, start_of
+from headgate.model.api import NAME_PATTERN, NAME_RULE
 from headgate.model.subscription import Priority
 from headgate.services.gateway.protocol import Subscribe
 from headgate.services.gateway.subscriptions import Question
@@ -29,6 +31,9 @@ SUBSCRIBE_PARAMETERS = (
     Parameter("filter", "The same as a JSON list of {field, op, value}; instead of where."),
     Parameter("from", "now (default), earliest, or PARTITION:SEQ,… with the first seq wanted."),
     Parameter("priority", "high, normal (default) or low: what happens when you are too slow."),
+    Parameter("tenant", "Whom the subscription counts for, where tenants have quotas."),
+    Parameter("id", "What you call yourself, where subscribers are placed by that; keep it."),
+    Parameter("unreachable", "Gateways, by commas, that you were sent to and couldn't reach."),
     Parameter("v", "The version of the protocol: 1."),
 )
 _NAMES = tuple(parameter.name for parameter in SUBSCRIBE_PARAMETERS)
@@ -47,9 +52,10 @@ def question_of(query: Mapping[str, str], last_event_id: str = "") -> Question:
         start = parse_start(query.get("from", "now"))
     return Question(
         topic,
-        _where(query.get("where") or None, _decoded(query.get("filter", ""))),
+        where_in(query.get("where") or None, _decoded(query.get("filter", ""))),
         start,
         _priority(query.get("priority") or "normal"),
+        tenant=_tenant(query.get("tenant", "")),
     )
 
 
@@ -57,10 +63,11 @@ def question_in(message: Subscribe) -> Question:
     """From a message."""
     return Question(
         message.topic,
-        _where(message.where or None, message.filter),
+        where_in(message.where or None, message.filter),
         start_of(message.from_),
         message.priority,
         message.id,
+        tenant=_tenant(message.tenant),
     )
 
 
@@ -86,13 +93,22 @@ def check_version(version: str) -> None:
         )
 
 
-def _where(where: str | None, conditions: object) -> str | None:
+def where_in(where: str | None, conditions: object) -> str | None:
+    """The filter, from either of the two ways to write it."""
     if where is not None and conditions is not None:
         raise errors.InvalidRequest(
             "a subscription has where or filter, not both; join the conditions in one of them",
             parameter="filter",
         )
     return where_of(conditions) if conditions is not None else where
+
+
+def _tenant(name: str) -> str:
+    if name and not re.fullmatch(NAME_PATTERN, name):
+        raise errors.InvalidRequest(
+            f"tenant {name[:100]!r} is not a name: use {NAME_RULE}", parameter="tenant"
+        )
+    return name
 
 
 def _decoded(text: str) -> object:

@@ -18,9 +18,12 @@ from headgate import errors
 from headgate.model.control import (
     AckTopology,
     AdoptionFloor,
+    AssignTargets,
     FromCoordinator,
+    LetGo,
     PushTopology,
     Recall,
+    RefuseConsumer,
     Refused,
     Register,
     Registered,
@@ -65,6 +68,8 @@ class Registration:
         self._on_forgotten = on_forgotten
         self._on_return = on_return
         self._on_refused = on_refused
+        self._announce: Callable[[], list[ToCoordinator]] = list
+        self._on_group: Callable[[AssignTargets | RefuseConsumer | LetGo], None] | None = None
         self._session: ControlSession | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._waiters: dict[str, _Waiter] = {}
@@ -80,6 +85,16 @@ class Registration:
         """Where the coordinator that welcomed us serves HTTP; empty before that."""
         self.topology = Topology(generation=0)
         self.topology_changed = asyncio.Event()
+
+    def on_consumers(
+        self,
+        announce: Callable[[], list[ToCoordinator]],
+        on_group: Callable[[AssignTargets | RefuseConsumer | LetGo], None],
+    ) -> None:
+        """`announce` says who consumes here, after every (re)connection; `on_group` hears what the
+        coordinator has to say to them."""
+        self._announce = announce
+        self._on_group = on_group
 
     @property
     def connected(self) -> bool:
@@ -154,6 +169,8 @@ class Registration:
                 self._settle_waiters()
             case PushTopology(topology=topology):
                 await self._pushed(topology)
+            case AssignTargets() | RefuseConsumer() | LetGo() if self._on_group is not None:
+                self._on_group(message)
             case Refused(reason=reason):
                 # The session tries again: whoever has our name may be a ghost of ourselves.
                 log.warning(LogEvent.REFUSED, reason=reason)
@@ -177,6 +194,8 @@ class Registration:
         if forgotten or self._return_requests is not None:
             self._return_requests = set(requests)
             self._return_revision = 0
+        for message in self._announce():
+            await self.send(message)
         await self.send(RegistrationComplete())
         log.info(LogEvent.CONNECTED, subscriptions=len(self._subscriptions), forgotten=forgotten)
 

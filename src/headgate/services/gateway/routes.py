@@ -7,11 +7,16 @@ describes the whole contract from one place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
+
+import msgspec
 
 from headgate import errors
 from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.messages import (
     Handler,
+    Parameter,
     Request,
     Response,
     Route,
@@ -19,6 +24,9 @@ from headgate.adapters.http.messages import (
     json_response,
 )
 from headgate.adapters.http.openapi import openapi
+from headgate.decide.health import http_status
+from headgate.decide.letters import PARAMETERS as LETTER_PARAMETERS
+from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import (
     CreateTopic,
     Health,
@@ -27,15 +35,23 @@ from headgate.model.api import (
     ProduceRequest,
     RebalanceAnswer,
     RebalanceRequest,
+    ResetAnswer,
+    ResetPartition,
     Status,
     TopicInfo,
     TopicList,
     TopologyAnswer,
 )
+from headgate.model.letters_api import (
+    LetterInfo,
+    LetterList,
+    LettersChanged,
+    LetterSelection,
+)
+from headgate.services.gateway.placing import Redirect, newcomer_of
 from headgate.services.gateway.questions import SUBSCRIBE_PARAMETERS, question_of
 from headgate.services.gateway.sse import sse_response
 from headgate.services.gateway.subscriptions import Subscriptions
-from headgate.telemetry import Metrics
 
 COORDINATOR_TIMEOUT_S = 60.0
 PRODUCE_TIMEOUT_S = 16 * 60.0
@@ -53,7 +69,7 @@ class PublicRoutes:
         coordinator_url: Callable[[], str],
         ingest_url: Callable[[], str | None],
         health: Callable[[], Health],
-        metrics: Metrics,
+        metrics: GatewayMetrics,
         collect: Callable[[], None],
         version: str,
         keep_alive_s: float,
@@ -85,7 +101,21 @@ class PublicRoutes:
                 ProduceRequest,
                 ProduceAnswer,
             ),
-            Route("GET", "/v1/status", ask, "The state of the whole system.", response=Status),
+            Route(
+                "POST",
+                "/v1/topics/{name}/partitions/{number}/reset",
+                ask,
+                "Let routers read a partition from elsewhere.",
+                ResetPartition,
+                ResetAnswer,
+            ),
+            Route(
+                "GET",
+                "/v1/status",
+                self._status,
+                "The state of the whole system; `ws_url` is this gateway's.",
+                response=Status,
+            ),
             Route(
                 "POST",
                 "/v1/rebalance",
@@ -101,6 +131,7 @@ class PublicRoutes:
             Route(
                 "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
             ),
+            *self._letters(),
             Route(
                 "GET",
                 "/v1/subscribe",
@@ -109,7 +140,14 @@ class PublicRoutes:
                 parameters=SUBSCRIBE_PARAMETERS,
                 response_content_type="text/event-stream",
             ),
-            Route("GET", "/health", own(self._show_health), "How this node is.", response=Health),
+            Route(
+                "GET",
+                "/health",
+                own(self._show_health),
+                "How this node is.",
+                response=Health,
+                also_status=503,
+            ),
             Route(
                 "GET",
                 "/metrics",
@@ -122,15 +160,39 @@ class PublicRoutes:
             ),
         ]
 
+    def _letters(self) -> list[Route]:
+        ask, base = self._ask_coordinator, "/v1/dead-letters"
+        listed = tuple(Parameter(name, text) for name, text in LETTER_PARAMETERS.items())
+        one, chosen, changed = base + "/{id}", LetterSelection, LettersChanged
+        return [
+            Route(
+                "GET",
+                base,
+                ask,
+                "List dead or parked letters.",
+                response=LetterList,
+                parameters=listed,
+            ),
+            Route("POST", f"{base}/retry", ask, "Send dead letters again.", chosen, changed),
+            Route("POST", f"{base}/delete", ask, "Delete dead letters.", chosen, changed),
+            Route("GET", one, ask, "Show a letter with its event.", response=LetterInfo),
+            Route("DELETE", one, ask, "Delete a dead letter.", status=204),
+            Route("POST", f"{one}/retry", ask, "Send a dead letter again.", response=LetterInfo),
+        ]
+
     # --- subscribe -------------------------------------------------------------------------------
 
-    async def _subscribe_sse(self, request: Request) -> StreamResponse:
+    async def _subscribe_sse(self, request: Request) -> StreamResponse | Response:
         if request.headers.get("upgrade").lower() == "websocket":
             raise errors.InvalidRequest(
                 f"WebSocket subscribers connect to {self.ws_url}", ws_url=self.ws_url
             )
-        question = question_of(request.query, request.headers.get("last-event-id"))
-        subscriber = await self._subscriptions.subscribe(question)
+        query = request.query
+        question = question_of(query, request.headers.get("last-event-id"))
+        admitted = self._subscriptions.placing.admit(newcomer_of(query), over_http=True)
+        if isinstance(admitted, Redirect):
+            return Response(307, headers={"location": admitted.http_url(query)})
+        subscriber = await self._subscriptions.subscribe(replace(question, subscriber=admitted))
         return sse_response(self._subscriptions, subscriber, keep_alive_s=self._keep_alive_s)
 
     # --- passed on -------------------------------------------------------------------------------
@@ -139,6 +201,15 @@ class PublicRoutes:
         return await self._forwarder.forward(
             request, self._coordinator_url(), timeout_s=COORDINATOR_TIMEOUT_S
         )
+
+    async def _status(self, request: Request) -> Response:
+        """Whoever asks here is welcome here, and not all at the same gateway."""
+        answer = await self._ask_coordinator(request)
+        if answer.status != HTTPStatus.OK:
+            return answer
+        status = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
+        status["ws_url"] = msgspec.Raw(msgspec.json.encode(self.ws_url))
+        return json_response(status)
 
     async def _produce(self, request: Request) -> Response:
         url = self._ingest_url()
@@ -155,7 +226,8 @@ class PublicRoutes:
         return handler
 
     def _show_health(self) -> Response:
-        return json_response(self._health())
+        health = self._health()
+        return json_response(health, http_status(health))
 
     def _show_metrics(self) -> Response:
         self._collect()

@@ -1,13 +1,14 @@
 """A gateway: the public address of the system, and where lanes deliver to.
 
-Three listeners (public HTTP with SSE, public WebSocket, internal HTTP for lanes) and one stream to
-the coordinator. Invariants: while the coordinator is away, connected subscribers go on; a stop
+Three listeners (public HTTP with SSE, public WebSocket, one for lanes) and one stream to the
+coordinator. Invariants: while the coordinator is away, connected subscribers go on; a stop
 tells every subscriber to come back elsewhere, and ends within its timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
@@ -16,30 +17,35 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 import structlog
-from prometheus_client import Counter
 
 from headgate import errors
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.forward import Forwarder
-from headgate.adapters.http.messages import Route
 from headgate.adapters.http.server import HttpServer
+from headgate.decide.health import DISCONNECTED, judged
 from headgate.decide.recent_ids import RecentIds
+from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.log import LogReader
+from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.listeners import WILDCARDS, ListenerOptions, listener_for
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import PingTimes, WebSocketServer
-from headgate.telemetry import LogEvent, Metrics
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
-DELIVERY_PATH = "/internal/v1/streamer/events"
-WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, never bound to
+STALLED_S = 1.0
+"""Whoever takes nothing for so long takes nothing more before the end."""
+LAST_WORDS_S = 1.0
+"""What is left for goodbyes when a stop has used up its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +68,10 @@ class GatewayOptions:
     host: str = "127.0.0.1"
     port: int = 0
     ws_port: int = 0
-    client_address: str = "127.0.0.1"
-    client_port: int = 0
     advertised_host: str = ""
+    deliveries: ListenerOptions = field(default_factory=ListenerOptions)
     bounds: Bounds = field(default_factory=Bounds)
+    consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
     pings: PingTimes = field(default_factory=PingTimes)
     body_limit_bytes: int = 64 * 1024 * 1024
@@ -82,6 +88,7 @@ class Gateway:
         options: GatewayOptions,
         *,
         reader: LogReader,
+        checkpoints: CheckpointStore,
         open_session: Callable[[HelloSource], ControlSession],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -89,9 +96,8 @@ class Gateway:
         self._open_session = open_session
         self._now_s = now_s
         self._started_s = now_s()
-        self._metrics = Metrics()
-        self._exposed: dict[str, int] = {}
-        """What the counters stand at."""
+        self._metrics = GatewayMetrics()
+        self._stopping = False
         self._turn = itertools.count()
         self._subscriptions = Subscriptions(
             options.node_id, options.bounds, reader=reader, metrics=self._metrics, now_s=now_s
@@ -119,8 +125,10 @@ class Gateway:
             keep_alive_s=options.keep_alive_s,
         )
         self._public = HttpServer()
-        self._internal = HttpServer()
-        self._websocket = WebSocketServer(self._subscriptions, pings=options.pings)
+        self._listener = listener_for(options.deliveries, options.node_id, self._deliveries.accept)
+        self._checkpoints = checkpoints
+        self._consumers = Consumers(self._subscriptions, checkpoints, options.consumers)
+        self._websocket = WebSocketServer(self._subscriptions, self._consumers, pings=options.pings)
         self._session: ControlSession | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.url = self.ws_url = self.delivery_url = ""
@@ -139,6 +147,7 @@ class Gateway:
         self._tasks = [
             asyncio.create_task(self._registration.listen(self._session), name="gateway control"),
             asyncio.create_task(self._report(), name="gateway report"),
+            asyncio.create_task(self._consumers.keep_saving(), name="gateway saves positions"),
         ]
         log.info(LogEvent.READY, url=self.url, ws_url=self.ws_url, node=options.node_id)
         return self.url
@@ -152,15 +161,9 @@ class Gateway:
         ws_port = await self._websocket.start(
             options.host, options.ws_port, setting="public.ws_port"
         )
-        client_port = await self._internal.start(
-            HttpApp(self._internal_routes()),
-            options.client_address,
-            options.client_port,
-            setting="gateway.client_port",
-        )
         self.url = f"http://{self._reachable(options.host)}:{port}"
         self.ws_url = f"ws://{self._reachable(options.host)}:{ws_port}{SUBSCRIBE_PATH}"
-        self.delivery_url = f"http://{self._reachable(options.client_address)}:{client_port}"
+        self.delivery_url = await self._listener.start()
         self._routes.ws_url = self.ws_url
 
     async def failed(self) -> None:
@@ -171,24 +174,42 @@ class Gateway:
                 task.result()
 
     async def stop(self) -> None:
-        """Tell every subscriber, then leave."""
-        timeout_s = self._options.stop_timeout_s
+        """Take nothing more, send what waits, tell every subscriber, then leave."""
+        loop, timeout_s = asyncio.get_running_loop(), self._options.stop_timeout_s
+        deadline_s = loop.time() + timeout_s
+        self._stopping = self._deliveries.stopping = True
+        self._subscriptions.stop_intake()
         reason = errors.NotNow("this gateway is going away; connect again", reason="going_away")
+        await asyncio.gather(self._consumers.stop(timeout_s), self._flush(timeout_s))
         self._subscriptions.close_all(reason)
         self._websocket.close_all(reason)
-        await self._stop_listening(timeout_s)
+        await self._stop_listening(max(LAST_WORDS_S, deadline_s - loop.time()))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
         await self._forwarder.close()
+        await self._checkpoints.close()
+
+    async def _flush(self, timeout_s: float) -> None:
+        """Returns when nothing waits any more, or nobody takes anything."""
+        totals = self._subscriptions.totals
+        totals.emptied = emptied = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                sent = -1
+                while totals.depth and totals.sent != sent:
+                    sent = totals.sent
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(STALLED_S):
+                            await emptied.wait()
 
     async def _stop_listening(self, timeout_s: float) -> None:
         await asyncio.gather(
             self._websocket.stop(timeout_s),
             self._public.stop(timeout_s),
-            self._internal.stop(timeout_s),
+            self._listener.stop(timeout_s),
         )
 
     # --- the coordinator -------------------------------------------------------------------------
@@ -200,6 +221,7 @@ class Gateway:
             incarnation=self._options.incarnation,
             url=self.delivery_url,
             ws_url=self.ws_url,
+            public_url=self.url,
             pid=os.getpid(),
             generation=self._registration.topology.generation,
         )
@@ -214,47 +236,42 @@ class Gateway:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def _internal_routes(self) -> list[Route]:
-        return [
-            Route(
-                "POST",
-                DELIVERY_PATH,
-                self._deliveries.endpoint,
-                "Deliver a batch.",
-                DeliveryBatch,
-                DeliveryAnswer,
-                public=False,
-            )
-        ]
-
     def _ingest_url(self) -> str | None:
         """Ingest nodes take turns."""
         urls = [node.url for node in self._registration.topology.of_role("ingest") if node.url]
         return urls[next(self._turn) % len(urls)] if urls else None
 
     def _health(self) -> Health:
-        return Health(
-            status="healthy" if self._registration.connected else "degraded",
+        budget = self._subscriptions.budget
+        reasons = [] if self._registration.connected else [DISCONNECTED]
+        if budget.taken_bytes >= budget.limit_bytes:
+            reasons.append("the memory for what waits is full: subscribers are too slow")
+        return judged(
             role="gateway",
             version=_version(),
-            uptime_s=round(self._now_s() - self._started_s, 3),
+            uptime_s=self._now_s() - self._started_s,
+            reasons=reasons,
+            stopping=self._stopping,
         )
 
     def _collect(self) -> None:
         """Bring the metrics up to date, when somebody looks."""
         metrics, totals = self._metrics, self._subscriptions.totals
-        self._raise(metrics.deliveries_sent, "sent", totals.sent)
-        self._raise(metrics.dropped, "dropped", totals.dropped)
-        self._raise(metrics.repeats_dropped, "repeats", self._deliveries.repeats)
+        metrics.show(self._health())
+        metrics.connected.tell(float(self._registration.connected))
+        metrics.subscribers.tell(len(self._subscriptions))
+        for verdict, count in self._deliveries.verdicts.items():
+            metrics.received.tell(count, verdict)
+        metrics.sent.tell(totals.sent)
+        metrics.replayed.tell(self._subscriptions.catch_up.records)
+        metrics.dropped.tell(totals.dropped)
+        metrics.repeats_dropped.tell(self._deliveries.repeats)
+        metrics.remembered.tell(self._deliveries.remembered)
         for reason, count in totals.resyncs.items():
-            self._raise(metrics.resyncs.labels(reason), f"resyncs {reason}", count)
-        metrics.waiting.set(totals.depth)
-        metrics.waiting_bytes.set(self._subscriptions.budget.taken_bytes)
-        metrics.unacknowledged.set(sum(one.unacknowledged for one in self._subscriptions))
-
-    def _raise(self, counter: Counter, name: str, total: int) -> None:
-        counter.inc(total - self._exposed.get(name, 0))
-        self._exposed[name] = total
+            metrics.resyncs.tell(count, reason)
+        metrics.waiting.tell(totals.depth)
+        metrics.waiting_bytes.tell(self._subscriptions.budget.taken_bytes)
+        metrics.unacknowledged.tell(sum(one.unacknowledged for one in self._subscriptions))
 
     def _reachable(self, host: str) -> str:
         name = self._options.advertised_host or ("127.0.0.1" if host in WILDCARDS else host)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.wire import encode_name, own_part, vector
@@ -33,6 +34,8 @@ class Totals:
     sent: int = 0
     dropped: int = 0
     resyncs: Counter[str] = field(default_factory=Counter)
+    emptied: asyncio.Event | None = None
+    """Set when nothing waits any more, where somebody wants to know."""
 
 
 class Writer(Protocol):
@@ -85,15 +88,6 @@ class Subscriber:
 
     # --- in --------------------------------------------------------------------------------------
 
-    def pass_on(self, partition: int, seq: int, shared: bytes, *, since: int) -> bool:
-        """Write one live delivery at once, if nothing waits and the connection takes it."""
-        outlet = self.outlet
-        if outlet is None or not outlet.free or not self.feed.passes(partition, seq, since=since):
-            return False
-        outlet.send(shared + self.tail)
-        self._totals.sent += 1
-        return True
-
     def deliver(self, partition: int, seq: int, shared: bytes, *, since: int) -> Delivered:
         """Take one live delivery. Who calls also calls `ready`, once per batch."""
         feed = self.feed
@@ -105,6 +99,19 @@ class Subscriber:
         if outcome is Delivered.OVERFLOW:
             self._too_slow()
         return outcome
+
+    def lost(self, partition: int, first_seq: int, last_seq: int) -> Delivered:
+        """Take what a lane says about records that nobody will get."""
+        outcome = self.feed.lost(partition, first_seq, last_seq)
+        self._count()
+        if outcome is Delivered.OVERFLOW:
+            self._too_slow()
+        return outcome
+
+    def redeliver(self, partition: int, seq: int, shared: bytes) -> None:
+        """Take what an operator wants delivered again; the feed has room for it."""
+        self.feed.redeliver(partition, seq, shared)
+        self._count()
 
     def covers(self, partition: int, seq: int) -> bool:
         """Whether that place lies after this subscriber's start: it has it, or will read it."""
@@ -138,13 +145,13 @@ class Subscriber:
 
     # --- out -------------------------------------------------------------------------------------
 
-    def take(self) -> Item[bytes] | Resync | None:
+    def take(self) -> Item[bytes] | Redelivery[bytes] | Resync | None:
         item = self.feed.take()
         if item is not None:
-            if isinstance(item, Item):
-                self._totals.sent += 1
-            else:
+            if isinstance(item, Resync):
                 self._totals.resyncs[item.reason] += 1
+            else:
+                self._totals.sent += 1
             self._count()
             if self.catching_up is not None and self.feed.roomy:
                 self._room.set()
@@ -223,5 +230,8 @@ class Subscriber:
 
     def _count(self) -> None:
         waiting = len(self.feed)
-        self._totals.depth += waiting - self._counted
+        totals = self._totals
+        totals.depth += waiting - self._counted
         self._counted = waiting
+        if not totals.depth and totals.emptied is not None:
+            totals.emptied.set()

@@ -16,16 +16,21 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
+from headgate.decide.gateway_ring import subscription_id
 from headgate.decide.starting import Start, gaps, starts_after
 from headgate.decide.subscriber import Budget, Feed, WhenSlow
+from headgate.decide.targets import Shard
+from headgate.metrics.roles import GatewayMetrics
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
+from headgate.services.gateway.broadcast import Broadcasts
 from headgate.services.gateway.catch_up import CatchUp
 from headgate.services.gateway.fences import Fences
+from headgate.services.gateway.placing import Placing
 from headgate.services.gateway.registration import Registration
 from headgate.services.gateway.subscriber import Subscriber, Totals
-from headgate.telemetry import LogEvent, Metrics
+from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
@@ -50,13 +55,20 @@ class SlowPolicies:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody wants to hear about; without a `name` the subscription is called by its id."""
+    """What somebody wants to hear about; without a `name` the subscription is called by its id.
+
+    With a `shard` it is one target of a consumer group: never left behind, however slow.
+    `subscriber` is the id of who asks, where subscribers are placed by that.
+    """
 
     topic: str
     where: str | None = None
     start: Start = "now"
     priority: Priority = "normal"
     name: str | None = None
+    shard: Shard | None = None
+    tenant: str = ""
+    subscriber: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,7 @@ class Subscriptions:
         bounds: Bounds,
         *,
         reader: LogReader,
-        metrics: Metrics,
+        metrics: GatewayMetrics,
         now_s: Callable[[], float],
     ) -> None:
         self._node_id = node_id
@@ -101,6 +113,8 @@ class Subscriptions:
         self.catch_up = CatchUp(reader, budget=self.budget, soft_delete=bounds.soft_delete)
         self.totals = Totals()
         self.fences = Fences()
+        self.broadcasts = Broadcasts(lambda: [one.subscription for one in self])
+        self.placing = Placing(node_id, lambda: self.registration.topology)
         self.registration = Registration(
             on_topology=self._on_topology,
             on_forgotten=self._on_forgotten,
@@ -108,8 +122,10 @@ class Subscriptions:
             on_refused=self._on_refused,
         )
 
-    def get(self, subscription_id: str) -> Subscriber | None:
-        return self._table.get(subscription_id)
+    @property
+    def get(self) -> Callable[[str], Subscriber | None]:
+        """The subscriber of an id, if it is here."""
+        return self._table.get
 
     def __len__(self) -> int:
         return len(self._table)
@@ -123,8 +139,8 @@ class Subscriptions:
         """Returns when nothing can be missed any more; `begin` then starts the flow."""
         self._check_room()
         matches = compile_filter(question.where)
-        topic = await self._topic(question.topic)
-        extents = await self._extents(topic)
+        topic = await self.topic(question.topic)
+        extents = await self.extents(topic)
         starts = starts_after(question.start, extents, topic.name)
         self._check_room()
         feed: Feed[bytes] = Feed(
@@ -132,13 +148,13 @@ class Subscriptions:
             capacity=self._bounds.queue,
             capacity_bytes=QUEUE_BYTES,
             read_limit=READ_LIMIT,
-            when_slow=self._bounds.when_slow.of(question.priority),
+            when_slow="park" if question.shard else self._bounds.when_slow.of(question.priority),
             budget=self.budget,
         )
         if isinstance(question.start, dict):
             for partition, (first, earliest) in gaps(question.start, extents).items():
                 feed.resync(partition, first - 1, earliest)
-        own_id = secrets.token_hex(12)
+        own_id = _new_id(question.subscriber)
         ttl_ms = round(self._bounds.ttl_s * 1000)
         subscriber = Subscriber(
             Subscription(
@@ -147,7 +163,9 @@ class Subscriptions:
                 topic.name,
                 question.where,
                 question.priority,
+                question.tenant,
                 ttl_ms=ttl_ms,
+                shard=question.shard,
             ),
             name=question.name or own_id,
             matches=matches,
@@ -156,7 +174,7 @@ class Subscriptions:
             totals=self.totals,
         )
         self._table[subscriber.id] = subscriber
-        self._metrics.subscribers.set(len(self._table))
+        self.broadcasts.came(subscriber.subscription)
         try:
             await self._adopt(subscriber, topic)
         except BaseException:
@@ -171,7 +189,7 @@ class Subscriptions:
             subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
         )
         self._metrics.adoption_wait.observe(self._now_s() - asked_s)
-        extents = await self._extents(topic)
+        extents = await self.extents(topic)
         if subscriber.closing is not None:
             raise subscriber.closing
         subscriber.feed.release({number: extent.head for number, extent in extents.items()})
@@ -191,10 +209,15 @@ class Subscriptions:
             self._forgotten.pop(subscriber.id, None)
             if self._table.pop(subscriber.id, None) is not None:
                 ended.append(subscriber.id)
+                self.broadcasts.went(subscriber.id)
                 log.debug(LogEvent.UNSUBSCRIBED, subscription=subscriber.id, topic=subscriber.topic)
         if ended:
-            self._metrics.subscribers.set(len(self._table))
             await self.registration.unregister(*ended)
+
+    def stop_intake(self) -> None:
+        """Nobody may come any more, and nothing is read for anybody; what waits is still sent."""
+        self._stopping = True
+        self.catch_up.stop()
 
     def close_all(self, reason: errors.HeadgateError) -> None:
         """The gateway stops: nobody may come, everybody is told."""
@@ -259,7 +282,7 @@ class Subscriptions:
                 continue
             try:
                 if topic.name not in heads:
-                    extents = await self._extents(topic)
+                    extents = await self.extents(topic)
                     heads[topic.name] = {number: e.head for number, e in extents.items()}
             except errors.HeadgateError as error:
                 log.warning(LogEvent.CATCHING_UP, topic=topic.name, error=error.message)
@@ -281,7 +304,8 @@ class Subscriptions:
                 "(gateway.max_subscribers); try again later"
             )
 
-    async def _topic(self, name: str) -> Topic:
+    async def topic(self, name: str) -> Topic:
+        """Raises UnknownTopic once it was waited for a moment."""
         try:
             async with asyncio.timeout(self._bounds.topic_grace_s):
                 while (topic := self.registration.topology.topic(name)) is None:
@@ -296,7 +320,15 @@ class Subscriptions:
                 f"there is no topic {name[:100]}; create it or choose another", topic=name[:100]
             ) from None
 
-    async def _extents(self, topic: Topic) -> dict[int, Extent]:
+    async def extents(self, topic: Topic) -> dict[int, Extent]:
         refs = topic.refs()
         found = await asyncio.gather(*(self._reader.extent(ref) for ref in refs))
         return {ref.partition: extent for ref, extent in zip(refs, found, strict=True)}
+
+
+def _new_id(subscriber_id: str) -> str:
+    """Never that of another subscription, of whomever and whenever: a connection that is lost and
+    one that takes its place must not be confused."""
+    if not subscriber_id:
+        return secrets.token_hex(12)
+    return subscription_id(subscriber_id, secrets.token_hex(6))

@@ -23,9 +23,14 @@ from headgate import errors
 from headgate.adapters.http.listening import listen
 from headgate.adapters.http.messages import encode_json, error_body
 from headgate.services.gateway.connection import Connection
+from headgate.services.gateway.consumer_connection import ConsumerConnection
+from headgate.services.gateway.consumers import Consumers
+from headgate.services.gateway.framing import TextConnection
+from headgate.services.gateway.placing import Redirect, newcomer_of
 from headgate.services.gateway.protocol import MAX_FRAME_BYTES
 from headgate.services.gateway.questions import (
     SUBPROTOCOL,
+    VERSION,
     check_parameters,
     check_version,
     question_of,
@@ -33,6 +38,7 @@ from headgate.services.gateway.questions import (
 from headgate.services.gateway.subscriptions import Question, Subscriptions
 
 PATH = "/v1/subscribe"
+CONSUME_PATH = "/v1/consume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +50,14 @@ class PingTimes:
 
 
 class WebSocketServer:
-    def __init__(self, subscriptions: Subscriptions, *, pings: PingTimes) -> None:
+    def __init__(
+        self, subscriptions: Subscriptions, consumers: Consumers, *, pings: PingTimes
+    ) -> None:
         self._subscriptions = subscriptions
+        self._consumers = consumers
         self._pings = pings
         self._server: asyncio.Server | None = None
-        self.connections: set[Connection] = set()
+        self.connections: set[TextConnection] = set()
 
     async def start(self, host: str, port: int, *, setting: str = "") -> int:
         listener = listen(host, port, setting=setting)
@@ -91,13 +100,20 @@ class WebSocketServer:
             for name in header.split(",")
         ]
         try:
-            if target.path != PATH:
-                raise errors.NotFound(f"WebSocket subscribers connect to {PATH}, nothing else")
+            if target.path not in (PATH, CONSUME_PATH):
+                raise errors.NotFound(
+                    f"WebSocket subscribers connect to {PATH}, consumers of a group to "
+                    f"{CONSUME_PATH}, nothing else"
+                )
             if offered and SUBPROTOCOL not in offered:
                 check_version(offered[0])
         except errors.HeadgateError as error:
             return _refused(error)
-        connection = self._connection(target.query)
+        connection: WSListener
+        if target.path == CONSUME_PATH:
+            connection = self._consumer_connection(target.query)
+        else:
+            connection = self._connection(target.query)
         if not offered:
             return connection
         chosen = WSUpgradeResponse.create_101_response({"Sec-WebSocket-Protocol": SUBPROTOCOL})
@@ -106,13 +122,35 @@ class WebSocketServer:
     def _connection(self, query: str) -> Connection:
         """What is wrong with a query is said over the connection, where every client can read
         it."""
-        first: Question | errors.HeadgateError | None
+        first: Question | Redirect | errors.HeadgateError | None
+        subscriber = ""
         try:
             self._check_room()
-            first = _first_question(_parameters(query))
+            parameters = _parameters(query)
+            first = _first_question(parameters)
+            admitted = self._subscriptions.placing.admit(newcomer_of(parameters))
+            if isinstance(admitted, Redirect):
+                first = admitted
+            else:
+                subscriber = admitted
         except errors.HeadgateError as error:
             first = error
-        return Connection(self._subscriptions, self.connections, first)
+        return Connection(self._subscriptions, self.connections, first, subscriber)
+
+    def _consumer_connection(self, query: str) -> ConsumerConnection:
+        refusal: errors.HeadgateError | None = None
+        try:
+            self._check_room()
+            if unknown := sorted(set(_parameters(query)) - {"v"}):
+                raise errors.InvalidRequest(
+                    f"consume has no parameter {unknown[0][:100]}; it has v, and the rest is said "
+                    "in a join message",
+                    parameter=unknown[0][:100],
+                )
+            check_version(_parameters(query).get("v") or VERSION)
+        except errors.HeadgateError as error:
+            refusal = error
+        return ConsumerConnection(self._consumers, self.connections, refusal)
 
     def _check_room(self) -> None:
         if len(self.connections) >= self._subscriptions.bounds.subscribers:
@@ -125,7 +163,7 @@ class WebSocketServer:
 def _first_question(query: Mapping[str, str]) -> Question | None:
     """A connection without a question waits for messages."""
     check_parameters(query)
-    return None if not set(query) - {"v"} else question_of(query)
+    return None if not set(query) - {"v", "id", "unreachable"} else question_of(query)
 
 
 def _parameters(query: str) -> dict[str, str]:

@@ -16,6 +16,8 @@ from headgate.decide.leaving import Kind
 from headgate.decide.subscriber import Resync
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
+from headgate.model.groups import Group
+from headgate.services.gateway.placing import Redirect
 
 
 class _Event(msgspec.Struct):
@@ -28,6 +30,8 @@ class _Event(msgspec.Struct):
     collection: str
     op: Op
     document: msgspec.Raw
+    redelivery: bool | msgspec.UnsetType = msgspec.UNSET
+    """Only where it is one."""
 
 
 class _Subscribed(msgspec.Struct, tag_field="type", tag="subscribed"):
@@ -46,7 +50,26 @@ class _Resync(msgspec.Struct, tag_field="type", tag="resync", rename={"from_seq"
 
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
+CLOSE_REDIRECT = 4307
+"""The close code of a WebSocket connection whose subscriber belongs elsewhere."""
 _LEFT = b'{"type":"left"'
+_SUBSCRIPTIONS = b',"subscriptions":['
+
+
+def event_part(delivery: Delivery) -> bytes:
+    """Like `shared_part`, of an ordinary delivery: made for nearly every one there is."""
+    event = _Event(
+        "event",
+        delivery.topic,
+        delivery.partition,
+        delivery.seq,
+        delivery.event_id,
+        delivery.key,
+        delivery.collection,
+        delivery.op,
+        delivery.document,
+    )
+    return _encoder.encode(event)[:-1] + _SUBSCRIPTIONS
 
 
 def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None = None) -> bytes:
@@ -65,8 +88,9 @@ def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None =
         record.collection,
         op or record.op,
         document if isinstance(document, msgspec.Raw) else msgspec.Raw(document),
+        True if isinstance(record, Delivery) and record.redelivery else msgspec.UNSET,
     )
-    return _encoder.encode(event)[:-1] + b',"subscriptions":['
+    return _encoder.encode(event)[:-1] + _SUBSCRIPTIONS
 
 
 def kind_of(message: bytes) -> Kind:
@@ -89,8 +113,66 @@ def resync_message(subscription: str, topic: str, mark: Resync) -> bytes:
     )
 
 
+def target_part(target: int, epoch: int) -> bytes:
+    """What ends an event message for the consumer that owns `target`."""
+    return _encoder.encode({"target": target, "epoch": epoch})[1:]
+
+
+def for_target(shared: bytes, part: bytes) -> bytes:
+    """An event message for a consumer: `shared_part`, which names no subscriptions here."""
+    return shared[: -len(_SUBSCRIPTIONS)] + b"," + part
+
+
+def resync_for_target(topic: str, mark: Resync, part: bytes) -> bytes:
+    message = _Resync("", topic, mark.partition, mark.after_seq, mark.from_seq, mark.reason)
+    return _encoder.encode(message)[:-1] + b"," + part
+
+
+def target_message(
+    kind: str, target: int, epoch: int, positions: Mapping[int, int] | None = None
+) -> bytes:
+    """`assigned`, with the positions after which it begins, `revoke` or `revoked`."""
+    about: dict[str, Any] = {"type": kind, "target": target, "epoch": epoch}
+    if positions is not None:
+        about["positions"] = {str(number): seq for number, seq in sorted(positions.items())}
+    return _encoder.encode(about)
+
+
+def joined_message(group: Group, consumer: str) -> bytes:
+    return _encoder.encode(
+        {
+            "type": "joined",
+            "topic": group.topic,
+            "group": group.name,
+            "consumer": consumer,
+            "targets": group.targets,
+            "where": group.where,
+        }
+    )
+
+
+def target_error(error: errors.HeadgateError, target: int) -> bytes:
+    body: dict[str, Any] = {"code": error.code, "message": error.message, "details": error.details}
+    return _encoder.encode({"type": "error", "target": target, "error": body})
+
+
+ENDED = b'{"type":"ended"}'
+
+
 def unsubscribed_message(subscription: str) -> bytes:
     return _encoder.encode({"type": "unsubscribed", "subscription": subscription})
+
+
+def redirect_message(redirect: Redirect) -> bytes:
+    gateway = redirect.gateway
+    return _encoder.encode(
+        {
+            "type": "redirect",
+            "url": gateway.ws_url,
+            "gateway": gateway.id,
+            "id": redirect.subscriber_id,
+        }
+    )
 
 
 def pong_message(id_: str) -> bytes:

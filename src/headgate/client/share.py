@@ -1,0 +1,58 @@
+"""One target that a consumer owns, seen from the consumer: what it was handed and what is done.
+
+Invariant: a position is the highest seq of its partition with everything handed out up to it
+acknowledged, in whatever order the acknowledgements came; positions only grow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headgate import errors
+
+
+class Share:
+    """`leaving`: the gateway has asked for it back."""
+
+    def __init__(self, target: int, epoch: int) -> None:
+        self.target = target
+        self.epoch = epoch
+        self.leaving = False
+        self._order: dict[int, deque[int]] = {}
+        self._open: dict[int, set[int]] = {}
+        self._unsaid: dict[int, int] = {}
+
+    @property
+    def in_hand(self) -> int:
+        """Items that were handed out and not acknowledged."""
+        return sum(map(len, self._open.values()))
+
+    def hand_out(self, partition: int, seq: int) -> None:
+        self._order.setdefault(partition, deque()).append(seq)
+        self._open.setdefault(partition, set()).add(seq)
+
+    def acknowledge(self, partition: int, seq: int) -> int:
+        """Returns the position that this brings the partition to; 0: it stays where it is.
+
+        Acknowledging twice is fine. Raises InvalidRequest for what was never handed out.
+        """
+        waiting, order = self._open.get(partition), self._order.get(partition)
+        if waiting is None or order is None:
+            raise errors.InvalidRequest(
+                f"nothing of partition {partition} of target {self.target} was handed out"
+            )
+        waiting.discard(seq)
+        position = 0
+        while order and order[0] not in waiting:
+            position = order.popleft()
+        if position:
+            self._unsaid[partition] = position
+        return position
+
+    def unsaid(self) -> dict[str, int] | None:
+        """The positions that the gateway hasn't been told yet; they count as told from now on."""
+        if not self._unsaid:
+            return None
+        said = {str(partition): seq for partition, seq in self._unsaid.items()}
+        self._unsaid.clear()
+        return said

@@ -1,0 +1,75 @@
+"""What a consumer has been handed of one target, what of that it has processed, and how far that
+brings the target's positions.
+
+Invariant: a position is the highest seq with everything up to it acknowledged, or known not to
+concern the target; positions only grow. Never more is acknowledged than was handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from headgate.errors import InvalidRequest
+
+
+class InHand:
+    """`starts` are the seqs after which each partition begins, `saved` what the store has."""
+
+    def __init__(self, starts: Mapping[int, int], saved: Mapping[int, int]) -> None:
+        self._open: dict[int, deque[int]] = {partition: deque() for partition in starts}
+        self._last = dict(starts)
+        self._done = dict(starts)
+        self._saved = dict(saved)
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Items that were handed out and not acknowledged."""
+        return self._count
+
+    def hand_out(self, partition: int, seq: int) -> None:
+        """An item that comes again, out of its order, waits for nobody's acknowledgement."""
+        if seq <= self._last.get(partition, 0):
+            return
+        self._last[partition] = seq
+        self._done.setdefault(partition, 0)
+        self._open.setdefault(partition, deque()).append(seq)
+        self._count += 1
+
+    def acknowledge(self, positions: Mapping[int, int]) -> None:
+        """Everything up to `positions` is processed.
+
+        Raises InvalidRequest, and takes none of them, for what was never handed out.
+        """
+        for partition, seq in positions.items():
+            last = self._last.get(partition)
+            if last is None:
+                raise InvalidRequest(f"there is no partition {partition}", partition=partition)
+            if seq > last:
+                raise InvalidRequest(
+                    f"partition {partition} was sent up to seq {last}, so {seq} can't be "
+                    "acknowledged",
+                    partition=partition,
+                    sent=last,
+                )
+        for partition, seq in positions.items():
+            waiting = self._open[partition]
+            while waiting and waiting[0] <= seq:
+                waiting.popleft()
+                self._count -= 1
+            self._done[partition] = max(seq, self._done[partition])
+
+    def positions(self, through: Mapping[int, int]) -> dict[int, int]:
+        """How far each partition is; `through` is up to where all that concerns the target was
+        handed out."""
+        return {
+            partition: done if self._open[partition] else max(done, through.get(partition, 0))
+            for partition, done in self._done.items()
+        }
+
+    def unsaved(self, through: Mapping[int, int]) -> dict[int, int]:
+        found = self.positions(through)
+        return {p: seq for p, seq in found.items() if seq > self._saved.get(p, 0)}
+
+    def saved(self, partition: int, seq: int) -> None:
+        self._saved[partition] = max(seq, self._saved.get(partition, 0))

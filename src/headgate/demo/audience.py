@@ -1,0 +1,84 @@
+"""Who listens during a run of the demo: subscribers with a filter each, or consumers that share.
+
+Invariant: an audience says which of its watches must get a report before the report is sent, and
+passes on every event that one of them gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Protocol
+
+from headgate.client.subscriber import Event, Subscriber
+from headgate.demo.aircraft import Report
+from headgate.demo.view import ConsumerView
+from headgate.demo.watches import WATCHES, Watch, expected_by
+
+Received = Callable[[int, Event], None]
+"""Called with the watch that got an event, and the event."""
+Patiently = Callable[[Callable[[], Awaitable[Any]]], Coroutine[Any, Any, Any]]
+"""Tries something again that may work later."""
+
+
+class Audience(Protocol):
+    @property
+    def watches(self) -> tuple[Watch, ...]: ...
+
+    def expected_by(self, report: Report) -> list[int]:
+        """The watches that must get `report`."""
+
+    async def enter(self, stack: AsyncExitStack, patiently: Patiently) -> None:
+        """Open everybody; `stack` closes them."""
+
+    def following(self, received: Received) -> list[Coroutine[Any, Any, None]]:
+        """What each of them does until it is cancelled."""
+
+    async def halfway(self) -> None:
+        """Half of the time is over."""
+
+    def consumers(self, now_s: float) -> tuple[ConsumerView, ...]:
+        """Those of a group, as they are now."""
+
+
+class Watchers:
+    """A subscriber per watch."""
+
+    watches = WATCHES
+
+    def __init__(self, address: str, topic: str) -> None:
+        self._address = address
+        self._topic = topic
+        self._subscribers: list[Subscriber] = []
+
+    def expected_by(self, report: Report) -> list[int]:
+        return expected_by(report)
+
+    async def enter(self, stack: AsyncExitStack, patiently: Patiently) -> None:
+        for watch in self.watches:
+            make = partial(Subscriber, self._address, self._topic, where=watch.where)
+            self._subscribers.append(await patiently(partial(_enter, stack, make)))
+
+    def following(self, received: Received) -> list[Coroutine[Any, Any, None]]:
+        return [
+            _follow(index, subscriber, received)
+            for index, subscriber in enumerate(self._subscribers)
+        ]
+
+    async def halfway(self) -> None:
+        return
+
+    def consumers(self, now_s: float) -> tuple[ConsumerView, ...]:
+        return ()
+
+
+async def _enter(stack: AsyncExitStack, make: Callable[[], Subscriber]) -> Subscriber:
+    """A new subscriber for every try: one that failed to open is closed."""
+    return await stack.enter_async_context(make())
+
+
+async def _follow(index: int, subscriber: Subscriber, received: Received) -> None:
+    async for item in subscriber:
+        if isinstance(item, Event):  # what a Resync leaves out is missed in the summary
+            received(index, item)

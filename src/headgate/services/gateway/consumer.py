@@ -1,0 +1,287 @@
+"""One consumer of a group at this gateway: what it owns, what it is sent, how it lets go.
+
+Invariants: a target is handed over only after its consumer has finished with it, or had its time;
+what a consumer hasn't acknowledged is bounded, per target and in all; targets take turns. Whatever
+ends a consumer, what it acknowledged is saved first, as far as the store allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from headgate import errors
+from headgate.model.control import EpochTooLow, JoinGroup, Released, ToCoordinator
+from headgate.model.groups import Group
+from headgate.model.topology import Owner
+from headgate.services.gateway.target import Target
+from headgate.services.gateway.wire import target_message
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+OPEN_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerBounds:
+    """`prefetch` items may be unacknowledged per target, `in_hand` in all. A consumer has
+    `release_s` to finish with a target that goes elsewhere; positions are saved every `save_s`."""
+
+    prefetch: int = 100
+    in_hand: int = 1_000
+    release_s: float = 10.0
+    save_s: float = 1.0
+    join_s: float = 15.0
+
+
+class Sink(Protocol):
+    """The consumer's connection."""
+
+    @property
+    def free(self) -> bool:
+        """Whether an event may be written now."""
+
+    def send(self, message: bytes) -> None:
+        """Write an event; only while it is `free`."""
+
+    def answer(self, message: bytes) -> None:
+        """Write anything else, now or as soon as it can be taken."""
+
+    def fail(self, error: errors.HeadgateError) -> None:
+        """End the connection, and say why."""
+
+
+class GroupConsumer:
+    """`tell` speaks to the coordinator, `open_target` makes a target of what it gives out."""
+
+    def __init__(
+        self,
+        request: JoinGroup,
+        sink: Sink,
+        *,
+        bounds: ConsumerBounds,
+        tell: Callable[[ToCoordinator], Coroutine[Any, Any, object]],
+        make_target: Callable[[Group, Owner], Target],
+    ) -> None:
+        self.request = request
+        self.sink = sink
+        self.group: Group | None = None
+        self.joined: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
+        self.ended = False
+        self._bounds = bounds
+        self._tell = tell
+        self._make_target = make_target
+        self._targets: dict[int, Target] = {}
+        self._waiting: dict[Target, None] = {}
+        """Targets that may have something to hand out, in the order of their turns."""
+        self._flushing: asyncio.Handle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        """Targets on their way out, which are never kept from it."""
+
+    def owned(self) -> tuple[Owner, ...]:
+        return tuple(target.owner for _, target in sorted(self._targets.items()))
+
+    def targets(self) -> list[Target]:
+        return list(self._targets.values())
+
+    # --- from the coordinator --------------------------------------------------------------------
+
+    def assigned(self, group: Group, owners: Iterable[Owner]) -> None:
+        """From now on it owns `owners`, and nothing else."""
+        if self.ended:
+            return
+        self.group = group
+        if not self.joined.done():
+            self.joined.set_result(group)
+        wanted = {owner.ref.partition: owner for owner in owners}
+        for target in self.targets():
+            if wanted.get(target.number) != target.owner:
+                self.drop(target)
+        for number, owner in wanted.items():
+            if number not in self._targets:
+                self._targets[number] = target = self._make_target(group, owner)
+                self._spawn(self._open(target), f"open target {owner.ref}")
+
+    def let_go(self, owners: Iterable[Owner]) -> None:
+        """Hand these over: finish, save, say so."""
+        for owner in owners:
+            target = self._targets.get(owner.ref.partition)
+            if target is not None and target.owner == owner and not target.stopped:
+                self._spawn(self._release(target), f"release target {owner.ref}")
+
+    def drop(self, target: Target) -> None:
+        """It belongs to somebody else already."""
+        if self._targets.get(target.number) is target:
+            del self._targets[target.number]
+            self._waiting.pop(target, None)
+            self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
+            self._spawn(target.close(), f"close target {target.owner.ref}", self._closing)
+
+    async def _open(self, target: Target) -> None:
+        while self._has(target) and not target.stopped:
+            try:
+                await target.open()
+            except errors.Fenced as error:
+                # The coordinator gives it out anew, above that epoch; until then it is asked again.
+                await self._tell(EpochTooLow(target.owner.ref, error.epoch))
+                await asyncio.sleep(OPEN_AGAIN_S)
+                continue
+            except (errors.NotNow, errors.OperatorError) as error:
+                log.warning(LogEvent.TARGET_DELAYED, target=str(target.owner.ref), error=str(error))
+                await asyncio.sleep(OPEN_AGAIN_S)
+                continue
+            except errors.HeadgateError as error:
+                self.sink.fail(error)
+                return
+            break
+        if not self._has(target) or target.stopped:
+            await target.close()
+            return
+        epoch = target.owner.epoch
+        self.sink.answer(target_message("assigned", target.number, epoch, target.starts))
+        target.begin(partial(self._ready, target))
+
+    async def _release(self, target: Target) -> None:
+        target.stop()
+        owner = target.owner
+        if target.in_hand:
+            self.sink.answer(target_message("revoke", target.number, owner.epoch))
+        try:
+            async with asyncio.timeout(self._bounds.release_s):
+                await target.finished.wait()
+        except TimeoutError:
+            log.warning(LogEvent.TARGET_DELAYED, target=str(owner.ref), error="still in hand")
+        await self.save(target)
+        if self._has(target):
+            self.drop(target)
+            await self._tell(Released((owner,)))
+
+    # --- from the consumer -----------------------------------------------------------------------
+
+    def acknowledge(self, number: int, epoch: int, positions: Mapping[int, int]) -> None:
+        self._held(number, epoch).acknowledge(positions)
+        for target in self.targets():
+            self._ready(target)
+
+    def released(self, number: int, epoch: int) -> None:
+        target = self._held(number, epoch)
+        if not target.stopped:
+            raise errors.InvalidRequest(
+                f"target {number} was not asked for; leave, or close the connection"
+            )
+        target.finished.set()
+
+    def _held(self, number: int, epoch: int) -> Target:
+        target = self._targets.get(number)
+        if target is None or target.owner.epoch != epoch:
+            raise errors.Fenced(
+                f"target {number} is not this consumer's any more under epoch {epoch}",
+                epoch=0 if target is None else target.owner.epoch,
+            )
+        return target
+
+    # --- to the consumer -------------------------------------------------------------------------
+
+    def _ready(self, target: Target) -> None:
+        if self.ended or not self._has(target):
+            return
+        self._waiting[target] = None
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Hand out what waits, for as long as the connection and the bounds allow."""
+        self._flushing = None
+        in_hand = sum(target.in_hand for target in self._targets.values())
+        while self._waiting and self.sink.free and in_hand < self._bounds.in_hand:
+            target = next(iter(self._waiting))
+            del self._waiting[target]
+            if (failure := target.failure) is not None and not target.stopped:
+                self.sink.fail(failure)
+                return
+            before = target.in_hand
+            message = target.take()
+            if message is not None:
+                self.sink.send(message)
+                in_hand += target.in_hand - before
+                self._waiting[target] = None
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    async def save(self, target: Target) -> bool:
+        """True when everything that is processed is saved."""
+        try:
+            await target.save()
+        except errors.Fenced as error:
+            await self._overtaken(target, error)
+        except errors.HeadgateError as error:
+            log.warning(LogEvent.CHECKPOINT_FAILED, target=str(target.owner.ref), error=str(error))
+            return False
+        return True
+
+    async def check(self, target: Target) -> None:
+        """Is it still ours? Asked while the coordinator can't tell."""
+        try:
+            await target.check()
+        except errors.Fenced as error:
+            await self._overtaken(target, error)
+        except errors.HeadgateError as error:
+            log.warning(LogEvent.CHECKPOINT_FAILED, target=str(target.owner.ref), error=str(error))
+
+    async def _overtaken(self, target: Target, error: errors.Fenced) -> None:
+        log.warning(LogEvent.FENCED, target=str(target.owner.ref), epoch=target.owner.epoch)
+        self.drop(target)
+        await self._tell(EpochTooLow(target.owner.ref, error.epoch))
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def end(self) -> None:
+        """Stop, save what is processed, and give up every target."""
+        if self.ended:
+            return
+        self.ended = True
+        if not self.joined.done():
+            self.joined.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
+        targets = self.targets()
+        for target in targets:
+            target.stop()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*tuple(self._tasks), return_exceptions=True)
+        await asyncio.gather(*(self.save(target) for target in targets))
+        self._targets.clear()
+        self._waiting.clear()
+        closing = (target.close() for target in targets)
+        await asyncio.gather(*closing, *tuple(self._closing), return_exceptions=True)
+
+    def _has(self, target: Target) -> bool:
+        return not self.ended and self._targets.get(target.number) is target
+
+    def _spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        tasks: set[asyncio.Task[None]] | None = None,
+    ) -> None:
+        among = self._tasks if tasks is None else tasks
+        task = asyncio.create_task(self._guarded(work), name=name)
+        among.add(task)
+        task.add_done_callback(among.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception(LogEvent.UNEXPECTED, consumer=self.request.consumer)
+            self.sink.fail(
+                errors.NotNow("something went wrong here; the server's log says what; join again")
+            )

@@ -1,0 +1,149 @@
+"""One WebSocket connection of a consumer: its messages in, its targets' events out.
+
+Invariants: one consumer per connection, which ends with it; what isn't a message of the protocol
+ends the connection, a request that can't be granted is answered and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from picows import WSCloseCode
+
+from headgate import errors
+from headgate.services.gateway.consumer import GroupConsumer
+from headgate.services.gateway.consumer_protocol import (
+    Join,
+    Leave,
+    TargetAck,
+    TargetReleased,
+    parse_consumer,
+)
+from headgate.services.gateway.consumers import Consumers
+from headgate.services.gateway.framing import TextConnection
+from headgate.services.gateway.protocol import Misfit, Ping, positions_in
+from headgate.services.gateway.wire import (
+    ENDED,
+    error_message,
+    joined_message,
+    pong_message,
+    target_error,
+)
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+
+class ConsumerConnection(TextConnection):
+    """Implements consumer.Sink. `refusal` ends it at once."""
+
+    def __init__(
+        self,
+        consumers: Consumers,
+        connections: set[TextConnection],
+        refusal: errors.HeadgateError | None,
+    ) -> None:
+        super().__init__(connections)
+        self._consumers = consumers
+        self._refusal = refusal
+        self._joining: asyncio.Task[None] | None = None
+        self._consumer: GroupConsumer | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    # --- from the wire ---------------------------------------------------------------------------
+
+    def begun(self) -> None:
+        if self._refusal is not None:
+            self.fail(self._refusal)
+
+    def writable(self) -> None:
+        self.outlet.resume(())
+        if self._consumer is not None and self.free:
+            self._consumer.flush()
+
+    def ended(self) -> None:
+        if self._joining is not None:
+            self._joining.cancel()
+        if self._consumer is not None:
+            self._leave(self._consumers.gone(self._consumer, for_good=False))
+
+    def said(self, payload: bytes) -> None:
+        try:
+            message = parse_consumer(payload)
+        except errors.InvalidRequest as error:
+            self.fail(error)
+            return
+        match message:
+            case Misfit():
+                self.answer(error_message(message.error))
+            case Ping():
+                self.answer(pong_message(message.id))
+            case Join():
+                self._join(message)
+            case Leave():
+                self._leave_for_good()
+            case TargetAck() | TargetReleased():
+                try:
+                    self._obey(message)
+                except errors.HeadgateError as error:
+                    self.answer(target_error(error, message.target))
+
+    def _obey(self, message: TargetAck | TargetReleased) -> None:
+        if self._consumer is None:
+            raise errors.InvalidRequest("join a group first; nothing was sent")
+        if isinstance(message, TargetAck):
+            positions = positions_in(message.positions)
+            self._consumer.acknowledge(message.target, message.epoch, positions)
+        else:
+            self._consumer.released(message.target, message.epoch)
+
+    # --- joining and leaving ---------------------------------------------------------------------
+
+    def _join(self, message: Join) -> None:
+        if self._joining is not None:
+            self.answer(
+                error_message(
+                    errors.InvalidRequest(
+                        "this connection has joined already; open another one for another consumer"
+                    )
+                )
+            )
+            return
+        self._joining = asyncio.create_task(self._joined(message), name="join a group")
+
+    async def _joined(self, message: Join) -> None:
+        try:
+            self._consumer, group = await self._consumers.join(message, self)
+        except errors.HeadgateError as error:
+            self.fail(error)
+        except Exception:
+            log.exception(LogEvent.UNEXPECTED, topic=message.topic, group=message.group)
+            self.fail(errors.NotNow("something went wrong here; the server's log says what"))
+        else:
+            self.answer(joined_message(group, message.consumer))
+
+    def _leave_for_good(self) -> None:
+        self._leave(self._left())
+
+    async def _left(self) -> None:
+        """Answered once everything is saved and the coordinator told."""
+        if self._consumer is not None:
+            await self._consumers.gone(self._consumer, for_good=True)
+        self.close(WSCloseCode.OK, ENDED)
+
+    def _leave(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="leave a group")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    # --- what its consumer writes ----------------------------------------------------------------
+
+    @property
+    def free(self) -> bool:
+        return self._outlet is not None and self._outlet.free and not self._closing
+
+    def send(self, message: bytes) -> None:
+        self.outlet.send(message)

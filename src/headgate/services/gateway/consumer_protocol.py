@@ -1,0 +1,65 @@
+"""What a consumer of a group sends over WebSocket: the messages of docs/protocol.md, parsed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from headgate.model.api import NAME_PATTERN
+from headgate.services.gateway.protocol import Misfit, Ping, parse_as
+
+MOST_KEYS = 10**12
+
+GroupName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+Incarnation = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
+class Join(
+    msgspec.Struct,
+    tag_field="type",
+    tag="join",
+    forbid_unknown_fields=True,
+    rename={"from_": "from"},
+):
+    """`consumer` is unique in the group, `incarnation` for every process that uses it. What makes
+    a new group (`keys`, `from`) means nothing where the group is there already."""
+
+    topic: str
+    group: GroupName
+    consumer: GroupName
+    incarnation: Incarnation
+    keys: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEYS)] = 0
+    where: str | None = None
+    filter: Any = None
+    from_: str | dict[str, int] = "now"
+
+
+class TargetAck(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fields=True):
+    """Everything of the target up to `positions` (partition to seq) has been processed."""
+
+    target: int
+    epoch: int
+    positions: dict[str, int]
+
+
+class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_unknown_fields=True):
+    """The consumer is done with a target that it was asked to give up."""
+
+    target: int
+    epoch: int
+
+
+class Leave(msgspec.Struct, tag_field="type", tag="leave", forbid_unknown_fields=True):
+    """The consumer is done with everything."""
+
+
+ConsumerMessage = Join | TargetAck | TargetReleased | Leave | Ping
+TYPES = ("join", "ack", "released", "leave", "ping")
+
+_decoder: msgspec.json.Decoder[ConsumerMessage] = msgspec.json.Decoder(ConsumerMessage)
+
+
+def parse_consumer(frame: bytes) -> ConsumerMessage | Misfit:
+    """Raises InvalidRequest for what isn't a message at all."""
+    return parse_as(frame, _decoder, TYPES)

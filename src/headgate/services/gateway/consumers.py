@@ -1,0 +1,202 @@
+"""The consumers of this gateway, and its voice for them at the coordinator.
+
+Invariants: the coordinator hears of every consumer that is connected here, again after every broken
+stream, and of none that isn't; what consumers acknowledge is saved in batches, under the epoch of
+its target. While the coordinator is away, consumers go on with what they own, for as long as the
+store says that it is still theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import structlog
+
+from headgate import errors
+from headgate.decide.filter.plan import compile_filter
+from headgate.decide.starting import start_of, starts_after
+from headgate.model.control import (
+    AssignTargets,
+    JoinGroup,
+    LeaveGroup,
+    LetGo,
+    RefuseConsumer,
+    ToCoordinator,
+)
+from headgate.model.groups import Group, group_id, is_target
+from headgate.model.topology import Owner
+from headgate.ports.checkpoints import CheckpointStore
+from headgate.services.gateway.consumer import ConsumerBounds, GroupConsumer, Sink
+from headgate.services.gateway.consumer_protocol import Join
+from headgate.services.gateway.questions import where_in
+from headgate.services.gateway.subscriptions import Subscriptions
+from headgate.services.gateway.target import Target
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+Key = tuple[str, str, str]
+"""Group id, consumer and incarnation."""
+_ERRORS: dict[str, type[errors.HeadgateError]] = {
+    kind.code: kind
+    for kind in (errors.UnknownTopic, errors.NotNow, errors.TooLarge, errors.InvalidRequest)
+}
+
+
+class Consumers:
+    def __init__(
+        self, subscriptions: Subscriptions, checkpoints: CheckpointStore, bounds: ConsumerBounds
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._registration = subscriptions.registration
+        self._checkpoints = checkpoints
+        self._bounds = bounds
+        self._table: dict[Key, GroupConsumer] = {}
+        self._registration.on_consumers(self.announcements, self._handle)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    async def join(self, request: Join, sink: Sink) -> tuple[GroupConsumer, Group]:
+        """Returns when the coordinator has taken the consumer in; targets come as they do."""
+        asked = await self._asked(request)
+        consumer = GroupConsumer(
+            asked,
+            sink,
+            bounds=self._bounds,
+            tell=self._registration.send,
+            make_target=self._target,
+        )
+        await self._replace(asked)
+        self._table[_key(asked)] = consumer
+        try:
+            async with asyncio.timeout(self._bounds.join_s):
+                await self._registration.send(asked)
+                return consumer, await consumer.joined
+        except TimeoutError as error:
+            await self.gone(consumer, for_good=True)
+            raise errors.Timeout(
+                f"the coordinator gave no answer within {self._bounds.join_s:g} s; try again"
+            ) from error
+        except BaseException:
+            await self.gone(consumer, for_good=False)
+            raise
+
+    async def _asked(self, request: Join) -> JoinGroup:
+        where = where_in(request.where, request.filter)
+        compile_filter(where)
+        topic = await self._subscriptions.topic(request.topic)
+        extents = await self._subscriptions.extents(topic)
+        starts = starts_after(start_of(request.from_), extents, topic.name)
+        return JoinGroup(
+            topic=topic.name,
+            group=request.group,
+            consumer=request.consumer,
+            incarnation=request.incarnation,
+            keys=request.keys,
+            where=where,
+            starts=tuple(starts[number] for number in sorted(starts)),
+        )
+
+    async def _replace(self, asked: JoinGroup) -> None:
+        """The same process is back before its former connection was found to be broken."""
+        former = self._table.get(_key(asked))
+        if former is not None:
+            await self.gone(former, for_good=False)
+            former.sink.fail(errors.NotNow("this consumer has connected again"))
+
+    async def gone(self, consumer: GroupConsumer, *, for_good: bool) -> None:
+        """It left, or its connection broke; doing it twice is fine."""
+        key = _key(consumer.request)
+        if self._table.get(key) is not consumer:
+            return
+        await consumer.end()
+        if self._table.get(key) is consumer:
+            del self._table[key]
+            await self._registration.send(LeaveGroup(*key, for_good))
+
+    def _target(self, group: Group, owner: Owner) -> Target:
+        return Target(
+            group,
+            owner,
+            subscriptions=self._subscriptions,
+            checkpoints=self._checkpoints,
+            prefetch=self._bounds.prefetch,
+        )
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def announcements(self) -> list[ToCoordinator]:
+        """Everybody who is here, for a coordinator that may not know it."""
+        return [self._announcement(one) for one in self._table.values() if not one.ended]
+
+    def _announcement(self, consumer: GroupConsumer) -> JoinGroup:
+        asked = consumer.request
+        return JoinGroup(
+            topic=asked.topic,
+            group=asked.group,
+            consumer=asked.consumer,
+            incarnation=asked.incarnation,
+            keys=asked.keys,
+            where=asked.where,
+            starts=asked.starts,
+            known=consumer.group,
+            owns=consumer.owned(),
+        )
+
+    def _handle(self, message: AssignTargets | RefuseConsumer | LetGo) -> None:
+        match message:
+            case AssignTargets(group, consumer_id, incarnation, owners):
+                consumer = self._table.get((group.id, consumer_id, incarnation))
+                if consumer is not None:
+                    consumer.assigned(group, owners)
+            case RefuseConsumer(name, consumer_id, incarnation, code, reason):
+                consumer = self._table.get((name, consumer_id, incarnation))
+                if consumer is not None:
+                    _refuse(consumer, _ERRORS.get(code, errors.InvalidRequest)(reason))
+            case LetGo(owners):
+                for consumer in self._table.values():
+                    mine = set(consumer.owned())
+                    consumer.let_go([o for o in owners if is_target(o.ref) and o in mine])
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    async def keep_saving(self) -> None:
+        while True:
+            await asyncio.sleep(self._bounds.save_s)
+            await self.save_all()
+
+    async def save_all(self) -> None:
+        work: list[Awaitable[object]] = []
+        for consumer in self._table.values():
+            for target in consumer.targets():
+                if target.unsaved():
+                    work.append(consumer.save(target))
+                elif not self._registration.connected:
+                    work.append(consumer.check(target))
+        for outcome in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error(LogEvent.UNEXPECTED, error=str(outcome))
+
+    async def stop(self, timeout_s: float) -> None:
+        """Save what is processed; the consumers find another gateway."""
+        leaving = [
+            asyncio.create_task(self.gone(one, for_good=False), name="a consumer's end")
+            for one in tuple(self._table.values())
+        ]
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout_s)
+
+
+def _refuse(consumer: GroupConsumer, error: errors.HeadgateError) -> None:
+    if consumer.joined.done():
+        consumer.sink.fail(error)
+    else:
+        consumer.joined.set_exception(error)
+
+
+def _key(asked: JoinGroup) -> Key:
+    return group_id(asked.topic, asked.group), asked.consumer, asked.incarnation

@@ -1,0 +1,113 @@
+"""Stand-ins for what consumer groups need: positions in memory, and a coordinator of one group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate import errors
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
+from headgate.model.control import (
+    AssignTargets,
+    JoinGroup,
+    LeaveGroup,
+    LetGo,
+    RefuseConsumer,
+    Released,
+    ToCoordinator,
+)
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group, group_id
+from headgate.model.position import Position, Tally
+from headgate.model.topology import Owner
+from tests.services.gateway.doubles import FakeCoordinator
+
+
+class MemoryCheckpoints:
+    """Implements ports.checkpoints.CheckpointStore."""
+
+    def __init__(self) -> None:
+        self.stored: dict[PartitionRef, Checkpoint] = {}
+        self.failing: errors.HeadgateError | None = None
+        self.closed = False
+
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+        self._check()
+        self.stored[ref] = claimed(self.stored.get(ref), ref, fence)
+        return self.stored[ref].position
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
+        self._check()
+        self.stored[ref] = moved(self.stored.get(ref), ref, fence, settled=settled, tally=tally)
+
+    async def reset(self, ref: PartitionRef, fence: Fence, settled: int, **rest: Any) -> None:
+        self._check()
+        self.stored[ref] = put(self.stored.get(ref), ref, fence, settled=settled, **rest)
+
+    async def list(self) -> dict[PartitionRef, Position]:
+        return {ref: stored.position for ref, stored in self.stored.items()}
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _check(self) -> None:
+        if self.failing is not None:
+            raise self.failing
+
+
+@dataclass
+class GroupCoordinator(FakeCoordinator):
+    """Takes everybody in and gives out what the test says; `targets` is the group's number."""
+
+    targets: int = 4
+    refusal: tuple[str, str] | None = None
+    answering: bool = True
+    incarnations: dict[str, str] = field(default_factory=dict)
+    owned: dict[str, dict[int, Owner]] = field(default_factory=dict)
+    group: Group = field(init=False)
+
+    def _on_message(self, message: ToCoordinator) -> None:
+        super()._on_message(message)
+        assert self.session is not None
+        if isinstance(message, JoinGroup) and self.answering:
+            gid = group_id(message.topic, message.group)
+            if self.refusal is not None:
+                refused = RefuseConsumer(gid, message.consumer, message.incarnation, *self.refusal)
+                self.session.push(refused)
+                return
+            self.group = message.known or Group(
+                gid, message.topic, message.group, self.targets, message.where, message.starts
+            )
+            self.incarnations[message.consumer] = message.incarnation
+            self.tell(message.consumer)
+
+    def tell(self, consumer: str) -> None:
+        assert self.session is not None
+        owners = tuple(self.owned.get(consumer, {}).values())
+        self.session.push(AssignTargets(self.group, consumer, self.incarnations[consumer], owners))
+
+    def give(self, consumer: str, *numbers: int, epoch: int = 1) -> None:
+        mine = self.owned.setdefault(consumer, {})
+        gid = group_id("flights", "radar")
+        for number in numbers:
+            mine[number] = Owner(PartitionRef(gid, number), consumer, epoch)
+        if consumer in self.incarnations:
+            self.tell(consumer)
+
+    def take(self, consumer: str, *numbers: int) -> None:
+        for number in numbers:
+            del self.owned[consumer][number]
+        self.tell(consumer)
+
+    def let_go(self, consumer: str, *numbers: int) -> None:
+        assert self.session is not None
+        owners = tuple(self.owned[consumer][number] for number in numbers)
+        self.session.push(LetGo(owners, settle=True))
+
+    def released(self) -> list[int]:
+        said = [m for m in self.received if isinstance(m, Released)]
+        return [owner.ref.partition for message in said for owner in message.owners]
+
+    def left(self) -> list[tuple[str, bool]]:
+        said = [m for m in self.received if isinstance(m, LeaveGroup)]
+        return [(message.consumer, message.for_good) for message in said]

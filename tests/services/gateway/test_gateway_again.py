@@ -1,0 +1,123 @@
+"""Records that lanes couldn't read, and those that an operator has delivered again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.decide.gaps import Gap, notice
+from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
+from headgate.services.gateway.subscriptions import Bounds
+from tests.services.gateway.doubles import TOPIC
+from tests.services.gateway.world import World, running, until
+
+REF = PartitionRef(TOPIC, 0)
+
+
+def lost(first_seq: int, last_seq: int, epoch: int = 1) -> Delivery:
+    return notice(Gap(first_seq, last_seq), REF, epoch=epoch, time_ms=0)
+
+
+def again(delivery: Delivery, epoch: int = 1) -> Delivery:
+    return msgspec.structs.replace(delivery, redelivery=True, epoch=epoch)
+
+
+async def test_everybody_on_the_topic_hears_of_a_gap_once_and_in_its_place(world: World) -> None:
+    client = await world.connection()
+    await client.subscribe("all")
+    await client.subscribe("some", where="n > 5")
+    await world.produce({"n": 9})
+    assert (await client.next())["seq"] == 1
+    assert (await world.lanes.deliver([lost(2, 4)])).verdicts == ("accepted",)
+    heard = [await client.next() for _ in range(2)]
+    assert [one.pop("subscription") for one in heard] == ["all", "some"]
+    assert heard[0] == heard[1] == {
+        "type": "resync", "topic": TOPIC, "partition": 0, "after": 1, "from": 5, "reason": "gap",
+    }  # fmt: skip
+    assert (await world.lanes.deliver([lost(2, 4)])).verdicts == ("duplicate",)
+    assert await world.metric('headgate_resyncs_total{reason="gap"}') == 2
+
+
+async def test_a_gap_without_subscribers_is_settled(world: World) -> None:
+    assert (await world.lanes.deliver([lost(1, 4)])).verdicts == ("no_subscriber",)
+
+
+async def test_server_sent_events_carry_a_gap_with_the_position_after_it(world: World) -> None:
+    async with world.sse() as stream:
+        await stream.next()
+        await world.lanes.deliver([lost(1, 4)])
+        event = await stream.next()
+        assert (event["event"], event["id"].split(",")[0]) == ("resync", "0:4")
+
+
+async def test_who_reads_the_log_is_told_by_it_alone(world: World) -> None:
+    """Also when the hole is in the middle of what one read would bring."""
+    for n in range(8):
+        world.log.append({"n": n})
+    world.log.holes = {(REF, seq) for seq in (3, 4, 5)}
+    client = await world.connection()
+    await client.subscribe("all", from_="earliest")
+    assert (await world.lanes.deliver([lost(3, 5)])).verdicts[0] in ("accepted", "duplicate")
+    heard = [await client.next() for _ in range(6)]
+    assert [one.get("seq", one.get("reason")) for one in heard] == [1, 2, "retention", 6, 7, 8]
+    assert (heard[2]["after"], heard[2]["from"]) == (2, 6)
+    await world.produce({"n": 8})
+    assert (await client.next())["seq"] == 9
+
+
+async def test_a_redelivery_comes_though_it_was_here_before_and_is_marked(world: World) -> None:
+    client = await world.connection()
+    await client.subscribe("all")
+    delivery = world.lanes.delivery(world.log.append({"n": 1}), tuple(world.coordinator.registry))
+    assert (await world.lanes.deliver([delivery])).verdicts == ("accepted",)
+    assert (await world.lanes.deliver([delivery])).verdicts == ("duplicate",)
+    assert (await world.lanes.deliver([again(delivery)])).verdicts == ("accepted",)
+    first, second = [await client.next() for _ in range(2)]
+    assert "redelivery" not in first
+    assert second.pop("redelivery") is True
+    assert first == second
+
+
+async def test_the_same_redelivery_comes_once_and_anew_after_another_reset(world: World) -> None:
+    client = await world.connection()
+    await client.subscribe("all")
+    delivery = world.lanes.delivery(world.log.append({"n": 1}), tuple(world.coordinator.registry))
+    for epoch, verdict in ((1, "accepted"), (1, "duplicate"), (2, "accepted"), (2, "duplicate")):
+        answer = await world.lanes.deliver([again(delivery, epoch)])
+        assert answer.verdicts == (verdict,)
+    assert [(await client.next())["seq"] for _ in range(2)] == [1, 1]
+
+
+async def test_a_redelivery_leaves_the_position_where_it_is(world: World) -> None:
+    async with world.sse() as stream:
+        await stream.next()
+        first, second = world.log.append({"n": 1}), world.log.append({"n": 2})
+        ids = tuple(world.coordinator.registry)
+        await world.lanes.deliver([world.lanes.delivery(second, ids)])
+        assert (await stream.next())["id"].split(",")[0] == "0:2"
+        await world.lanes.deliver([again(world.lanes.delivery(first, ids))])
+        event = await stream.next()
+        assert event["id"].split(",")[0] == "0:2"
+        assert event["data"]["redelivery"] is True
+
+
+async def test_without_room_for_one_subscriber_a_redelivery_comes_later_for_all() -> None:
+    async with running(bounds=Bounds(queue=8, topic_grace_s=0.05)) as world:
+        client = await world.connection()
+        await client.subscribe("all")
+        (subscriber,) = world.gateway._subscriptions
+        ids = tuple(world.coordinator.registry)
+        made = [again(world.lanes.delivery(world.log.append({"n": n}), ids)) for n in range(5)]
+        subscriber.ready, ready = (lambda: None), subscriber.ready
+        verdicts = (await world.lanes.deliver(made)).verdicts
+        assert verdicts == ("accepted", "accepted", "retry", "retry", "retry")
+        subscriber.ready = ready
+        ready()
+        await until(lambda: len(subscriber.feed) == 0)
+        assert (await world.lanes.deliver(made[2:4])).verdicts == ("accepted", "accepted")
+        assert [(await client.next())["seq"] for _ in range(4)] == [1, 2, 3, 4]
+
+
+async def test_a_redelivery_for_nobody_is_settled(world: World) -> None:
+    delivery = world.lanes.delivery(world.log.append({"n": 1}), ("gone",))
+    assert (await world.lanes.deliver([again(delivery)])).verdicts == ("no_subscriber",)

@@ -1,0 +1,565 @@
+"""Consumers of a group at a gateway: what they get, how they acknowledge, how they let go."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate import errors
+from headgate.decide.targets import target_of
+from headgate.model.control import EpochTooLow, JoinGroup
+from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.position import Tally
+from headgate.services.gateway.consumer import ConsumerBounds
+from tests.services.gateway.doubles import topology
+from tests.services.gateway.group_doubles import GroupCoordinator, MemoryCheckpoints
+from tests.services.gateway.world import World, WsSubscriber, running, until
+
+TARGETS = 4
+KEYS = [f"key-{number}" for number in range(40)]
+
+
+@contextlib.asynccontextmanager
+async def grouped(**options: Any) -> AsyncIterator[tuple[World, GroupCoordinator]]:
+    coordinator = GroupCoordinator(targets=TARGETS)
+    async with running(coordinator=coordinator, **options) as world:
+        yield world, coordinator
+
+
+async def join(world: World, consumer: str = "one", **asked: Any) -> WsSubscriber:
+    socket = await world.consumer_connection()
+    answer = await socket.ask(
+        **{
+            "type": "join",
+            "topic": "flights",
+            "group": "radar",
+            "consumer": consumer,
+            "incarnation": "1",
+            "keys": 400,
+            **asked,
+        }
+    )
+    assert answer == {
+        "type": "joined",
+        "topic": "flights",
+        "group": "radar",
+        "consumer": consumer,
+        "targets": TARGETS,
+        "where": asked.get("where"),
+    }
+    return socket
+
+
+async def assigned(socket: WsSubscriber, count: int) -> dict[int, dict[str, Any]]:
+    """The next messages, which say what the consumer owns."""
+    came = [await socket.next() for _ in range(count)]
+    assert {message["type"] for message in came} == {"assigned"}, came
+    return {message["target"]: message for message in came}
+
+
+def append(world: World, *numbers: int) -> list[Record]:
+    """One record per number, under one of forty keys, in two partitions."""
+    return [world.log.append({"n": n}, partition=n % 2, key=KEYS[n % len(KEYS)]) for n in numbers]
+
+
+async def produce(world: World, *numbers: int) -> list[Record]:
+    records = append(world, *numbers)
+    await world.lanes.run()
+    return records
+
+
+def of_target(records: list[Record], *targets: int) -> list[tuple[int, int]]:
+    return sorted(
+        (record.partition, record.seq)
+        for record in records
+        if target_of(record, TARGETS) in targets
+    )
+
+
+def ack(socket: WsSubscriber, message: dict[str, Any], **changes: Any) -> None:
+    positions = {str(message["partition"]): message["seq"]}
+    said = {"target": message["target"], "epoch": message["epoch"], "positions": positions}
+    socket.say(**{"type": "ack", **said, **changes})
+
+
+def committed(world: World, target: int, partition: int) -> int:
+    ref = PartitionRef(f"@group/flights/radar/{target}-of-{TARGETS}", partition)
+    stored = world.checkpoints.stored.get(ref)
+    return 0 if stored is None else stored.settled
+
+
+# --- what they get -------------------------------------------------------------------------------
+
+
+async def test_a_consumer_gets_what_belongs_to_its_targets_and_nothing_else() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 1, 3, epoch=7)
+        socket = await join(world)
+        owned = await assigned(socket, 2)
+        assert owned[3] == {
+            "type": "assigned",
+            "target": 3,
+            "epoch": 7,
+            "positions": {"0": 0, "1": 0},
+        }
+        records = await produce(world, *range(60))
+        wanted = of_target(records, 1, 3)
+        came = [await socket.next() for _ in wanted]
+        assert sorted((m["partition"], m["seq"]) for m in came) == wanted
+        assert {(m["type"], m["epoch"]) for m in came} == {("event", 7)}
+        assert all(m["target"] in (1, 3) and "subscriptions" not in m for m in came)
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nothing else came"
+
+
+async def test_a_group_that_is_new_begins_where_its_first_consumer_says() -> None:
+    async with grouped() as (world, coordinator):
+        append(world, *range(20))
+        await join(world, from_="earliest")
+        [asked] = coordinator.of_kind(JoinGroup)
+        assert isinstance(asked, JoinGroup)
+        assert asked.starts == (0, 0)
+        await join(world, "two")
+        assert coordinator.of_kind(JoinGroup)[-1].starts == (10, 10)  # type: ignore[union-attr]
+
+
+async def test_the_filter_of_the_group_is_asked_too() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world, where="n >= 30")
+        await assigned(socket, TARGETS)
+        records = await produce(world, *range(40))
+        came = [await socket.next() for _ in range(10)]
+        assert sorted(m["document"]["n"] for m in came) == list(range(30, 40))
+        assert len(records) == 40
+
+
+async def test_what_was_committed_is_where_the_next_owner_begins() -> None:
+    async with grouped() as (world, coordinator):
+        records = append(world, *range(40))
+        mine = of_target(records, 2)
+        half = [seq for partition, seq in mine if partition == 0][2]
+        ref = PartitionRef(f"@group/flights/radar/2-of-{TARGETS}", 0)
+        await world.checkpoints.claim(ref, Fence(4))
+        await world.checkpoints.save(ref, Fence(4), half, Tally())
+        coordinator.give("one", 2, epoch=5)
+        socket = await join(world, from_="earliest")
+        assert (await assigned(socket, 1))[2]["positions"] == {"0": half, "1": 0}
+        wanted = [(partition, seq) for partition, seq in mine if partition or seq > half]
+        assert sorted(await socket.events(len(wanted))) == wanted
+
+
+async def test_records_that_retention_took_are_told_and_passed_over() -> None:
+    async with grouped() as (world, coordinator):
+        append(world, *range(40))
+        world.log.earliest[PartitionRef("flights", 0)] = 11
+        coordinator.give("one", 2)
+        socket = await join(world)
+        coordinator.group = msgspec.structs.replace(coordinator.group, starts=(0, 20))
+        coordinator.give("one", 2, epoch=2)
+        seen: list[dict[str, Any]] = []
+        while not seen or seen[-1]["type"] != "resync":
+            seen.append(await socket.next())
+        resync = seen[-1]
+        assert (resync["target"], resync["after"], resync["from"]) == (2, 0, 11)
+        assert (resync["epoch"], resync["reason"]) == (2, "retention")
+
+
+# --- acknowledging -------------------------------------------------------------------------------
+
+
+async def test_what_is_acknowledged_is_committed_and_nothing_more() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0, epoch=3)
+        socket = await join(world)
+        await assigned(socket, 1)
+        wanted = of_target(await produce(world, *range(0, 80, 2)), 0)
+        came = [await socket.next() for _ in wanted]
+        ack(socket, came[3])
+        await until(lambda: committed(world, 0, 0) == came[3]["seq"])
+        ack(socket, came[-1])
+        await until(lambda: committed(world, 0, 0) == came[-1]["seq"])
+        ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0)
+        assert world.checkpoints.stored[ref].epoch == 3
+
+
+async def test_what_does_not_concern_a_target_moves_it_on_too() -> None:
+    async with grouped() as (world, coordinator):
+        append(world, *range(40))
+        coordinator.give("one", 0)
+        socket = await join(world, where="n > 1000", from_="earliest")
+        await assigned(socket, 1)
+        await until(lambda: committed(world, 0, 0) == 20 and committed(world, 0, 1) == 20)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        pytest.param({"positions": {"0": 900}}, "invalid", "sent up to seq", id="never sent"),
+        pytest.param({"positions": {"9": 1}}, "invalid", "no partition 9", id="partition"),
+        pytest.param({"positions": {"a": 1}}, "invalid", "positions", id="no number"),
+        pytest.param({"epoch": 1}, "fenced", "not this consumer's any more", id="epoch"),
+        pytest.param({"target": 3}, "fenced", "not this consumer's any more", id="target"),
+    ],
+)
+async def test_an_impossible_acknowledgement_is_answered_and_changes_nothing(
+    changes: dict[str, Any], code: str, words: str
+) -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0, epoch=3)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        first = await socket.next()
+        ack(socket, first, **changes)
+        while (answer := await socket.next())["type"] == "event":
+            pass
+        assert answer["type"] == "error"
+        assert answer["target"] == changes.get("target", 0)
+        assert answer["error"]["code"] == code
+        assert words in answer["error"]["message"]
+        ack(socket, first)
+        await until(lambda: committed(world, 0, 0) == first["seq"])
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "in_hand", "most"),
+    [
+        pytest.param(5, 8, 8, id="of all targets together"),
+        pytest.param(2, 100, 6, id="of each target"),
+    ],
+)
+async def test_no_more_is_sent_than_may_be_in_hand(prefetch: int, in_hand: int, most: int) -> None:
+    bounds = ConsumerBounds(prefetch=prefetch, in_hand=in_hand, save_s=0.02)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0, 1, 2)
+        socket = await join(world)
+        await assigned(socket, 3)
+        wanted = of_target(await produce(world, *range(200)), 0, 1, 2)
+        came = [await socket.next() for _ in range(most)]
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "that is all"
+        by_target = [m["target"] for m in came]
+        assert max(by_target.count(number) for number in (0, 1, 2)) <= prefetch
+        places = [(m["partition"], m["seq"]) for m in came]
+        for message in came:
+            ack(socket, message)
+        while len(places) < len(wanted):
+            message = await socket.next()
+            places.append((message["partition"], message["seq"]))
+            ack(socket, message)
+        assert sorted(places) == wanted
+
+
+# --- letting go ----------------------------------------------------------------------------------
+
+
+async def test_a_target_is_handed_over_once_its_consumer_has_finished() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0, 1)
+        socket = await join(world)
+        await assigned(socket, 2)
+        wanted = of_target(await produce(world, *range(0, 80, 2)), 0)
+        came: list[dict[str, Any]] = []
+        while len(came) < len(wanted):
+            message = await socket.next()
+            if message["target"] == 0:
+                came.append(message)
+        coordinator.let_go("one", 0)
+        while (message := await socket.next())["type"] != "revoke":
+            pass
+        assert (message["target"], message["epoch"]) == (0, 1)
+        later = of_target(await produce(world, *range(0, 80, 2)), 0)
+        assert later
+        assert coordinator.released() == [], "the consumer has it in hand"
+        ack(socket, came[0])
+        socket.say(type="released", target=0, epoch=1)
+        await until(lambda: coordinator.released() == [0])
+        assert committed(world, 0, 0) == came[0]["seq"]
+        rest = [await socket.next() for _ in range(1)]
+        while rest[-1]["type"] != "revoked":
+            rest.append(await socket.next())
+        assert all(m.get("target") != 0 for m in rest[:-1]), "nothing comes after the revoke"
+
+
+async def test_with_everything_acknowledged_it_goes_at_once() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0, 1)
+        socket = await join(world)
+        await assigned(socket, 2)
+        coordinator.let_go("one", 0)
+        assert (await socket.next()) == {"type": "revoked", "target": 0, "epoch": 1}
+        await until(lambda: coordinator.released() == [0])
+        await until(lambda: len(coordinator.registry) == 1)
+
+
+async def test_a_consumer_that_never_finishes_holds_nobody_for_long() -> None:
+    bounds = ConsumerBounds(release_s=0.05, save_s=0.02)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        await socket.next()
+        coordinator.let_go("one", 0)
+        await until(lambda: coordinator.released() == [0])
+        assert committed(world, 0, 0) == 0
+
+
+async def test_a_target_that_was_not_asked_for_cannot_be_released() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        answer = await socket.ask(type="released", target=0, epoch=1)
+        assert "was not asked for" in answer["error"]["message"]
+
+
+async def test_a_target_that_somebody_else_has_is_taken_away_at_once() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0, 1)
+        socket = await join(world)
+        await assigned(socket, 2)
+        coordinator.take("one", 1)
+        assert (await socket.next()) == {"type": "revoked", "target": 1, "epoch": 1}
+        await until(lambda: len(coordinator.registry) == 1)
+
+
+async def test_a_higher_epoch_in_the_store_ends_it_before_the_coordinator_says_so() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        coordinator.disconnect()
+        ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0)
+        await world.checkpoints.claim(ref, Fence(9))
+        assert (await socket.next()) == {"type": "revoked", "target": 0, "epoch": 1}
+        assert world.checkpoints.stored[ref].settled == 0
+
+
+async def test_positions_under_a_higher_epoch_are_reported_until_the_target_is_given_anew() -> None:
+    checkpoints = MemoryCheckpoints()
+    ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0)
+    await checkpoints.claim(ref, Fence(9))
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        coordinator.give("one", 0, epoch=2)
+        socket = await join(world)
+        await until(lambda: bool(coordinator.of_kind(EpochTooLow)))
+        said = coordinator.of_kind(EpochTooLow)[0]
+        assert said == EpochTooLow(PartitionRef("@group/flights/radar", 0), 9)
+        coordinator.give("one", 0, epoch=10)
+        assert (await socket.next())["type"] == "revoked"
+        assert (await assigned(socket, 1))[0]["epoch"] == 10
+
+
+async def test_a_store_that_is_away_delays_a_target_and_loses_nothing() -> None:
+    checkpoints = MemoryCheckpoints()
+    checkpoints.failing = errors.StorageFailed("the store is away")
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world, from_="earliest")
+        append(world, *range(20))
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong"
+        checkpoints.failing = None
+        seen = 0
+        while seen < 20:
+            seen += (await socket.next())["type"] == "event"
+
+
+# --- coming and going ----------------------------------------------------------------------------
+
+
+async def test_who_leaves_is_told_when_everything_is_saved() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        first = await socket.next()
+        ack(socket, first)
+        socket.say(type="leave")
+        while (await socket.next())["type"] != "ended":
+            pass
+        assert await socket.closed() == 1000
+        assert committed(world, 0, 0) == first["seq"]
+        assert coordinator.left() == [("one", True)]
+        assert not coordinator.registry
+
+
+async def test_a_connection_that_breaks_saves_what_was_acknowledged() -> None:
+    async with grouped(consumers=ConsumerBounds(save_s=60)) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        first = await socket.next()
+        ack(socket, first)
+        await socket.ask(type="ping", id="p")
+        socket.leave()
+        await until(lambda: coordinator.left() == [("one", False)])
+        assert committed(world, 0, 0) == first["seq"], "and nothing of what it had in hand"
+
+
+async def end_by_stopping(world: World) -> None:
+    await world.gateway.stop()
+
+
+async def end_by_deleting_the_topic(world: World) -> None:
+    world.coordinator.publish(topology(2, names=(), deleted=("flights",)))
+
+
+@pytest.mark.parametrize("end", [end_by_stopping, end_by_deleting_the_topic])
+async def test_what_waits_when_it_ends_is_not_taken_for_processed(
+    end: Callable[[World], Awaitable[None]],
+) -> None:
+    bounds = ConsumerBounds(prefetch=2, save_s=60)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        assert of_target(await produce(world, *range(1, 81, 2)), 0), "and of the other partition"
+        first, second = await socket.next(), await socket.next()
+        ack(socket, first)
+        ack(socket, second)
+        assert [(await socket.next())["type"] for _ in range(2)] == ["event", "event"]
+        await end(world)
+        await until(lambda: coordinator.left() == [("one", False)])
+        assert (committed(world, 0, 0), committed(world, 0, 1)) == (second["seq"], 0)
+
+
+async def test_the_same_process_may_connect_again_before_it_is_missed() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        former = await join(world)
+        await assigned(former, 1)
+        again = await join(world)
+        await assigned(again, 1)
+        assert await former.closed() is not None
+        await produce(world, *range(0, 80, 2))
+        assert (await again.next())["type"] == "event"
+        assert coordinator.left() == [("one", False)]
+
+
+async def test_a_coordinator_that_comes_back_hears_who_is_there_and_what_they_own() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0, 2, epoch=4)
+        socket = await join(world)
+        await assigned(socket, 2)
+        coordinator.disconnect()
+        coordinator.received.clear()
+        coordinator.connect()
+        await until(lambda: bool(coordinator.of_kind(JoinGroup)))
+        [said] = coordinator.of_kind(JoinGroup)
+        assert isinstance(said, JoinGroup)
+        assert said.known == coordinator.group
+        assert {(o.ref.partition, o.epoch) for o in said.owns} == {(0, 4), (2, 4)}
+        names = [type(message).__name__ for message in coordinator.received]
+        assert names.index("JoinGroup") < names.index("RegistrationComplete")
+        await produce(world, *range(0, 80, 2))
+        assert (await socket.next())["type"] == "event"
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        pytest.param({"topic": "boats"}, "unknown_topic", "no topic boats", id="topic"),
+        pytest.param({"where": "alt >"}, "invalid_filter", "", id="filter"),
+        pytest.param({"from_": "tomorrow"}, "invalid", "from=tomorrow", id="from"),
+        pytest.param({"where": "a", "filter": []}, "invalid", "not both", id="two filters"),
+    ],
+)
+async def test_who_cannot_join_is_told_and_disconnected(
+    asked: dict[str, Any], code: str, words: str
+) -> None:
+    async with grouped() as (world, coordinator):
+        socket = await world.consumer_connection()
+        request = {
+            "type": "join",
+            "topic": "flights",
+            "group": "radar",
+            "consumer": "one",
+            "incarnation": "1",
+        }
+        answer = await socket.ask(**{**request, **asked})
+        assert answer["error"]["code"] == code
+        assert words in answer["error"]["message"]
+        await socket.closed()
+        assert not coordinator.of_kind(JoinGroup)
+
+
+async def test_what_the_coordinator_refuses_is_passed_on_as_it_is() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.refusal = ("invalid", "a consumer one of group radar is connected already")
+        socket = await world.consumer_connection()
+        answer = await socket.ask(
+            type="join", topic="flights", group="radar", consumer="one", incarnation="2"
+        )
+        assert answer["error"] == {
+            "code": "invalid",
+            "message": "a consumer one of group radar is connected already",
+            "details": {},
+        }
+        await socket.closed()
+
+
+async def test_a_coordinator_that_gives_no_answer_is_not_waited_for() -> None:
+    async with grouped(consumers=ConsumerBounds(join_s=0.05)) as (world, coordinator):
+        coordinator.answering = False
+        socket = await world.consumer_connection()
+        answer = await socket.ask(
+            type="join", topic="flights", group="radar", consumer="one", incarnation="2"
+        )
+        assert answer["error"]["code"] == "timeout"
+        await socket.closed()
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        pytest.param({"type": "join", "topic": "flights", "group": "a/b"}, "wrong", id="group"),
+        pytest.param({"type": "ack"}, "target", id="ack without a target"),
+        pytest.param(
+            {"type": "ack", "target": 0, "epoch": 1, "positions": {}}, "join a group", id="early"
+        ),
+    ],
+)
+async def test_a_message_that_makes_no_sense_is_answered(
+    message: dict[str, Any], words: str
+) -> None:
+    async with grouped() as (world, _):
+        socket = await world.consumer_connection()
+        answer = await socket.ask(**message)
+        assert answer["type"] == "error"
+        assert words in answer["error"]["message"]
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong"
+
+
+async def test_a_second_join_on_a_connection_is_refused() -> None:
+    async with grouped() as (world, _):
+        socket = await join(world)
+        answer = await socket.ask(
+            type="join", topic="flights", group="tower", consumer="two", incarnation="1"
+        )
+        assert "has joined already" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("message", [{"type": "subscribe"}, {"type": 7}, {}], ids=str)
+async def test_what_is_not_this_protocol_ends_the_connection(message: dict[str, Any]) -> None:
+    async with grouped() as (world, _):
+        socket = await world.consumer_connection()
+        answer = await socket.ask(**message)
+        assert "join, ack, released, leave or ping" in answer["error"]["message"]
+        await socket.closed()
+
+
+async def test_parameters_have_no_place_in_the_address() -> None:
+    async with grouped() as (world, _):
+        socket = await world.consumer_connection("?topic=flights")
+        assert "consume has no parameter topic" in (await socket.next())["error"]["message"]
+        await socket.closed()
