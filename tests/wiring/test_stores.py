@@ -10,11 +10,17 @@ import msgspec
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.etcd.election import EtcdElection
 from headgate.config.load import load_config
 from headgate.errors import InvalidConfig
 from headgate.lane.spec import LaneSettings, LogStore
 from headgate.wiring.roles import lane_settings
-from headgate.wiring.stores import checkpoint_place, open_checkpoints, open_log_reader
+from headgate.wiring.stores import (
+    checkpoint_place,
+    coordination,
+    open_checkpoints,
+    open_log_reader,
+)
 
 SETTINGS: dict[str, dict[str, object]] = {
     "embedded": {},
@@ -73,3 +79,21 @@ def test_a_library_that_is_missing_is_named_with_what_brings_it(
             else open_checkpoints(place, folder)
         )
     assert f"needs {library}, which isn't installed: run pip install '{extra}'" in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "ttl_s"), [("30s", 10), ("31s", 11), ("6s", 4)], ids=["default", "up", "least"]
+)
+def test_a_leader_is_replaced_in_a_third_of_the_time_that_nodes_have(
+    tmp_path: Path, timeout: str, ttl_s: int
+) -> None:
+    given = {
+        "coordinator.store": "etcd",
+        "coordinator.timeout": timeout,
+        "coordinator.check_in": "2s",
+        "etcd.endpoints": "one:2379",
+    }
+    config = load_config(command_line=given, environ={}, working_dir=tmp_path).config
+    election, _ = coordination(config, DataFolder.open(tmp_path / "data"))
+    assert isinstance(election, EtcdElection)
+    assert election.ttl_s == ttl_s

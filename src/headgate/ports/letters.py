@@ -28,6 +28,9 @@ class LetterStore(Protocol):
         """Per gateway, those of `refs` that have parked letters for it. Redeliveries don't count:
         nothing has to wait for them."""
 
+    async def revived(self, refs: Iterable[PartitionRef]) -> frozenset[str]:
+        """The gateways for which `refs` have redeliveries."""
+
     async def parked(
         self, gateway_id: str, refs: Iterable[PartitionRef], *, limit: int
     ) -> list[Letter]:

@@ -1,10 +1,11 @@
-"""Opens the stores that a configuration names: the log's and the positions'.
+"""Opens the stores that a configuration names: the log's, the letters' and the positions'.
 
 The one place that knows which stores there are. A store's libraries are loaded when it is chosen.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from headgate.adapters.embedded.folder import DataFolder
@@ -15,6 +16,7 @@ from headgate.model.event import PartitionRef
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
+from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter, Retention
 
 
@@ -53,6 +55,19 @@ def open_log_reader(store: LogStore, folder: DataFolder) -> LogReader:
     from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 
     return EmbeddedLogReader(folder)
+
+
+def open_letters(store: LogStore, folder: DataFolder) -> LetterStore:
+    """Letters are kept where the log is."""
+    if store.backend == "postgresql":
+        try:
+            from headgate.adapters.postgres.letters import PostgresLetterStore
+        except ImportError as error:
+            raise _not_installed("log.backend", "postgresql", error) from error
+        return PostgresLetterStore(store.dsn)
+    from headgate.adapters.embedded.letters import EmbeddedLetterStore
+
+    return EmbeddedLetterStore(folder)
 
 
 def stored_partitions(store: LogStore, folder: DataFolder) -> Callable[[], Sequence[PartitionRef]]:
@@ -114,7 +129,7 @@ def coordination(config: Config, folder: DataFolder) -> tuple[Election, OpenStor
         try:
             from headgate.adapters.etcd.connection import EtcdConnection
             from headgate.adapters.etcd.coordination import EtcdCoordinationStore
-            from headgate.adapters.etcd.election import EtcdElection
+            from headgate.adapters.etcd.election import LEAST_TTL_S, EtcdElection
         except ImportError as error:
             raise _not_installed("coordinator.store", "etcd", error) from error
 
@@ -124,12 +139,14 @@ def coordination(config: Config, folder: DataFolder) -> tuple[Election, OpenStor
                 etcd.endpoints, prefix=etcd.prefix, user=etcd.user, password=etcd.password
             )
 
-        return EtcdElection(connect()), lambda held: EtcdCoordinationStore(connect(), held)
+        # Nodes that lose the leader find the next one well before their own leases end.
+        ttl_s = max(LEAST_TTL_S, math.ceil(config.coordinator.timeout / 3))
+        election = EtcdElection(connect(), ttl_s=ttl_s)
+        return election, lambda held: EtcdCoordinationStore(connect(), held)
     from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
     from headgate.adapters.embedded.election import SoleElection
 
-    election = SoleElection(folder.coordinator_lock)
-    return election, lambda _: EmbeddedCoordinationStore(folder)
+    return SoleElection(folder.coordinator_lock), lambda _: EmbeddedCoordinationStore(folder)
 
 
 _LIBRARIES = {

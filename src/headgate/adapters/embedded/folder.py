@@ -118,6 +118,10 @@ class DataFolder:
         return self.root / "checkpoints.db"
 
     @property
+    def letters_file(self) -> Path:
+        return self.root / "letters.db"
+
+    @property
     def coordinator_file(self) -> Path:
         return self.root / "coordinator.json"
 

@@ -52,9 +52,18 @@ CREATE TABLE checkpoints (
     window INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     settled INTEGER NOT NULL,
+    tally TEXT NOT NULL DEFAULT '{}',
+    redeliver_to INTEGER NOT NULL DEFAULT 0,
+    skip_to INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
+LATER_CHECKPOINT_COLUMNS = {
+    "tally": "ALTER TABLE checkpoints ADD COLUMN tally TEXT NOT NULL DEFAULT '{}'",
+    "redeliver_to": "ALTER TABLE checkpoints ADD COLUMN redeliver_to INTEGER NOT NULL DEFAULT 0",
+    "skip_to": "ALTER TABLE checkpoints ADD COLUMN skip_to INTEGER NOT NULL DEFAULT 0",
+}
+"""What files from before tallies lack."""
 
 RECORD_COLUMNS = 10
 RECORDS = "INSERT INTO records VALUES "

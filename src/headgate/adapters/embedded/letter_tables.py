@@ -1,0 +1,112 @@
+"""The table of the letter file, and every statement on it.
+
+A record has at most one dead letter per gateway, one parked letter in the order and one parked
+redelivery outside of it; two partial indexes see to that, and the one of the parked letters also
+answers which gateways and partitions have some without walking over them. Ids are never given out
+twice. Lists of ids are bound as JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.model.letters import LetterQuery
+
+LETTERS_SCHEMA = """
+CREATE TABLE letters (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    gateway_id TEXT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    key TEXT,
+    redelivery INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    delivery BLOB NOT NULL
+);
+CREATE UNIQUE INDEX parked_in_order ON letters (redelivery, topic, partition, gateway_id, seq)
+    WHERE state = 'parked';
+CREATE UNIQUE INDEX dead_once ON letters (gateway_id, topic, partition, seq) WHERE state = 'dead';
+CREATE INDEX dead_by_id ON letters (id) WHERE state = 'dead';
+CREATE INDEX dead_by_time ON letters (at_ms) WHERE state = 'dead';
+CREATE INDEX by_key ON letters (gateway_id, topic, key);
+CREATE INDEX by_kind ON letters (state, gateway_id, topic, reason, at_ms);
+"""
+
+COLUMNS = "id, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery"
+PUT = """
+INSERT INTO letters (gateway_id, state, reason, topic, partition, seq, key, redelivery, attempts,
+                     error, at_ms, delivery)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+# From one gateway to the next: DISTINCT would look at every letter.
+GATEWAYS_BEHIND = """
+WITH RECURSIVE found (gateway_id) AS (
+    SELECT min(gateway_id) FROM letters
+    WHERE state = 'parked' AND redelivery = ?3 AND topic = ?1 AND partition = ?2
+    UNION ALL
+    SELECT (
+        SELECT min(gateway_id) FROM letters
+        WHERE state = 'parked' AND redelivery = ?3 AND topic = ?1 AND partition = ?2
+            AND gateway_id > found.gateway_id
+    ) FROM found WHERE gateway_id IS NOT NULL
+)
+SELECT gateway_id FROM found WHERE gateway_id IS NOT NULL
+"""
+PARKED = f"""
+SELECT {COLUMNS} FROM letters
+WHERE state = 'parked' AND redelivery = ? AND topic = ? AND partition = ? AND gateway_id = ?
+ORDER BY seq LIMIT ?
+"""  # noqa: S608 - names from here
+REMOVE = "DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'"
+# The later letter of a record stands for the earlier one of the same kind.
+BURY = """
+UPDATE OR REPLACE letters SET state = 'dead', reason = ?, attempts = ?, error = ?, at_ms = ?
+WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'
+"""
+REVIVE = """
+UPDATE OR REPLACE letters SET state = 'parked', redelivery = 1, at_ms = ?
+WHERE id IN (SELECT value FROM json_each(?)) AND state = 'dead' RETURNING id
+"""
+DELETE = """
+DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'dead' RETURNING id
+"""
+SWEEP = """
+DELETE FROM letters WHERE id IN (
+    SELECT id FROM letters WHERE state = 'dead' AND at_ms < ? ORDER BY at_ms LIMIT ?
+) RETURNING id
+"""
+COUNTS = """
+SELECT state, gateway_id, topic, reason, count(*), min(at_ms) FROM letters
+GROUP BY state, gateway_id, topic, reason ORDER BY state, gateway_id, topic, reason
+"""
+
+# States are written out: only then does SQLite see that an index on one of them will do.
+_STATES = {"parked": "state = 'parked'", "dead": "state = 'dead'", None: "true"}
+
+
+def conditions(query: LetterQuery) -> tuple[str, tuple[Any, ...]]:
+    """What stands behind WHERE, and the values for it."""
+    found: list[tuple[str, Any]] = []
+    if query.ids:
+        ids = msgspec.json.encode(query.ids).decode()
+        found.append(("id IN (SELECT value FROM json_each(?))", ids))
+    for column, wanted in (
+        ("gateway_id = ?", query.gateway_id),
+        ("topic = ?", query.topic),
+        ("partition = ?", query.partition),
+        ("key = ?", query.key),
+        ("reason = ?", query.reason),
+        ("at_ms < ?", query.before_ms),
+        ("at_ms > ?", query.after_ms),
+    ):
+        if wanted is not None:
+            found.append((column, wanted))
+    where = " AND ".join([_STATES[query.state], *(column for column, _ in found)])
+    return where, tuple(value for _, value in found)

@@ -1,0 +1,170 @@
+"""Dead letters over HTTP: found, shown, sent again and deleted, a bounded number at a time.
+
+Invariant: a call changes one chunk and says where the next one begins, so that whoever changes many
+can show how far it is, stop, and go on later. Parked letters are shown, and otherwise left alone:
+they are sent by themselves. Never holds more than a chunk of events in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from headgate.adapters.http.app import Request, Response, Route, json_response
+from headgate.decide.letters import (
+    by_gateway,
+    described,
+    letter_id,
+    list_question,
+    page_of,
+    selected,
+)
+from headgate.errors import HeadgateError, InvalidRequest, NotFound
+from headgate.model.event import PartitionRef
+from headgate.model.letters import GatewayLetters, Letter, LetterQuery
+from headgate.model.letters_api import LettersChanged, LetterSelection
+from headgate.ports.letters import LetterStore
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+MAX_BODY_BYTES = 64 * 1024
+COUNT_TIMEOUT_S = 1.0
+"""Whoever asks for the status wants an answer now."""
+
+_Change = Callable[[Sequence[Letter]], Awaitable[int]]
+"""Changes dead letters; returns how many still were."""
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LetterRoutes:
+    """`check_leads` raises NotNow where another coordinator leads; `on_revived` is told which
+    partitions have letters to send again."""
+
+    def __init__(
+        self,
+        store: LetterStore,
+        *,
+        check_leads: Callable[[], object],
+        on_revived: Callable[[frozenset[PartitionRef]], Awaitable[None]],
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._store = store
+        self._check_leads = check_leads
+        self._on_revived = on_revived
+        self._now_ms = now_ms
+
+    def table(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/dead-letters", self._list),
+            Route("POST", "/v1/dead-letters/retry", self._retry_some),
+            Route("POST", "/v1/dead-letters/delete", self._delete_some),
+            Route("GET", "/v1/dead-letters/{id}", self._show),
+            Route("DELETE", "/v1/dead-letters/{id}", self._delete),
+            Route("POST", "/v1/dead-letters/{id}/retry", self._retry),
+        ]
+
+    async def counted(self) -> tuple[list[GatewayLetters], str]:
+        """The letters by gateway, or what keeps them from being counted."""
+        try:
+            async with asyncio.timeout(COUNT_TIMEOUT_S):
+                counts = await self._store.counts()
+        except TimeoutError:
+            return [], f"the letters couldn't be counted within {COUNT_TIMEOUT_S:g} s"
+        except HeadgateError as error:
+            return [], error.message
+        return by_gateway(counts, now_ms=self._now_ms()), ""
+
+    # --- looking -------------------------------------------------------------------------------
+
+    async def _list(self, request: Request) -> Response:
+        self._check_leads()
+        question = list_question(request.query, now_ms=self._now_ms())
+        found = await self._store.find(
+            question.query, after_id=question.after_id, limit=question.limit + 1
+        )
+        return json_response(page_of(found, question))
+
+    async def _show(self, request: Request) -> Response:
+        self._check_leads()
+        return json_response(described(await self._found(request)))
+
+    async def _found(self, request: Request) -> Letter:
+        wanted = letter_id(request.params["id"])
+        found = await self._store.find(LetterQuery(state=None, ids=(wanted,)), limit=1)
+        if not found:
+            raise NotFound(
+                f"there is no letter {wanted}: it was delivered or deleted, or never there",
+                id=wanted,
+            )
+        return found[0]
+
+    # --- changing one --------------------------------------------------------------------------
+
+    async def _retry(self, request: Request) -> Response:
+        self._check_leads()
+        letter = await self._found(request)
+        if not await self._revive([letter]):
+            raise _is_parked(letter, "it is sent by itself as soon as its gateway takes it")
+        return json_response(described(await self._found(request)))
+
+    async def _delete(self, request: Request) -> Response:
+        self._check_leads()
+        letter = await self._found(request)
+        if not await self._forget([letter]):
+            raise _is_parked(letter, "only dead letters can be deleted")
+        return Response(204)
+
+    # --- changing many -------------------------------------------------------------------------
+
+    async def _retry_some(self, request: Request) -> Response:
+        return await self._change_some(request, self._revive)
+
+    async def _delete_some(self, request: Request) -> Response:
+        return await self._change_some(request, self._forget)
+
+    async def _change_some(self, request: Request, change: _Change) -> Response:
+        self._check_leads()
+        selection = await request.decode(LetterSelection, MAX_BODY_BYTES)
+        query = selected(selection, now_ms=self._now_ms())
+        if selection.dry_run:
+            count = await self._store.count(query)
+            return json_response(LettersChanged(count, 0, more=False, dry_run=True))
+        found = await self._store.find(query, after_id=selection.after, limit=selection.limit)
+        count = await change(found)
+        return json_response(
+            LettersChanged(
+                count,
+                last_id=found[-1].id if found else selection.after,
+                more=len(found) == selection.limit,
+            )
+        )
+
+    async def _revive(self, letters: Sequence[Letter]) -> int:
+        revived = await self._store.revive([one.id for one in letters], now_ms=self._now_ms())
+        if revived:
+            log.info(LogEvent.LETTERS_REVIVED, count=len(revived))
+            again = set(revived)
+            refs = (_ref(letter) for letter in letters if letter.id in again)
+            await self._on_revived(frozenset(refs))
+        return len(revived)
+
+    async def _forget(self, letters: Sequence[Letter]) -> int:
+        deleted = await self._store.delete([one.id for one in letters])
+        if deleted:
+            log.info(LogEvent.LETTERS_DELETED, count=len(deleted))
+        return len(deleted)
+
+
+def _ref(letter: Letter) -> PartitionRef:
+    return PartitionRef(letter.delivery.topic, letter.delivery.partition)
+
+
+def _is_parked(letter: Letter, why: str) -> InvalidRequest:
+    return InvalidRequest(f"letter {letter.id} is parked, not dead: {why}", id=letter.id)

@@ -1,0 +1,51 @@
+"""Dead letters are kept for `routing.dlq.max_age`; the coordinator that leads forgets older ones.
+
+In chunks, so that lanes that write letters meanwhile don't wait. Never touches parked letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from headgate.errors import HeadgateError
+from headgate.ports.letters import LetterStore
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+SWEEP_EVERY_S = 60.0
+CHUNK = 1_000
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def sweep_letters(
+    store: LetterStore, *, max_age_s: float, now_ms: Callable[[], int] = wall_ms
+) -> None:
+    """Forget dead letters of that age, again and again, until cancelled.
+
+    A store that is away is asked again next time: nothing waits for this.
+    """
+    while True:
+        before_ms = now_ms() - round(max_age_s * 1_000)
+        try:
+            if swept := await _sweep(store, before_ms):
+                log.info(LogEvent.LETTERS_SWEPT, count=swept)
+        except HeadgateError as error:
+            log.warning(LogEvent.SWEEP_FAILED, error=error.message)
+        except Exception:
+            log.exception(LogEvent.UNEXPECTED)
+        await asyncio.sleep(SWEEP_EVERY_S)
+
+
+async def _sweep(store: LetterStore, before_ms: int) -> int:
+    swept = 0
+    while (gone := await store.sweep(before_ms=before_ms, limit=CHUNK)) == CHUNK:
+        swept += gone
+    return swept + gone

@@ -1,0 +1,295 @@
+"""Dead letters at the coordinator: over HTTP, in its status, and swept while it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.letters import EmbeddedLetterStore
+from headgate.adapters.http.app import HttpApp, Request, Response
+from headgate.errors import NotNow, StorageFailed
+from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
+from headgate.model.letters import GatewayLetters, LetterQuery, LetterReason, LetterState, NewLetter
+from headgate.model.letters_api import LetterInfo, LetterList, LettersChanged
+from headgate.services.coordinator.letters import LetterRoutes
+from headgate.services.coordinator.sweeping import CHUNK, SWEEP_EVERY_S, sweep_letters
+from tests.virtual_time import run_virtual
+
+NOW_MS = 10_000_000
+BASE = "/v1/dead-letters"
+
+
+def letter(
+    seq: int,
+    *,
+    partition: int = 0,
+    gateway: str = "g1",
+    state: LetterState = "dead",
+    reason: LetterReason = "rejected",
+) -> NewLetter:
+    document = msgspec.Raw(b'{"alt": 5}')
+    event = Delivery(
+        "flights", partition, seq, f"e{seq}", "4ca", "pos", "update", document, ("s1",), 7, 123
+    )
+    return NewLetter(gateway, state, reason, event, attempts=3, error="400: no")
+
+
+class Api:
+    """Calls the routes as a client would, without a socket."""
+
+    def __init__(self, store: EmbeddedLetterStore) -> None:
+        self.store = store
+        self.leads = True
+        self.revived: list[frozenset[PartitionRef]] = []
+        routes = LetterRoutes(
+            store,
+            check_leads=self._check_leads,
+            on_revived=self._on_revived,
+            now_ms=lambda: NOW_MS,
+        )
+        self.counted = routes.counted
+        self._app = HttpApp(routes.table())
+
+    def _check_leads(self) -> None:
+        if not self.leads:
+            raise NotNow("this coordinator doesn't lead")
+
+    async def _on_revived(self, refs: frozenset[PartitionRef]) -> None:
+        self.revived.append(refs)
+
+    async def call(self, method: str, path: str, body: object = None) -> Response:
+        async def receive() -> Mapping[str, Any]:
+            return {
+                "type": "http.request",
+                "body": b"" if body is None else msgspec.json.encode(body),
+            }
+
+        path, _, query = path.partition("?")
+        answer = await self._app.answer(Request(method, path, receive=receive, query_string=query))
+        assert isinstance(answer, Response)
+        return answer
+
+    async def list(self, query: str = "") -> LetterList:
+        answer = await self.call("GET", f"{BASE}{query}")
+        assert answer.status == 200, answer.body
+        return msgspec.json.decode(answer.body, type=LetterList)
+
+    async def change(self, what: str, **body: object) -> LettersChanged:
+        answer = await self.call("POST", f"{BASE}/{what}", body)
+        assert answer.status == 200, answer.body
+        return msgspec.json.decode(answer.body, type=LettersChanged)
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    store = EmbeddedLetterStore(DataFolder.open(tmp_path / "data"))
+    yield Api(store)
+    await store.close()
+
+
+async def test_the_list_has_pages_and_documents_only_when_asked_for(api: Api) -> None:
+    await api.store.put([letter(seq) for seq in range(1, 6)], now_ms=NOW_MS)
+    await api.store.put([letter(9, state="parked", reason="unreachable")], now_ms=NOW_MS)
+    first = await api.list("?limit=3")
+    assert [one.seq for one in first.letters] == [1, 2, 3]
+    assert first.more
+    assert first.letters[0].document is msgspec.UNSET
+    rest = await api.list(f"?limit=3&after={first.last_id}&documents=true")
+    assert [one.seq for one in rest.letters] == [4, 5]
+    assert not rest.more
+    assert bytes(rest.letters[0].document) == b'{"alt": 5}'  # type: ignore[arg-type]
+    assert [one.seq for one in (await api.list("?state=parked")).letters] == [9]
+
+
+async def test_the_list_is_filtered(api: Api) -> None:
+    await api.store.put([letter(1), letter(2, gateway="g2")], now_ms=NOW_MS - 7_200_000)
+    await api.store.put([letter(3, partition=1, reason="shed")], now_ms=NOW_MS - 60_000)
+    for query, seqs in {
+        "?gateway=g2": [2],
+        "?topic=flights": [1, 2, 3],
+        "?topic=none": [],
+        "?partition=1": [3],
+        "?key=4ca": [1, 2, 3],
+        "?reason=shed": [3],
+        "?older_than=1h": [1, 2],
+        "?newer_than=1h": [3],
+        "?older_than=1h&gateway=g1": [1],
+    }.items():
+        assert [one.seq for one in (await api.list(query)).letters] == seqs, query
+
+
+async def test_a_letter_is_shown_whole(api: Api) -> None:
+    await api.store.put([letter(1)], now_ms=NOW_MS)
+    [listed] = (await api.list()).letters
+    answer = await api.call("GET", f"{BASE}/{listed.id}")
+    shown = msgspec.json.decode(answer.body, type=LetterInfo)
+    assert (shown.reason, shown.attempts, shown.error) == ("rejected", 3, "400: no")
+    assert (shown.event_id, shown.time_ms, shown.subscriptions) == ("e1", 123, ["s1"])
+    assert bytes(shown.document) == b'{"alt": 5}'  # type: ignore[arg-type]
+
+
+async def test_a_retried_letter_is_parked_again_and_its_partition_told(api: Api) -> None:
+    await api.store.put([letter(1, partition=3)], now_ms=1)
+    [listed] = (await api.list()).letters
+    answer = await api.call("POST", f"{BASE}/{listed.id}/retry")
+    again = msgspec.json.decode(answer.body, type=LetterInfo)
+    assert (again.state, again.redelivery, again.at_ms) == ("parked", True, NOW_MS)
+    assert api.revived == [frozenset({PartitionRef("flights", 3)})]
+    for method, path in [("POST", f"{BASE}/{listed.id}/retry"), ("DELETE", f"{BASE}/{listed.id}")]:
+        answer = await api.call(method, path)
+        assert answer.status == 400
+        assert b"is parked, not dead" in answer.body
+
+
+async def test_a_deleted_letter_is_gone(api: Api) -> None:
+    await api.store.put([letter(1)], now_ms=1)
+    [listed] = (await api.list()).letters
+    assert (await api.call("DELETE", f"{BASE}/{listed.id}")).status == 204
+    for method, path in [
+        ("DELETE", f"{BASE}/{listed.id}"),
+        ("GET", f"{BASE}/{listed.id}"),
+        ("POST", f"{BASE}/{listed.id}/retry"),
+    ]:
+        assert (await api.call(method, path)).status == 404
+
+
+@pytest.mark.parametrize("what", ["retry", "delete"])
+async def test_a_bulk_change_goes_on_chunk_by_chunk(api: Api, what: str) -> None:
+    await api.store.put([letter(seq) for seq in range(1, 8)], now_ms=1)
+    await api.store.put([letter(1, gateway="g2")], now_ms=1)
+    chosen = {"gateway": "g1"}
+    dry = await api.change(what, filter=chosen, dry_run=True)
+    assert (dry.count, dry.more, dry.dry_run) == (7, False, True)
+    assert await api.store.count(LetterQuery()) == 8
+    counts, after, more = [], 0, True
+    while more:
+        changed = await api.change(what, filter=chosen, limit=3, after=after)
+        counts.append(changed.count)
+        after, more = changed.last_id, changed.more
+    assert counts == [3, 3, 1]
+    assert [one.gateway for one in (await api.list()).letters] == ["g2"]
+    again = await api.change(what, filter=chosen, limit=3)
+    assert (again.count, again.more) == (0, False)
+
+
+async def test_a_bulk_change_of_ids_counts_those_that_were_dead(api: Api) -> None:
+    await api.store.put([letter(1), letter(2, state="parked")], now_ms=1)
+    ids = [one.id for one in await api.store.find(LetterQuery(state=None))]
+    assert (await api.change("retry", ids=[*ids, 999], dry_run=True)).count == 1
+    assert (await api.change("retry", ids=[*ids, 999])).count == 1
+    assert (await api.change("retry", ids=ids)).count == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        pytest.param("GET", f"{BASE}?colour=red", None, id="unknown parameter"),
+        pytest.param("GET", f"{BASE}?older_than=1", None, id="age without a unit"),
+        pytest.param("GET", f"{BASE}/none", None, id="no number"),
+        pytest.param("POST", f"{BASE}/delete", {}, id="neither ids nor a filter"),
+        pytest.param("POST", f"{BASE}/delete", {"filter": {"gatway": "g"}}, id="mistyped filter"),
+        pytest.param("POST", f"{BASE}/delete", {"filter": {"reason": "x"}}, id="no reason"),
+        pytest.param("POST", f"{BASE}/retry", {"ids": [0]}, id="no id"),
+        pytest.param("POST", f"{BASE}/retry", {"ids": [2**63]}, id="too large an id"),
+        pytest.param("POST", f"{BASE}/retry", {"filter": {}, "limit": 501}, id="too many"),
+        pytest.param("POST", f"{BASE}/retry", None, id="no body"),
+    ],
+)
+async def test_what_cant_be_meant_is_refused(
+    api: Api, method: str, path: str, body: object
+) -> None:
+    await api.store.put([letter(1)], now_ms=1)
+    answer = await api.call(method, path, body)
+    assert answer.status == 400, answer.body
+    assert await api.store.count(LetterQuery()) == 1
+
+
+async def test_only_the_leader_answers(api: Api) -> None:
+    api.leads = False
+    for method, path in [("GET", BASE), ("GET", f"{BASE}/1"), ("POST", f"{BASE}/retry")]:
+        assert (await api.call(method, path, {"filter": {}})).status == 503
+
+
+async def test_a_store_that_is_away_is_503_and_the_status_says_why(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StorageFailed("writing letters.db failed: the disk is full; free some space")
+
+    for name in ("find", "count", "counts", "revive", "delete"):
+        monkeypatch.setattr(api.store, name, away)
+    for method, path in [("GET", BASE), ("GET", f"{BASE}/1"), ("POST", f"{BASE}/retry")]:
+        assert (await api.call(method, path, {"filter": {}})).status == 503
+    assert await api.counted() == (
+        [],
+        "writing letters.db failed: the disk is full; free some space",
+    )
+
+
+async def test_the_status_adds_up_letters_by_gateway(api: Api) -> None:
+    await api.store.put([letter(1), letter(2)], now_ms=NOW_MS - 5)
+    await api.store.put([letter(3, state="parked")], now_ms=NOW_MS - 9)
+    assert await api.counted() == (
+        [GatewayLetters("g1", parked=1, parked_ms=9, dead=2, dead_ms=5)],
+        "",
+    )
+
+
+# --- sweeping ------------------------------------------------------------------------------------
+
+
+class Sweepable:
+    """Says what it was asked, and when; fails where it is told to."""
+
+    def __init__(self, *waiting: int) -> None:
+        self.waiting = list(waiting)
+        self.asked: list[tuple[float, int, int]] = []
+        self.failing = 0
+
+    async def sweep(self, *, before_ms: int, limit: int) -> int:
+        self.asked.append((asyncio.get_running_loop().time(), before_ms, limit))
+        if self.failing:
+            self.failing -= 1
+            raise StorageFailed("the disk is full")
+        left = self.waiting.pop(0) if self.waiting else 0
+        if left > limit:
+            self.waiting.insert(0, left - limit)
+        return min(left, limit)
+
+
+async def _sweep_for(store: Sweepable, seconds: float) -> None:
+    def now_ms() -> int:
+        return 1_000_000 + round(asyncio.get_running_loop().time() * 1_000)
+
+    task = asyncio.create_task(
+        sweep_letters(store, max_age_s=100.0, now_ms=now_ms)  # type: ignore[arg-type]
+    )
+    await asyncio.sleep(seconds)
+    task.cancel()
+
+
+def test_dead_letters_are_swept_in_chunks_every_minute() -> None:
+    store = Sweepable(2 * CHUNK + 5)
+    run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1))
+    assert store.asked == [
+        (0.0, 900_000, CHUNK),
+        (0.0, 900_000, CHUNK),
+        (0.0, 900_000, CHUNK),
+        (60.0, 960_000, CHUNK),
+        (120.0, 1_020_000, CHUNK),
+    ]
+
+
+def test_a_store_that_is_away_is_swept_once_it_is_back() -> None:
+    store = Sweepable(3)
+    store.failing = 2
+    run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1))
+    assert [at for at, _, _ in store.asked] == [0.0, 60.0, 120.0]
+    assert store.waiting == []
