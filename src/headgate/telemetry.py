@@ -1,9 +1,9 @@
-"""Every log-event and metric name, and how both leave a process.
+"""Every name of a log event, and how logs leave a process.
 
-Invariant: a name is written here once and nowhere else, so that a dashboard or a search never
-depends on a string in some module. Importing this module has no effect: logging starts with
-`configure_logging`, a registry of metrics with `Metrics()`. A line that can't be written is lost;
-it never stops the work it is about.
+Invariant: a name is written here once and nowhere else, so that a search never depends on a string
+in some module; metrics.roles does the same for metrics. Importing this module has no effect:
+logging starts with `configure_logging`. A line that can't be written is lost; it never stops the
+work it is about.
 """
 
 from __future__ import annotations
@@ -16,14 +16,6 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import structlog
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
 from structlog.typing import EventDict, Processor
 
 from headgate.errors import DataFolderError
@@ -65,12 +57,25 @@ class LogEvent(StrEnum):
     SPARK_STARTED = "spark_started"
     QUERY_FAILED = "query_failed"
     WINDOW_ENDS = "window_ends"
-    RECORDS_MISSING = "records_missing"
+    GAP_FOUND = "gap_found"
+    POSITION_RESET = "position_reset"
     DELIVERY_REJECTED = "delivery_rejected"
+    LETTERS_FAILED = "letters_failed"
+    PARTITION_STOPPED = "partition_stopped"
+    TARGET_DELAYED = "target_delayed"
     HANDED_OFF = "handed_off"
     LANE_ENDED = "lane_ended"
     DELIVERY_FAILED = "delivery_failed"
     CHECKPOINT_FAILED = "checkpoint_failed"
+    # letters
+    LETTERS_REVIVED = "letters_revived"
+    LETTERS_DELETED = "letters_deleted"
+    LETTERS_SWEPT = "letters_swept"
+    SWEEP_FAILED = "sweep_failed"
+    # where gateways take deliveries
+    TRANSPORT_OPEN = "transport_open"
+    TRANSPORT_LOST = "transport_lost"
+    TOKEN_REFUSED = "token_refused"  # noqa: S105 - the name of an event
     # subscribers
     SUBSCRIBED = "subscribed"
     UNSUBSCRIBED = "unsubscribed"
@@ -222,67 +227,3 @@ def _route_libraries(
     root.addHandler(handler)
     floor = LEVELS[level]
     root.setLevel(floor if floor <= logging.DEBUG else max(floor, logging.WARNING))
-
-
-_LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-
-
-class Metrics:
-    """The metrics of one process, in a registry of its own."""
-
-    content_type: Final = CONTENT_TYPE_LATEST
-
-    def __init__(self) -> None:
-        self.registry = own = CollectorRegistry()
-        # ingest
-        self.appends = Counter(
-            "headgate_appends_total", "Events appended to the log.", ["topic"], registry=own
-        )
-        self.produce_latency = Histogram(
-            "headgate_produce_seconds",
-            "Time from a produce request to its answer.",
-            buckets=_LATENCY_S,
-            registry=own,
-        )
-        # gateway
-        self.subscribers = Gauge(
-            "headgate_subscribers", "Subscribers that are connected.", registry=own
-        )
-        self.deliveries_sent = Counter(
-            "headgate_deliveries_sent_total", "Events sent to subscribers.", registry=own
-        )
-        self.waiting = Gauge(
-            "headgate_waiting", "Events that wait for subscribers in memory.", registry=own
-        )
-        self.waiting_bytes = Gauge(
-            "headgate_waiting_bytes", "Bytes that wait for subscribers in memory.", registry=own
-        )
-        self.unacknowledged = Gauge(
-            "headgate_unacknowledged",
-            "Positions between what was sent and what was acknowledged, where anything was.",
-            registry=own,
-        )
-        self.repeats_dropped = Counter(
-            "headgate_repeats_dropped_total",
-            "Deliveries dropped because their event id was delivered before.",
-            registry=own,
-        )
-        self.resyncs = Counter(
-            "headgate_resyncs_total",
-            "Times a subscriber was told that records are left out.",
-            ["reason"],
-            registry=own,
-        )
-        self.dropped = Counter(
-            "headgate_dropped_total", "Events left out for slow subscribers.", registry=own
-        )
-        self.adoption_wait = Histogram(
-            "headgate_adoption_wait_seconds",
-            "Wait of a subscriber until every lane had adopted its subscription.",
-            buckets=_LATENCY_S,
-            registry=own,
-        )
-
-    def exposed(self) -> bytes:
-        """The body of GET /metrics, to be sent as `content_type`."""
-        return generate_latest(self.registry)

@@ -11,7 +11,7 @@ import structlog
 
 from headgate.config.keys import KEYS
 from headgate.errors import DataFolderError
-from headgate.telemetry import LEVELS, LogEvent, Metrics, configure_logging
+from headgate.telemetry import LEVELS, LogEvent, configure_logging
 
 
 class Terminal(io.StringIO):
@@ -125,16 +125,3 @@ def test_a_stream_that_is_gone_does_not_stop_the_work() -> None:
             raise BrokenPipeError
 
     configure_logging("info", stream=Gone()).info(LogEvent.READY)
-
-
-def test_two_sets_of_metrics_do_not_share_anything() -> None:
-    one, other = Metrics(), Metrics()
-    one.appends.labels(topic="flights").inc(3)
-    assert b'headgate_appends_total{topic="flights"} 3.0' in one.exposed()
-    assert b"flights" not in other.exposed()
-
-
-def test_every_metric_bears_the_product_name() -> None:
-    names = [family.name for family in Metrics().registry.collect()]
-    assert names
-    assert all(name.startswith("headgate_") for name in names)

@@ -15,6 +15,7 @@ from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession, encode
 from headgate.adapters.processes import free_port
@@ -25,6 +26,7 @@ from headgate.model import control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
+from headgate.services.coordinator import term as term_module
 from headgate.services.coordinator.service import (
     Coordinator,
     CoordinatorPorts,
@@ -135,6 +137,7 @@ async def running(tmp_path: Path, quotas: Quotas | None = None) -> AsyncIterator
             lambda _: store,
             EmbeddedCheckpointStore(folder),
             EmbeddedLogReader(folder),
+            EmbeddedLetterStore(folder),
         ),
     )
     await coordinator.start()
@@ -325,3 +328,35 @@ async def test_over_its_quota_a_gateway_is_told_which_were_not_taken(tmp_path: P
         assert answer is not None
         assert answer.over_quota == ("s2",)
         assert "subscriptions.max_per_gateway" in answer.errors["s2"]
+
+
+# --- stopping -------------------------------------------------------------------------------------
+
+
+async def test_a_stop_carries_out_what_was_decided_and_hangs_up(tmp_path: Path) -> None:
+    async with running(tmp_path) as served:
+        served.store.gate.clear()
+        gateway = served.join("gateway", "gateway-1")
+        await until(lambda: "gateway-1" in served.coordinator._leading().cluster.members)
+        stopping = asyncio.create_task(served.coordinator.stop(0.5))
+        ended, _ = await asyncio.wait({stopping}, timeout=0.2)
+        assert not ended
+        served.store.gate.set()
+        await asyncio.wait_for(stopping, WAIT_S)
+        store = EmbeddedCoordinationStore(DataFolder.open(tmp_path / "data"))
+        assert "gateway-1" in {node.id for node in (await store.load()).nodes}
+        await store.close()
+        await until(lambda: not gateway.session.connected)
+
+
+async def test_a_store_that_hangs_does_not_keep_the_leadership(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(term_module, "CARRY_OUT_TIMEOUT_S", 0.2)
+    async with running(tmp_path) as served:
+        served.store.gate.clear()
+        served.join("gateway", "gateway-1")
+        term = served.coordinator._leading()
+        await until(lambda: "gateway-1" in term.cluster.members)
+        await asyncio.wait_for(served.coordinator.stop(0.5), WAIT_S)
+        assert not term._leadership.held

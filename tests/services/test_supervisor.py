@@ -38,9 +38,17 @@ sys.exit(2)
 """
 
 
-def supervised(tmp_path: Path, program: str) -> tuple[Supervisor, list[str]]:
+def supervised(
+    tmp_path: Path, program: str, stop_timeout_s: float = 20.0
+) -> tuple[Supervisor, list[str]]:
     said: list[str] = []
-    command = RoleCommand("router", [sys.executable, "-c", program], {}, tmp_path / "router.log")
+    command = RoleCommand(
+        "router",
+        [sys.executable, "-c", program],
+        {},
+        tmp_path / "router.log",
+        stop_timeout_s=stop_timeout_s,
+    )
     return Supervisor([command], said.append), said
 
 
@@ -76,9 +84,8 @@ async def test_a_role_is_restarted_though_its_child_holds_its_output(tmp_path: P
 async def test_a_stop_is_bounded_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STOP_TIMEOUT_S", {"router": 0.5})
     monkeypatch.setattr(module, "SWEEP_GRACE_S", 0.5)
-    supervisor, _ = supervised(tmp_path, DEAF)
+    supervisor, _ = supervised(tmp_path, DEAF, stop_timeout_s=0.5)
     await supervisor.start()
     started_s = time.monotonic()
     await supervisor.stop()
@@ -87,6 +94,20 @@ async def test_a_stop_is_bounded_and_leaves_nothing(
         p for p in psutil.Process().children(recursive=True) if "sleep(600)" in str(p.cmdline())
     ]
     assert left == []
+
+
+async def test_whoever_hurries_does_not_wait_for_what_is_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWEEP_GRACE_S", 0.5)
+    supervisor, _ = supervised(tmp_path, DEAF, stop_timeout_s=600.0)
+    await supervisor.start()
+    stopping = asyncio.create_task(supervisor.stop())
+    ended, _ = await asyncio.wait({stopping}, timeout=0.3)
+    assert not ended
+    supervisor.hurry()
+    await asyncio.wait_for(stopping, WAIT_S)
+    assert sleepers() == []
 
 
 async def test_a_role_that_needs_the_operator_is_not_tried_again(tmp_path: Path) -> None:

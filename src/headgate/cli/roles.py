@@ -1,12 +1,14 @@
 """`headgate coordinator|ingest|router|gateway`: one role in this process.
 
 A role prints one line, `ready` with its address, when it serves, logs to standard error, and ends
-on SIGTERM, Ctrl-C or, when supervised, when the supervisor is gone.
+on SIGTERM, Ctrl-C or, when supervised, when the supervisor is gone. A second signal doesn't wait
+for what is in flight: everything durable is on disk, and the rest is delivered again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -92,7 +94,7 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, _stop, stopping, number)
     if supervised:
         from headgate.adapters.processes import on_parent_gone
 
@@ -108,6 +110,12 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
             await _unless_stopped(service.failed(), stopping)
     finally:
         await service.stop()
+
+
+def _stop(stopping: asyncio.Event, number: int) -> None:
+    if stopping.is_set():
+        os._exit(128 + number)
+    stopping.set()
 
 
 async def _coordinator_answers(role: str, config: Config) -> None:

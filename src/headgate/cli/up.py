@@ -31,9 +31,14 @@ async def _up(loaded: LoadedConfig) -> None:
 
     for warning in loaded.warnings:
         say(warning)
-    stopping = asyncio.Event()
+    stopping, hurry = asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        """The second signal doesn't wait for what is in flight."""
+        (hurry if stopping.is_set() else stopping).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     stopped = asyncio.create_task(stopping.wait())
     ready: list[str] = []
     async with AsyncExitStack() as stack:
@@ -46,7 +51,7 @@ async def _up(loaded: LoadedConfig) -> None:
                     console.print(f"{role} is ready", highlight=False)
 
             address, supervisor = await stack.enter_async_context(
-                running(loaded, stopped, say, progress)
+                running(loaded, stopped, say, progress, hurry)
             )
         if address is not None:
             typer.echo(f"ready {address}")

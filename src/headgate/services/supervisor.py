@@ -25,20 +25,21 @@ from headgate.errors import OperatorError
 
 READY_TIMEOUT_S = 180.0
 STOP_ORDER = ("ingest", "router", "gateway", "coordinator")
-STOP_TIMEOUT_S = {"router": 30.0}
-STOP_TIMEOUT_DEFAULT_S = 12.0
+STOP_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 5.0
 SWEEP_GRACE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class RoleCommand:
-    """How a role is started; its standard error goes to `log_file`."""
+    """How a role is started; its standard error goes to `log_file`. It is killed when it takes
+    longer than `stop_timeout_s` to stop."""
 
     name: str
     argv: Sequence[str]
     environ: Mapping[str, str]
     log_file: Path
+    stop_timeout_s: float = STOP_TIMEOUT_S
 
 
 class RoleFailed(OperatorError):
@@ -99,13 +100,17 @@ class RoleProcess:
             with contextlib.suppress(psutil.Error):
                 psutil.Process(pid).send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S.get(self.name, STOP_TIMEOUT_DEFAULT_S)):
+            async with asyncio.timeout(self._command.stop_timeout_s):
                 await asyncio.shield(asyncio.wait([self.task]))
         except TimeoutError:
             self._say(f"{self.name} didn't end in time and was killed")
-            if self.pid is not None and self._process is not None:
-                self._process.kill()
+            self.kill()
             await asyncio.wait([self.task], timeout=KILL_TIMEOUT_S)
+
+    def kill(self) -> None:
+        self._stopping.set()
+        if self.pid is not None and self._process is not None:
+            self._process.kill()
 
     async def _keep_running(self) -> None:
         failures = 0
@@ -234,6 +239,11 @@ class Supervisor:
             if name in self._roles:
                 await self._roles[name].stop()
         await self._household.end_all()
+
+    def hurry(self) -> None:
+        """Don't wait any longer for what is in flight; a `stop` under way ends soon."""
+        for role in self._roles.values():
+            role.kill()
 
     def _check(self, role: RoleProcess) -> None:
         if role.given_up is not None:

@@ -9,11 +9,9 @@ waits until the lanes have settled and returned their receipts, and only then st
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,24 +20,27 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import structlog
-from py4j.protocol import Py4JError
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
+from headgate.decide.health import RouterView
 from headgate.decide.windows import plan_lanes
 from headgate.errors import HeadgateError
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
+from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
 from headgate.spark.java import Java
+from headgate.spark.progress import ProgressListener
+from headgate.spark.query import WindowQuery, in_thread
 from headgate.spark.session import build_session, check_master
-from headgate.spark.windows import FORMAT, PLAN_PATH, WindowPlan, WindowSource
+from headgate.spark.vitals import RouterVitals
+from headgate.spark.windows import PLAN_PATH, WindowPlan
 from headgate.telemetry import LogEvent
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 log = structlog.get_logger()
 
@@ -51,6 +52,7 @@ WARM_EVERY_S = 40.0
 """Spark ends Python workers after 60 s without a task; starting them anew takes seconds."""
 WATCH_S = 0.25
 JVM_TIMEOUT_S = 30.0
+SPARK_STOP_S = 10.0
 RECEIPT_TIMEOUT_S = 10.0
 """How long after the end of a window its receipts may take."""
 START_GRACE_S = 60.0
@@ -78,6 +80,8 @@ class RouterSettings:
     warm_lane: str
     lane: LaneSettings
     weight: float = 1.0
+    http: tuple[str, int] = ("127.0.0.1", 0)
+    """Where it serves /health and /metrics."""
     spark_settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -97,6 +101,12 @@ class Router:
         self._session: ControlSession | None = None
         self._http = HttpServer()
         self._plan_url = ""
+        self._public = HttpServer()
+        self._metrics = RouterMetrics()
+        self._vitals = RouterVitals(self._metrics, self._view, lambda: self._coordinator_url)
+        self._coordinator_url = ""
+        self._trouble = ""
+        self.url = ""
         self._assignment: control.Assign | None = None
         self._topology = Topology(0)
         self._window = 0
@@ -107,8 +117,13 @@ class Router:
         self._state = "starting"
         self._stopping = False
         self._news = asyncio.Condition()
-        self._spark: SparkSession | None = None
-        self._query: StreamingQuery | None = None
+        self._query = WindowQuery(
+            self._build_session,
+            scratch=settings.scratch,
+            options={"run_lane": settings.run_lane, "warm_lane": settings.warm_lane},
+            on_window=self._window_returned,
+            listener=ProgressListener(self._metrics),
+        )
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Task[None] | None = None
 
@@ -117,15 +132,20 @@ class Router:
         app = HttpApp([Route("GET", PLAN_PATH, self._next_window)])
         port = await self._http.start(app, "127.0.0.1", 0)
         self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
+        host, wanted = self._settings.http
+        public_port = await self._public.start(
+            HttpApp(self._vitals.table()), host, wanted, setting="router.http_port"
+        )
+        self.url = f"http://{host}:{public_port}"
         shutil.rmtree(self._settings.scratch, ignore_errors=True)
-        self._spark = await _in_thread(self._start_spark)
+        await in_thread(self._query.start_spark)
         log.info(LogEvent.SPARK_STARTED, master=self._settings.master, java=str(self._java.home))
         # Only now: launching the JVM forks, and a fork amid gRPC's threads doesn't survive.
         self._session = self._connect(self._hello)
         self._listener = asyncio.create_task(self._listen(self._session), name="router-listen")
         await self._until(lambda: self._assignment is not None, ASSIGNMENT_WAIT_S)
-        await _in_thread(self._start_query)
-        while not self._has_begun() and not self._query_failed():
+        await in_thread(self._start_query)
+        while not self._has_begun() and not self._query.has_failed():
             await self._until(self._has_begun, WATCH_S)
         self._state = "ready"
         await self._report()
@@ -136,23 +156,25 @@ class Router:
         restarts = 0
         while not self._stopping:
             await asyncio.sleep(WATCH_S)
-            if self._jvm_is_dead():
+            if self._query.jvm_is_dead():
                 raise JvmDied("the Spark driver's JVM ended; the router must be started again")
-            failed = await self._answered(self._query_failed)
+            failed = await self._answered(self._query.has_failed)
             if not failed and not self._is_overdue():
                 continue
             restarts += 1
             if restarts > QUERY_RESTARTS_MAX:
                 raise JvmDied(f"the query failed {restarts} times; giving up")
-            reason = self._query_error() if failed else "a lane did not return"
+            reason = self._query.error() if failed else "a lane did not return"
             log.error(LogEvent.QUERY_FAILED, restarts=restarts, error=reason)
+            self._trouble = f"its query failed and was started again: {reason}"
+            self._metrics.restarts.inc()
             await self._answered(self._restart_query)
 
     async def _answered(self, ask: Callable[[], T]) -> T:
         """The JVM's answer; one that gives none for so long is as good as dead."""
         try:
             async with asyncio.timeout(JVM_TIMEOUT_S):
-                return await _in_thread(ask)
+                return await in_thread(ask)
         except TimeoutError:
             raise JvmDied("the Spark driver's JVM doesn't answer any more") from None
 
@@ -166,27 +188,33 @@ class Router:
         self._stopping = True
         self._state = "stopping"
         if self._session is not None:
-            await self._session.send(control.EndMyWindow(self._window, "the router stops"))
+            await self._ask_for_the_end(self._session)
         lane = self._settings.lane
         deadline_s = self._loop.time() + lane.flush_timeout_s + lane.checkpoint_timeout_s
-        while self._running and not self._jvm_is_dead() and self._loop.time() < deadline_s:
+        while self._running and not self._query.jvm_is_dead() and self._loop.time() < deadline_s:
             await self._until(lambda: self._running is None, WATCH_S)
-        if self._spark is not None and not self._jvm_is_dead():
+        if self._query.has_spark and not self._query.jvm_is_dead():
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(10):
-                    await _in_thread(self._stop_spark)
+                async with asyncio.timeout(SPARK_STOP_S):
+                    await in_thread(self._query.stop)
         if self._session is not None and self._listener is not None:
             await self._session.close()
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
         await self._http.stop(1.0)
+        await self._public.stop(1.0)
+        await self._vitals.close()
         shutil.rmtree(self._settings.scratch, ignore_errors=True)
 
-    # --- Spark (in threads: py4j blocks) ---------------------------------------------------------
+    async def _ask_for_the_end(self, session: ControlSession) -> None:
+        """Asked again after a broken stream: lanes hear of it from the coordinator alone."""
+        await session.send(control.EndMyWindow(self._window, "the router stops"))
 
-    def _start_spark(self) -> SparkSession:
+    # --- Spark -----------------------------------------------------------------------------------
+
+    def _build_session(self) -> SparkSession:
         settings = self._settings
-        spark = build_session(
+        return build_session(
             app_name=f"headgate-{settings.node_id}",
             master=settings.master,
             java=self._java,
@@ -194,61 +222,18 @@ class Router:
             driver_memory=settings.driver_memory,
             settings=settings.spark_settings,
         )
-        spark.dataSource.register(WindowSource)
-        return spark
 
     def _start_query(self) -> None:
-        assert self._spark is not None
-        # Spark's own offsets mean nothing here, so every query starts with a new directory.
-        checkpoint = self._settings.scratch / "query" / f"{time.time_ns()}"
         self._running = None
-        self._query = (
-            self._spark.readStream.format(FORMAT)
-            .option("plan_url", self._plan_url)
-            .option("run_lane", self._settings.run_lane)
-            .option("warm_lane", self._settings.warm_lane)
-            .load()
-            .writeStream.foreachBatch(self._window_batch)
-            .option("checkpointLocation", str(checkpoint))
-            .start()
-        )
+        self._query.start(self._plan_url)
 
     def _restart_query(self) -> None:
-        """Stopping the former one ends its tasks and their workers; its lanes are overtaken."""
-        if self._query is not None:
-            with contextlib.suppress(Py4JError, OSError):
-                self._query.stop()
+        self._query.abandon()
         self._start_query()
 
-    def _stop_spark(self) -> None:
-        if self._query is not None:
-            self._query.stop()
-        if self._spark is not None:
-            self._spark.stop()
-
-    def _window_batch(self, receipts: DataFrame, _batch_id: int) -> None:
-        """Runs the window: collecting the receipts is what makes Spark run the lanes."""
-        rows = receipts.collect()
-        decoded = [msgspec.json.decode(row.receipt, type=LaneReceipt) for row in rows]
-        asyncio.run_coroutine_threadsafe(self._window_ended(decoded), self._loop).result(10)
-
-    def _query_failed(self) -> bool:
-        try:
-            return self._query is not None and not self._query.isActive
-        except (Py4JError, OSError):
-            return True  # the JVM doesn't answer
-
-    def _query_error(self) -> str:
-        try:
-            return str(self._query.exception() if self._query is not None else "")[:500]
-        except (Py4JError, OSError) as error:
-            return str(error)[:500]
-
-    def _jvm_is_dead(self) -> bool:
-        if self._spark is None:
-            return False
-        process = getattr(self._spark.sparkContext._gateway, "proc", None)
-        return process is not None and process.poll() is not None
+    def _window_returned(self, receipts: list[LaneReceipt]) -> None:
+        """In Spark's thread, which goes on when the loop has taken note."""
+        asyncio.run_coroutine_threadsafe(self._window_ended(receipts), self._loop).result(10)
 
     # --- windows ---------------------------------------------------------------------------------
 
@@ -305,9 +290,12 @@ class Router:
             started_s = min(receipt.started_s for receipt in receipts)
             if self._last_ended_s:
                 self._change_ms = (started_s - self._last_ended_s) * 1000
+                self._metrics.window_latency.observe(max(0.0, started_s - self._last_ended_s))
             self._last_ended_s = max(receipt.ended_s for receipt in receipts)
         else:
             self._last_ended_s = time.time()
+        self._metrics.windows.inc()
+        self._trouble = ""
         for receipt in receipts:
             log.info(LogEvent.LANE_ENDED, **msgspec.structs.asdict(receipt))
         async with self._news:
@@ -323,6 +311,7 @@ class Router:
             role="router",
             node_id=self._settings.node_id,
             incarnation=self._settings.incarnation,
+            url=self.url,
             pid=os.getpid(),
             assignment=assignment.number if assignment else 0,
             owns=assignment.sources if assignment else (),
@@ -333,7 +322,10 @@ class Router:
     async def _listen(self, session: ControlSession) -> None:
         async for message in session.messages():
             match message:
-                case control.Welcome(learning=learning):
+                case control.Welcome(learning=learning, url=url):
+                    self._coordinator_url = url
+                    if self._stopping:
+                        await self._ask_for_the_end(session)
                     if learning:
                         await session.send(control.Recall(self._topology))
                     await self._report()
@@ -354,24 +346,22 @@ class Router:
                 case _:
                     pass
 
+    def _view(self) -> RouterView:
+        assignment, running, session = self._assignment, self._running, self._session
+        overdue = "its window should have ended; a lane doesn't return"
+        return RouterView(
+            self._state,
+            connected=session is not None and session.connected,
+            sources=frozenset(owner.ref for owner in assignment.sources)
+            if assignment
+            else frozenset(),
+            window=self._window,
+            lanes=len(running.lanes) if running else 0,
+            trouble=overdue if self._is_overdue() else self._trouble,
+        )
+
     async def _report(self) -> None:
         if self._session is not None:
             await self._session.send(
                 control.RouterReport(self._state, self._window, round(self._change_ms, 1))
             )
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread that nobody waits for: a stop while Spark starts must not take as long
-    as Spark does."""
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    future.set_running_or_notify_cancel()  # from here on it takes its result, wanted or not
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # handed to whoever awaits it
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="spark", daemon=True).start()
-    return await asyncio.wrap_future(future)

@@ -61,7 +61,13 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
             "server_address": local,
             "server_port": router_port,
         },
-        "router": {"server_address": local, "server_port": router_port},
+        "router": {
+            "http_port": decide(
+                config.router.host, config.router.http_port, "router.http_port", internal=True
+            ),
+            "server_address": local,
+            "server_port": router_port,
+        },
         "gateway": {
             "client_port": decide(
                 config.gateway.client_address,
@@ -80,6 +86,15 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
 
 
 ROLES = ("coordinator", "ingest", "gateway", "router")
+GOODBYE_S = 5.0
+SPARK_STOP_S = 15.0
+
+
+def _stop_timeout_s(config: Config, role: str) -> float:
+    """Longer than a role takes that keeps to what the settings allow it."""
+    shutdown = config.reliability.shutdown
+    in_flight_s = shutdown.flush_timeout + shutdown.checkpoint_timeout
+    return in_flight_s + GOODBYE_S + (SPARK_STOP_S if role == "router" else 0.0)
 
 
 def build_supervisor(
@@ -100,6 +115,7 @@ def build_supervisor(
                 [sys.executable, "-m", "headgate", role, "--supervised"],
                 {**inherited, **environment_of(own)},
                 folder.logs_dir / f"{role}.log",
+                stop_timeout_s=_stop_timeout_s(config, role),
             )
         )
     return Supervisor(commands, say)

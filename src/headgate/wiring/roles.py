@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import Config, inherited_environment
-from headgate.lane.spec import LaneSettings
+from headgate.lane.spec import LaneSettings, TransportPlace
 from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
     checkpoint_place,
     coordination,
     log_store,
     open_checkpoints,
+    open_letters,
     open_log_reader,
     open_log_writer,
     retention,
@@ -28,6 +29,7 @@ from headgate.wiring.stores import (
 if TYPE_CHECKING:
     from headgate.decide.placing import PlacingRules
     from headgate.services.coordinator.service import Coordinator, CoordinatorSettings
+    from headgate.services.gateway.listeners import ListenerOptions
     from headgate.services.gateway.service import Gateway, GatewayOptions
     from headgate.services.ingest.node import Ingest, IngestOptions
     from headgate.spark.router import Router, RouterSettings
@@ -73,11 +75,17 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
         ),
         default_partitions=config.routing.num_partitions,
         balance=Balance(
-            settings.strategy, ingest=settings.ingest_imbalance, router=settings.router_imbalance
+            settings.strategy,
+            ingest=settings.ingest_imbalance,
+            router=settings.router_imbalance,
+            consumer=settings.consumer_imbalance,
+            keys_per_target=config.consumers.shard_size,
+            places_subscribers=config.routing.mode == "consistent_hash",
         ),
         quotas=Quotas(most.max_per_gateway, most.max_per_tenant, most.max_total),
         advertised_host=settings.advertise,
         alone=settings.store == "embedded",
+        dead_letters_max_age_s=config.routing.dlq.max_age,
     )
 
 
@@ -92,6 +100,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             open_store,
             open_checkpoints(checkpoint_place(config), folder),
             open_log_reader(log_store(config), folder),
+            open_letters(log_store(config), folder),
         ),
     )
 
@@ -176,8 +185,8 @@ def gateway_options(config: Config) -> GatewayOptions:
         host=public.host,
         port=public.port,
         ws_port=public.ws_port,
-        client_address=settings.client_address,
-        client_port=settings.client_port,
+        advertised_host=public.advertise,
+        deliveries=listener_options(config),
         bounds=Bounds(
             queue=settings.subscriber_queue,
             subscribers=settings.max_subscribers,
@@ -188,7 +197,25 @@ def gateway_options(config: Config) -> GatewayOptions:
             soft_delete=config.subscriptions.soft_delete,
             ttl_s=config.subscriptions.ttl,
         ),
+        stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),
+    )
+
+
+def listener_options(config: Config) -> ListenerOptions:
+    from headgate.services.gateway.listeners import ListenerOptions
+
+    transport = config.transport
+    return ListenerOptions(
+        protocol=config.routing.delivery.protocol,
+        host=config.gateway.client_address,
+        port=config.gateway.client_port,
+        token=transport.token,
+        certificate=transport.tls_certificate,
+        key=transport.tls_key,
+        authority=transport.tls_authority,
+        nats=transport.nats,
+        nats_prefix=transport.nats_prefix,
     )
 
 
@@ -198,6 +225,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
     return Gateway(
         gateway_options(config),
         reader=open_log_reader(log_store(config), folder),
+        checkpoints=open_checkpoints(checkpoint_place(config), folder),
         open_session=connector(
             addresses(config.gateway.server_address, config.gateway.server_port)
         ),
@@ -216,6 +244,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         master=settings.master,
         slots=settings.slots,
         driver_memory=settings.driver_memory,
+        http=(settings.host, settings.http_port),
         data=folder.root,
         scratch=folder.spark_scratch(),
         run_lane=RUN_LANE,
@@ -241,17 +270,35 @@ def lane_settings(config: Config) -> LaneSettings:
         log_level=config.log_level,
         log=log_store(config),
         checkpoints=checkpoint_place(config),
+        transport=TransportPlace(
+            token=config.transport.token,
+            authority=config.transport.tls_authority,
+            nats=config.transport.nats,
+        ),
+        mode=routing.mode,
+        max_fanout=routing.max_fanout,
         window_s=config.router.window,
         read_limit=config.router.read_limit,
         batch_max_size=routing.batch.max_size,
         batch_max_wait_s=routing.batch.max_wait,
         batch_flush_interval_s=routing.batch.flush_interval,
         queue_size=routing.backpressure.queue_size,
+        soft_watermark=routing.backpressure.soft_watermark,
+        hard_watermark=routing.backpressure.hard_watermark,
+        resume_watermark=routing.backpressure.resume_watermark,
         soft_delete=config.subscriptions.soft_delete,
         delivery_timeout_s=routing.delivery.timeout,
+        retry_max_attempts=routing.delivery.retry.max_attempts,
         retry_initial_s=routing.delivery.retry.initial_delay,
         retry_max_s=routing.delivery.retry.max_delay,
         retry_multiplier=routing.delivery.retry.multiplier,
+        breaker_threshold=reliability.circuit_breaker.threshold,
+        breaker_timeout_s=reliability.circuit_breaker.timeout,
+        buffer_timeout_s=config.router.buffer_timeout,
+        redrive_every_s=config.router.flush_every,
+        dlq_enabled=routing.dlq.enabled,
+        gap_enabled=reliability.gap_detection.enabled,
+        gap_max_s=reliability.gap_detection.max_gap,
         checkpoint_interval_s=reliability.checkpoint.interval,
         checkpoint_event_count=reliability.checkpoint.event_count,
         flush_timeout_s=reliability.shutdown.flush_timeout,

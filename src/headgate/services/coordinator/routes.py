@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -15,31 +16,46 @@ import msgspec
 import structlog
 
 from headgate.adapters.http.app import Request, Response, Route, json_response
+from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination import resetting
 from headgate.decide.coordination.effects import Effect
 from headgate.decide.coordination.status import (
     describe,
     describe_topic,
     planned_moves,
 )
-from headgate.errors import NotNow, UnknownTopic
+from headgate.errors import NotFound, NotNow, UnknownTopic
 from headgate.model import api
+from headgate.model.event import PartitionRef
+from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
+from headgate.services.coordinator.vitals import Vitals
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
 TOPIC_READY_TIMEOUT_S = 10.0
+RESET_TIMEOUT_S = 30.0
+"""Above what a router may take to let go of a partition."""
 MAX_BODY_BYTES = 64 * 1024
 
 
 class CoordinatorRoutes:
     """`term` is the present leadership; it raises NotNow where another coordinator leads."""
 
-    def __init__(self, *, node_id: str, default_partitions: int, term: Callable[[], Term]) -> None:
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        default_partitions: int,
+        term: Callable[[], Term],
+        letters: LetterRoutes,
+    ) -> None:
         self._node_id = node_id
         self._default_partitions = default_partitions
         self._term = term
-        self._started_s = time.monotonic()
+        self._letters = letters
+        self.vitals = Vitals(term, self._described)
         self.url = ""
         self.client_address = ""
 
@@ -49,12 +65,14 @@ class CoordinatorRoutes:
             Route("GET", "/v1/topics", self._list_topics),
             Route("GET", "/v1/topics/{name}", self._describe_topic),
             Route("DELETE", "/v1/topics/{name}", self._delete_topic),
+            Route("POST", "/v1/topics/{name}/partitions/{number}/reset", self._reset),
             Route("GET", "/v1/status", self._status),
             Route("GET", "/v1/topology", self._topology),
             Route("POST", "/v1/rebalance", self._rebalance),
             Route("POST", "/v1/nodes/{name}/drain", self._drain),
             Route("DELETE", "/v1/nodes/{name}/drain", self._end_drain),
-            Route("GET", "/health", self._health),
+            *self.vitals.table(),
+            *self._letters.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------
@@ -108,6 +126,50 @@ class CoordinatorRoutes:
             term.cluster, topic, stored=stored, now_ms=term.now_ms(), wall_ms=_wall_ms()
         )
 
+    async def _reset(self, request: Request) -> Response:
+        """Put the position of a partition elsewhere; answers when it is there."""
+        term, ref = self._term(), _partition(request)
+        body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.ResetPartition)
+        resetting.check(term.cluster, ref)
+        info = await self._topic_info(term, ref.topic)
+        extent = await term.extent(ref)
+        settled = info.details[ref.partition].settled
+        plan = resetting.plan(
+            ref,
+            body.to,
+            earliest=extent.earliest,
+            head=extent.head,
+            settled=settled,
+            resync=body.resync,
+        )
+        if not body.dry_run:
+            reset = Reset(plan.settled, body.resync, only_forward=body.to == "latest")
+            await term.apply(lambda now: term.cluster.reset(ref, reset, now))
+            await self._is_reset(term, ref)
+        return json_response(
+            api.ResetAnswer(
+                topic=ref.topic,
+                partition=ref.partition,
+                settled=settled,
+                next_seq=plan.settled + 1,
+                repeats=plan.repeats,
+                skips=plan.skips,
+                resync=body.resync,
+                dry_run=body.dry_run,
+            )
+        )
+
+    async def _is_reset(self, term: Term, ref: PartitionRef) -> None:
+        try:
+            await term.until(
+                lambda: resetting.is_done(term.cluster, ref), timeout_s=RESET_TIMEOUT_S
+            )
+        except TimeoutError:
+            raise NotNow(
+                f"the router of {ref} or the store of positions doesn't answer; {ref} is reset "
+                "when they do, and read on after that"
+            ) from None
+
     # --- nodes and plans -----------------------------------------------------------------------
 
     async def _rebalance(self, request: Request) -> Response:
@@ -155,17 +217,20 @@ class CoordinatorRoutes:
         )
         me = api.NodeStatus(self._node_id, "coordinator", "ready", self.url, pid=os.getpid())
         status.nodes.insert(0, me)
+        status.letters, status.letters_error = await self._letters.counted()
+        status.checkpoints_error = term.positions_error
         return status
 
     async def _topology(self, _request: Request) -> Response:
         answer = api.TopologyAnswer(self._term().cluster.topology(), self.client_address)
         return json_response(answer)
 
-    async def _health(self, _request: Request) -> Response:
-        uptime_s = time.monotonic() - self._started_s
-        return json_response(
-            api.Health("healthy", "coordinator", version("headgate"), round(uptime_s, 3))
-        )
+
+def _partition(request: Request) -> PartitionRef:
+    number = request.params["number"]
+    if not re.fullmatch(r"[0-9]{1,9}", number):
+        raise NotFound(f"{number!r} is no number of a partition", name=number)
+    return PartitionRef(request.params["name"], int(number))
 
 
 def _wall_ms() -> int:

@@ -23,19 +23,25 @@ from headgate.decide.coordination.members import Balance, Timing
 from headgate.decide.coordination.quotas import Quotas
 from headgate.errors import HeadgateError, NotNow, PortInUse
 from headgate.model.control import Hello, NotLeader
+from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
+from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
+from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
+from headgate.services.coordinator.sweeping import sweep_letters
 from headgate.services.coordinator.term import Term
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
 ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
+STOP_TIMEOUT_S = 10.0
+"""Longest wait for the end of a term; an election that can't be told then waits for the lease."""
 AGAIN_S = 1.0
 """Between the end of a term and the next campaign."""
 
@@ -62,6 +68,7 @@ class CoordinatorSettings:
     quotas: Quotas = field(default_factory=Quotas)
     advertised_host: str = ""
     alone: bool = True
+    dead_letters_max_age_s: float = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,7 @@ class CoordinatorPorts:
     open_store: Callable[[Leadership], CoordinationStore]
     checkpoints: CheckpointStore
     reader: LogReader
+    letters: LetterStore
     now_ms: Callable[[], int] = monotonic_ms
 
 
@@ -89,11 +97,18 @@ class Coordinator:
             node_id=settings.node_id,
             default_partitions=settings.default_partitions,
             term=self._leading,
+            letters=LetterRoutes(
+                ports.letters, check_leads=self._leading, on_revived=self._letters_revived
+            ),
         )
         self._term: Term | None = None
         self._leader: Leader | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._settled = asyncio.Event()
+
+    async def _letters_revived(self, refs: frozenset[PartitionRef]) -> None:
+        term = self._leading()
+        await term.apply(lambda _: term.cluster.letters_revived(refs))
 
     @property
     def client_address(self) -> str:
@@ -142,14 +157,18 @@ class Coordinator:
                 task.result()
 
     async def stop(self, grace_s: float = 2.0) -> None:
+        """Carry out what was decided, give the leadership back, leave; bounded at every step."""
+        self._routes.vitals.stopping = True
         for task in self._tasks:
             task.cancel()
         self._hang_all()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
         await self._control.stop(grace_s)
         await self._http.stop(grace_s)
         await self._ports.checkpoints.close()
         await self._ports.reader.close()
+        await self._ports.letters.close()
 
     # --- leading -------------------------------------------------------------------------------
 
@@ -179,7 +198,14 @@ class Coordinator:
             self._term = term
             log.info(LogEvent.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
             self._settled.set()
-            await term.over()
+            sweeping = asyncio.create_task(
+                sweep_letters(ports.letters, max_age_s=self._settings.dead_letters_max_age_s),
+                name="coordinator-sweeps",
+            )
+            try:
+                await term.over()
+            finally:
+                sweeping.cancel()
         finally:
             self._term = None
             self._hang_all()

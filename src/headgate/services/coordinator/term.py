@@ -30,18 +30,21 @@ from headgate.model.control import (
     ToCoordinator,
 )
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
-from headgate.ports.log import LogReader
+from headgate.ports.log import Extent, LogReader
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
 TICK_S = 0.25
 POSITIONS_TIMEOUT_S = 0.5
+CARRY_OUT_TIMEOUT_S = 5.0
+"""Longest wait, at the end of a term, for effects that are being carried out."""
 
 
 class Term:
@@ -66,7 +69,9 @@ class Term:
         self._applying: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ticker: asyncio.Task[None] | None = None
-        self._settled: dict[PartitionRef, int] = {}
+        self._positions: dict[PartitionRef, Position] = {}
+        self.positions_error = ""
+        """Why the positions that `stored` gave last may be old."""
         self.now_ms = now_ms
         self.cluster: Cluster
 
@@ -92,7 +97,11 @@ class Term:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
-        await asyncio.gather(*self._applying, return_exceptions=True)
+        if self._applying:
+            # A store that hangs must not keep the leadership from whoever could go on with it.
+            _, hanging = await asyncio.wait(set(self._applying), timeout=CARRY_OUT_TIMEOUT_S)
+            for applying in hanging:
+                applying.cancel()
         await self._leadership.resign()
         await self._store.close()
         if self._broken.done():
@@ -195,13 +204,12 @@ class Term:
 
     async def _fence(self, owners: tuple[Owner, ...]) -> list[Effect]:
         """Claim the positions; a store that is away is asked again with a later tick."""
-        claims = (self._checkpoints.claim(owner.ref, Fence(owner.epoch)) for owner in owners)
-        outcomes = await asyncio.gather(*claims, return_exceptions=True)
+        outcomes = await asyncio.gather(*map(self._claim, owners), return_exceptions=True)
         fenced: list[Owner] = []
         follow_up: list[Effect] = []
         for owner, outcome in zip(owners, outcomes, strict=True):
             match outcome:
-                case int():
+                case None:
                     fenced.append(owner)
                 case Fenced():
                     epoch = max(outcome.epoch, owner.epoch)
@@ -211,6 +219,20 @@ class Term:
                 case _:
                     raise outcome
         return follow_up + self.cluster.fenced(fenced)
+
+    async def _claim(self, owner: Owner) -> None:
+        fence, reset = Fence(owner.epoch), self.cluster.resets.get(owner.ref)
+        position = await self._checkpoints.claim(owner.ref, fence)
+        if reset is None or (reset.only_forward and position.settled >= reset.settled):
+            return
+        await self._checkpoints.reset(owner.ref, fence, reset.settled, resync=reset.resync)
+        log.warning(
+            LogEvent.POSITION_RESET,
+            partition=str(owner.ref),
+            before=position.settled,
+            now=reset.settled,
+            resync=reset.resync,
+        )
 
     def _check_held(self) -> None:
         # After a pause longer than the lease somebody else decides, whatever is still queued here.
@@ -224,13 +246,20 @@ class Term:
 
         The last known positions while their store is away: whoever asks wants an answer now.
         """
-        with contextlib.suppress(StorageFailed, TimeoutError):
+        try:
             async with asyncio.timeout(POSITIONS_TIMEOUT_S):
-                self._settled = await self._checkpoints.list()
-        settled = self._settled
+                self._positions = await self._checkpoints.list()
+            self.positions_error = ""
+        except (StorageFailed, TimeoutError) as error:
+            self.positions_error = str(error) or f"no answer within {POSITIONS_TIMEOUT_S:g} s"
+        positions = self._positions
         oldest_ms: dict[PartitionRef, int] = {}
-        for ref in unreported(self.cluster, settled):
+        for ref in unreported(self.cluster, positions):
+            after_seq = positions.get(ref, Position()).settled
             with contextlib.suppress(StorageFailed):
-                for record in await self._reader.read(ref, after_seq=settled.get(ref, 0), limit=1):
+                for record in await self._reader.read(ref, after_seq=after_seq, limit=1):
                     oldest_ms[ref] = record.time_ms
-        return Stored(settled, oldest_ms)
+        return Stored(positions, oldest_ms)
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        return await self._reader.extent(ref)

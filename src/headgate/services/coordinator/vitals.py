@@ -1,0 +1,171 @@
+"""GET /health and GET /metrics of a coordinator: the whole cluster, where it leads.
+
+Everything is looked up when somebody asks, so that lag is right also while nothing flows. What
+lanes have done is told here for them: they live in Spark's workers, which nobody can ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+
+from headgate.adapters.http.app import Request, Response, Route, json_response
+from headgate.decide.coordination.lane_totals import LaneTotals, Sums
+from headgate.decide.health import http_status, judged, of_cluster
+from headgate.errors import NotNow
+from headgate.metrics.exposing import Told
+from headgate.metrics.roles import CoordinatorMetrics
+from headgate.model import api
+from headgate.model.control import Latencies
+from headgate.services.coordinator.term import Term
+
+LEADERLESS = "no coordinator leads at the moment"
+OUTCOMES = ("acknowledged", "parked", "dead", "released", "unmatched", "skipped", "uncounted")
+PRESSURES = ("normal", "soft", "hard")
+BREAKERS = ("closed", "open", "half_open")
+PARTITION_STATES = ("healthy", "lagging", "stale", "failed")
+
+
+class Vitals:
+    """`term` raises NotNow where another coordinator leads; `described` is the state of all."""
+
+    def __init__(
+        self, term: Callable[[], Term], described: Callable[[Term], Awaitable[api.Status]]
+    ) -> None:
+        self._term = term
+        self._described = described
+        self._metrics = CoordinatorMetrics()
+        self._started_s = time.monotonic()
+        self.stopping = False
+
+    def table(self) -> list[Route]:
+        return [Route("GET", "/health", self._health), Route("GET", "/metrics", self._show)]
+
+    async def _health(self, _request: Request) -> Response:
+        try:
+            term = self._term()
+        except NotNow as error:
+            health = self._judged([], self._without(error))
+        else:
+            health = self._judged(*of_cluster(await self._described(term)))
+        return json_response(health, http_status(health))
+
+    async def _show(self, _request: Request) -> Response:
+        metrics = self._metrics
+        for told in metrics.cluster:
+            told.forget()
+        try:
+            term = self._term()
+        except NotNow as error:
+            metrics.leads.tell(0)
+            metrics.show(self._judged([], self._without(error)))
+        else:
+            status = await self._described(term)
+            metrics.leads.tell(1)
+            metrics.show(self._judged(*of_cluster(status)))
+            tell_cluster(metrics, status)
+            tell_partitions(metrics, status)
+            for ref, count in term.cluster.lanes.restarts.items():
+                metrics.partition_restarts.tell(count, ref.topic, str(ref.partition))
+            tell_links(metrics, status)
+            tell_totals(metrics, term.cluster.lane_totals)
+        return Response(200, metrics.exposed(), metrics.content_type)
+
+    def _without(self, error: NotNow) -> list[str]:
+        """One that stands by is well for as long as somebody leads."""
+        return [] if error.details.get("leader") else [LEADERLESS]
+
+    def _judged(self, partitions: list[api.PartitionVitals], reasons: list[str]) -> api.Health:
+        return judged(
+            role="coordinator",
+            version=version("headgate"),
+            uptime_s=time.monotonic() - self._started_s,
+            partitions=partitions,
+            reasons=reasons,
+            stopping=self.stopping,
+        )
+
+
+def tell_cluster(metrics: CoordinatorMetrics, status: api.Status) -> None:
+    for (role, state), count in Counter((n.role, n.state) for n in status.nodes).items():
+        metrics.nodes.tell(count, role, state)
+    metrics.clients.tell(status.clients)
+    metrics.subscriptions.tell(status.subscriptions)
+    metrics.generation.tell(status.generation)
+    metrics.moves.tell(len(status.moves))
+    metrics.letters_up.tell(0 if status.letters_error else 1)
+    for one in status.letters:
+        metrics.letters.tell(one.parked, one.gateway, "parked")
+        metrics.letters.tell(one.dead, one.gateway, "dead")
+        metrics.letters_age.tell(one.parked_ms / 1_000, one.gateway, "parked")
+        metrics.letters_age.tell(one.dead_ms / 1_000, one.gateway, "dead")
+
+
+def tell_partitions(metrics: CoordinatorMetrics, status: api.Status) -> None:
+    for topic in status.topics:
+        for outcome in OUTCOMES:
+            metrics.outcomes.tell(getattr(topic.totals, outcome), topic.name, outcome)
+        for one in topic.details:
+            of = topic.name, str(one.partition)
+            metrics.head.tell(one.head, *of)
+            metrics.settled.tell(one.settled, *of)
+            metrics.lag.tell(one.lag, *of)
+            metrics.lag_seconds.tell(one.lag_ms / 1_000, *of)
+            metrics.rate.tell(one.rate, *of)
+            for state in PARTITION_STATES:
+                metrics.partition_health.tell(float(one.state == state), *of, state)
+
+
+def tell_links(metrics: CoordinatorMetrics, status: api.Status) -> None:
+    """How the lanes that are connected fare, and their ways to the gateways."""
+    for router in {lane.router for lane in status.lanes}:
+        own = [lane for lane in status.lanes if lane.router == router]
+        metrics.lanes.tell(len(own), router)
+        metrics.lane_cpu.tell(sum(lane.cpu for lane in own), router)
+    links = [link for lane in status.lanes for link in lane.links]
+    for gateway in {link.gateway_id for link in links}:
+        to = [link for link in links if link.gateway_id == gateway]
+        metrics.queue.tell(sum(link.waiting for link in to), gateway)
+        for level in PRESSURES:
+            metrics.pressure.tell(sum(link.pressure == level for link in to), gateway, level)
+        for state in BREAKERS:
+            metrics.breaker.tell(sum(link.breaker == state for link in to), gateway, state)
+
+
+def tell_totals(metrics: CoordinatorMetrics, totals: LaneTotals) -> None:
+    by_router: dict[str, Told] = {
+        "read": metrics.read,
+        "matched": metrics.routed,
+        "filter_errors": metrics.filter_errors,
+        "checkpoints_saved": metrics.saves,
+        "checkpoint_errors": metrics.save_errors,
+        "gaps": metrics.gaps,
+        "routing": metrics.routing,
+        "saving": metrics.saving,
+    }
+    by_gateway: dict[str, Told] = {
+        "sent": metrics.batches,
+        "acknowledged": metrics.successes,
+        "failures": metrics.errors,
+        "retries": metrics.retries,
+        "parked": metrics.parked,
+        "redriven": metrics.redriven,
+        "dead": metrics.dead,
+        "released": metrics.released,
+        "round_trips": metrics.round_trips,
+    }
+    for router, sums in totals.routers.items():
+        _tell_sums(by_router, sums, router)
+    for gateway, sums in totals.gateways.items():
+        _tell_sums(by_gateway, sums, gateway)
+        for level in ("soft", "hard"):
+            metrics.pressure_events.tell(sums.counts.get(level, 0), gateway, level)
+
+
+def _tell_sums(table: dict[str, Told], sums: Sums, label: str) -> None:
+    values: dict[str, int | Latencies] = {**sums.counts, **sums.latencies}
+    for name, told in table.items():
+        if name in values:
+            told.tell(values[name], label)

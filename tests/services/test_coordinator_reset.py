@@ -1,0 +1,139 @@
+"""A position is put elsewhere over HTTP, with the real stores of positions and records."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.client.http import HttpClient
+from headgate.decide.coordination import resetting
+from headgate.errors import HeadgateError, NotNow, StorageFailed
+from headgate.model.api import ResetAnswer, ResetPartition
+from headgate.model.event import Event, Fence, PartitionRef
+from headgate.model.position import Position, Tally
+from headgate.services.coordinator import routes
+from tests.services.test_coordinator import Served, running
+
+REF = PartitionRef("flights", 0)
+PATH = "/v1/topics/flights/partitions/0/reset"
+HELD = Fence(1, 4)
+
+
+async def prepare(served: Served, tmp_path: Path) -> EmbeddedCheckpointStore:
+    """Ten records, of which six are settled by a lane under HELD."""
+    term = served.coordinator._leading()
+    await term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
+    folder = DataFolder.open(tmp_path / "data")
+    writer, positions = EmbeddedLogWriter(folder), EmbeddedCheckpointStore(folder)
+    await writer.open(REF, epoch=1, version=1)
+    events = [Event(f"e{number}", b"{}") for number in range(10)]
+    await writer.append(REF, events, version=1, now_ms=1)
+    await writer.close()
+    await positions.claim(REF, HELD)
+    await positions.save(REF, HELD, 6, Tally(acknowledged=6))
+    return positions
+
+
+async def ask(served: Served, body: ResetPartition) -> ResetAnswer:
+    async with HttpClient(served.coordinator._routes.url, timeout_s=10) as client:
+        return await client.post(PATH, body, ResetAnswer)
+
+
+@pytest.mark.parametrize(
+    ("body", "counts", "expected"),
+    [
+        pytest.param(
+            ResetPartition("earliest"), (1, 6, 0),
+            Position(0, Tally(acknowledged=6), redeliver_to=6), id="everything again",
+        ),
+        pytest.param(
+            ResetPartition(4), (4, 3, 0),
+            Position(3, Tally(acknowledged=6), redeliver_to=6), id="some of it again",
+        ),
+        pytest.param(
+            ResetPartition("latest"), (11, 0, 4),
+            Position(10, Tally(acknowledged=6, skipped=4)), id="nothing of what waits",
+        ),
+        pytest.param(
+            ResetPartition("latest", resync=True), (11, 0, 4),
+            Position(6, Tally(acknowledged=6), skip_to=10), id="once subscribers know",
+        ),
+        pytest.param(
+            ResetPartition("latest", dry_run=True), (11, 0, 4),
+            Position(6, Tally(acknowledged=6)), id="only to see",
+        ),
+    ],
+)  # fmt: skip
+async def test_the_position_is_where_the_operator_wants_it(
+    tmp_path: Path, body: ResetPartition, counts: tuple[int, int, int], expected: Position
+) -> None:
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        answer = await ask(served, body)
+        assert (answer.next_seq, answer.repeats, answer.skips) == counts
+        assert answer.settled == 6
+        assert await positions.list() == {REF: expected}
+        if not body.dry_run:
+            with pytest.raises(HeadgateError, match="is held by"):
+                await positions.save(REF, HELD, 7, Tally())
+        await positions.close()
+
+
+async def test_a_store_that_is_away_resets_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "RESET_TIMEOUT_S", 0.2)
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        term = served.coordinator._leading()
+        away = asyncio.Event()
+        reset = term._checkpoints.reset
+
+        async def fails(*_: object, **__: object) -> None:
+            away.set()
+            raise StorageFailed("the disk is full")
+
+        monkeypatch.setattr(term._checkpoints, "reset", fails)
+        with pytest.raises(NotNow, match="is reset when they do"):
+            await ask(served, ResetPartition("earliest"))
+        assert away.is_set()
+        assert (await positions.list())[REF].settled == 6
+        monkeypatch.setattr(term._checkpoints, "reset", reset)
+        await term.until(lambda: resetting.is_done(term.cluster, REF), timeout_s=10)
+        assert (await positions.list())[REF].settled == 0
+        await positions.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        pytest.param(PATH, ResetPartition(12), "records 1 to 10 of flights:0", id="beyond"),
+        pytest.param(
+            PATH, ResetPartition("earliest", resync=True), "leave --resync out", id="resync back"
+        ),
+        pytest.param(
+            PATH.replace("/0/", "/7/"), ResetPartition(1), "no partition 7", id="no such partition"
+        ),
+        pytest.param(
+            PATH.replace("/0/", "/x/"), ResetPartition(1), "no number", id="no partition at all"
+        ),
+        pytest.param(
+            PATH.replace("flights", "ships"), ResetPartition(1), "no topic ships", id="no topic"
+        ),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_changes_nothing(
+    tmp_path: Path, path: str, body: ResetPartition, message: str
+) -> None:
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        async with HttpClient(served.coordinator._routes.url) as client:
+            with pytest.raises(HeadgateError, match=message):
+                await client.post(path, body, ResetAnswer)
+        assert await positions.list() == {REF: Position(6, Tally(acknowledged=6))}
+        await positions.close()
