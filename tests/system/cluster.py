@@ -63,7 +63,7 @@ class Cluster:
         router_ports = ",".join(f"127.0.0.1:{own[0]}" for own in self._coordinators.values())
         consumer_ports = ",".join(f"127.0.0.1:{own[1]}" for own in self._coordinators.values())
         first = self._coordinators["coordinator-1"]
-        self._settings = {
+        self.settings = {
             "HEADGATE_DATA": str(data),
             "HEADGATE_COORDINATOR__HTTP_PORT": str(first[2]),
             "HEADGATE_INGEST__PORT": "0",
@@ -103,7 +103,7 @@ class Cluster:
     def _start_gateway(self) -> str:
         if not self._recording:
             return self.start("gateway", "gateway-1")
-        settings = environment({**self._settings, "HEADGATE_CLIENT_ID": "gateway-1"})
+        settings = environment({**self.settings, "HEADGATE_CLIENT_ID": "gateway-1"})
         self.gateway = RecordingGateway(settings, self.data.parent)
         return self.gateway.start()
 
@@ -125,7 +125,7 @@ class Cluster:
         *,
         program: Sequence[str] = HEADGATE,
     ) -> Command:
-        own = {**self._settings, "HEADGATE_CLIENT_ID": node_id, **(settings or {})}
+        own = {**self.settings, "HEADGATE_CLIENT_ID": node_id, **(settings or {})}
         if role == "coordinator":
             names = ("ROUTER_PORT", "CONSUMER_PORT", "HTTP_PORT")
             ports = self._coordinators[node_id]
@@ -155,7 +155,7 @@ class Cluster:
         command.wait(STOP_TIMEOUT_S)
 
     def command(self, *arguments: str, settings: Mapping[str, str] | None = None) -> Command:
-        environ = environment({**self._settings, **(settings or {})})
+        environ = environment({**self.settings, **(settings or {})})
         return Command(arguments, {**environ, "HEADGATE_URL": self.url})
 
     def subscribe(self, *arguments: str, url: str = "") -> Command:

@@ -19,7 +19,7 @@ import psutil
 
 READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 90.0
 
 HEADGATE = (sys.executable, "-m", "headgate")
 
@@ -35,7 +35,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """Wait for something another process does; there is no signal to wait for instead."""
     deadline_s = time.monotonic() + timeout_s
     pause = threading.Event()
@@ -50,13 +50,19 @@ class Lines:
 
     def __init__(self, pipe: Any) -> None:
         self.lines: list[str] = []
+        self._read_at_s: list[float] = []
         self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
         self._thread.start()
 
     def _read(self, pipe: Any) -> None:
         with pipe:
             for line in pipe:
+                self._read_at_s.append(time.monotonic())
                 self.lines.append(line.rstrip("\n"))
+
+    def timed(self) -> list[tuple[str, float]]:
+        """Each line with when it was read."""
+        return list(zip(self.lines, self._read_at_s, strict=False))
 
     def finish(self) -> list[str]:
         self._thread.join(10)
@@ -105,7 +111,7 @@ class Command:
         self.out.finish()
         self.err.finish()
 
-    def until_said(self, text: str, timeout_s: float = 30.0) -> None:
+    def until_said(self, text: str, timeout_s: float = 60.0) -> None:
         def said() -> bool:
             if self.process.poll() is not None and not any(text in x for x in self.err.finish()):
                 raise AssertionError(f"ended without {text!r}: {self.err.lines}")
@@ -161,6 +167,10 @@ class System:
             return None
         up.process.send_signal(number)
         return up.wait(STOP_TIMEOUT_S)
+
+    @property
+    def runs(self) -> bool:
+        return self._up is not None
 
     @property
     def pid(self) -> int:

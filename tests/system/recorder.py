@@ -8,10 +8,13 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headgate.adapters.delivery_wire import Accept
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import load_config
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
+from headgate.services.gateway.listeners import Listener, listener_for
+from headgate.services.gateway.service import GatewayOptions
 from headgate.wiring.roles import build_gateway
 
 T = TypeVar("T")
@@ -45,15 +48,19 @@ class RecordingGateway:
                     self.accepted.setdefault(ref, []).append(fence)
             return answer
 
-        gateway._deliveries.accept = recorded  # type: ignore[method-assign]
+        gateway._listener = self._listener(gateway._options, recorded)
         return gateway
+
+    def _listener(self, options: GatewayOptions, accept: Accept) -> Listener:
+        """Where lanes deliver to."""
+        return listener_for(options.deliveries, options.node_id, accept)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
     def start(self) -> str:
-        url: str = self._run(self._gateway.start())
-        return url
+        self.url = str(self._run(self._gateway.start()))
+        return self.url
 
     def stop(self) -> None:
         self._run(self._gateway.stop())

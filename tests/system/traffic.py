@@ -35,6 +35,7 @@ class Traffic:
         self._thread = threading.Thread(target=self._produce, daemon=True)
         self._error: BaseException | None = None
         self._subscriber: Command | None = None
+        self._others: list[Command] = []
         self.acknowledged: list[int] = []
         self.sent_at_s: list[float] = []
 
@@ -49,14 +50,19 @@ class Traffic:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._stopping.set()
-        self._thread.join(90)
         try:
             if kind is None:
                 self._check()
         finally:
             assert self._subscriber is not None
-            self._subscriber.stop()
+            for subscriber in (self._subscriber, *self._others):
+                subscriber.stop()
             self._cluster.command("topic", "delete", "--yes", self.topic).wait()
+
+    def also_at(self, url: str) -> Command:
+        """Another subscriber to all of it, at the gateway there."""
+        self._others.append(self._cluster.subscribe(self.topic, url=url))
+        return self._others[-1]
 
     def _produce(self) -> None:
         options = ProducerOptions(deadline_s=90.0)
@@ -82,12 +88,33 @@ class Traffic:
         until(lambda: len(self.delivered) > sent + 5, f"{self.topic} flows", timeout_s)
         return time.monotonic() - begun_s
 
-    def _check(self) -> None:
+    def end(self) -> None:
+        """No more is produced; what was, is complete."""
+        self._stopping.set()
+        self._thread.join(90)
         if self._error is not None:
             raise self._error
         assert not self._thread.is_alive(), "the producer hangs"
-        until(lambda: len(self.delivered) >= len(self.acknowledged), "all is delivered", 60.0)
-        events: list[dict[str, Any]] = [json.loads(line) for line in self.delivered]
+
+    def latencies_s(self, begun_s: float, ended_s: float) -> list[float]:
+        """How long each event that was sent between the two took to its subscriber."""
+        assert self._subscriber is not None
+        out = self._subscriber.out
+        arrived = ((json.loads(line)["document"]["n"], at_s) for line, at_s in out.timed())
+        return sorted(
+            at_s - self.sent_at_s[number]
+            for number, at_s in arrived
+            if begun_s <= self.sent_at_s[number] < ended_s
+        )
+
+    def _check(self) -> None:
+        self.end()
+        self.check(self.delivered)
+
+    def check(self, delivered: list[str]) -> None:
+        """Everything that was acknowledged came, every key in order, no position twice."""
+        until(lambda: len(delivered) >= len(self.acknowledged), "all is delivered", 60.0)
+        events: list[dict[str, Any]] = [json.loads(line) for line in delivered]
         positions = [(event["partition"], event["seq"]) for event in events]
         assert len(set(positions)) == len(positions), "a position was delivered twice"
         by_key: dict[str, list[int]] = defaultdict(list)
