@@ -89,6 +89,13 @@ class TooLarge(CallerError):
     status = 413
 
 
+class Unauthorized(CallerError):
+    """The token that came with a request is missing or wrong."""
+
+    code = "unauthorized"
+    status = 401
+
+
 # --- a peer must recover; trying again may help --------------------------------------------------
 
 

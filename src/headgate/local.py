@@ -16,13 +16,18 @@ from headgate.wiring.machine import build_supervisor, plan_ports
 
 @asynccontextmanager
 async def running(
-    loaded: LoadedConfig, stopped: asyncio.Task[bool], say: Say, progress: Say
+    loaded: LoadedConfig,
+    stopped: asyncio.Task[bool],
+    say: Say,
+    progress: Say,
+    hurry: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[str | None, Supervisor]]:
     """Yields the public address and the supervisor once everything serves.
 
     The address is None when `stopped` ended first. `say` gets sentences about roles that die and
     come back, `progress` the name of each role as it becomes ready. Every check comes before the
-    first file is written and the first process is started.
+    first file is written and the first process is started. At the end the roles are stopped one
+    after the other; when `hurry` is set, all of them at once.
     """
     DataFolder.check_unused(Path(loaded.config.data))
     config = plan_ports(loaded.config, loaded.origins)
@@ -35,7 +40,17 @@ async def running(
             address = f"http://{config.public.host}:{config.public.port}"
             yield (address if ready else None), supervisor
         finally:
-            await supervisor.stop()
+            await _stop(supervisor, hurry or asyncio.Event())
+
+
+async def _stop(supervisor: Supervisor, hurry: asyncio.Event) -> None:
+    stopping = asyncio.create_task(supervisor.stop())
+    hurried = asyncio.create_task(hurry.wait())
+    await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
+    if hurried.done():
+        supervisor.hurry()
+    hurried.cancel()
+    await stopping
 
 
 async def _started(supervisor: Supervisor, stopped: asyncio.Task[bool], progress: Say) -> bool:

@@ -76,6 +76,10 @@ async def test_a_wrong_command_line_ends_with_code_2(arguments: list[str], sente
         ["node", "list"],
         ["node", "drain", "n"],
         ["rebalance"],
+        ["dlq", "list"],
+        ["dlq", "show", "1"],
+        ["dlq", "retry", "--all"],
+        ["dlq", "delete", "1"],
     ],
     ids=" ".join,
 )

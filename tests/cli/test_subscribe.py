@@ -95,6 +95,12 @@ async def test_without_options_it_starts_now(server: ProduceServer, gateway: Gat
     assert gateway.asked == [{"type": "subscribe", "topic": "flights", "from": "now"}]
 
 
+async def test_a_tenant_is_passed_on(server: ProduceServer, gateway: Gateway) -> None:
+    gateway.messages.append(EVENT % (1, 1))
+    await headgate("subscribe", "flights", "--tenant", "acme", "--count", "1", url=server.url)
+    assert [asked["tenant"] for asked in gateway.asked] == ["acme"]
+
+
 async def test_records_that_will_not_come_are_one_sentence_on_standard_error(
     server: ProduceServer, gateway: Gateway
 ) -> None:

@@ -192,6 +192,8 @@ CONTRADICTIONS: dict[tuple[str, str], dict[str, object]] = {
     },
     ("reliability.checkpoint.backend", "mongo.url"): {"reliability.checkpoint.backend": "mongo"},
     ("etcd.user", "etcd.password"): {"etcd.user": "headgate"},
+    ("transport.tls_certificate", "transport.tls_key"): {"transport.tls_certificate": "cert.pem"},
+    ("routing.delivery.protocol", "transport.nats"): {"routing.delivery.protocol": "nats"},
     ("public.port", "public.ws_port"): {"public.port": 8781},
     ("gateway.client_port", "public.port"): {"gateway.client_port": 8780},
     ("gateway.client_port", "public.ws_port"): {"gateway.client_port": 8781},

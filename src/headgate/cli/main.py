@@ -56,11 +56,17 @@ COMMANDS = {
     "router": LazyCommand("headgate.cli.roles:router", "Run a router: matches and delivers."),
     "gateway": LazyCommand("headgate.cli.roles:gateway", "Run a gateway: serves users."),
     "topic": LazyCommand("headgate.cli.topic:app", "Create, list, describe and delete topics."),
+    "partition": LazyCommand(
+        "headgate.cli.partition:app", "Let routers read a partition from elsewhere."
+    ),
     "produce": LazyCommand("headgate.cli.produce:produce", "Send JSON lines to a topic."),
     "subscribe": LazyCommand(
         "headgate.cli.subscribe:subscribe", "Print the events of a topic as they happen."
     ),
     "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, moves and lag."),
+    "dlq": LazyCommand(
+        "headgate.cli.dlq:app", "Look at dead letters, send them again, or delete them."
+    ),
     "node": LazyCommand("headgate.cli.node:app", "List the nodes, and drain one of them."),
     "rebalance": LazyCommand(
         "headgate.cli.rebalance:rebalance", "Spread the partitions evenly over the nodes."

@@ -11,7 +11,7 @@ from typing import Literal
 
 from headgate.model.api import PlannedMove, Status, TopicPartition
 
-Kind = Literal["log", "source"]
+Kind = Literal["log", "source", "target"]
 ROLE_OF: Mapping[Kind, str] = {"log": "ingest", "source": "router"}
 
 

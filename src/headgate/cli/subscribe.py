@@ -35,25 +35,27 @@ def subscribe(
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End after this many events.")
     ] = None,
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="Whose quota this counts for.")
+    ] = "",
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,  # noqa: ARG001  # events are JSON anyway; accepted everywhere
 ) -> None:
     """Print the events of a topic as they happen; ends with Ctrl-C."""
-    ended_by = await_(_subscribe(url, topic, where, start, count))
+    ended_by = await_(_subscribe(url, topic, where, start, count, tenant))
     if ended_by is not None and count is not None:
         raise typer.Exit(128 + ended_by)
 
 
 async def _subscribe(
-    url: str, topic: str, where: str | None, start: str, count: int | None
+    url: str, topic: str, where: str | None, start: str, count: int | None, tenant: str
 ) -> int | None:
     """Print until `count` is reached or a signal comes; returns the signal's number."""
     from headgate.client.subscriber import Subscriber
 
     signals: list[int] = []
-    printing = asyncio.create_task(
-        _print(Subscriber(url, topic, where=where, start=start), count), name="subscribe"
-    )
+    subscriber = Subscriber(url, topic, where=where, start=start, tenant=tenant)
+    printing = asyncio.create_task(_print(subscriber, count), name="subscribe")
 
     def end(number: int) -> None:
         signals.append(number)
@@ -102,6 +104,7 @@ def _line(event: Event | Left) -> bytes:
             "document": event.raw,
             "subscriptions": event.subscriptions,
             **({"left": True} if isinstance(event, subscriber.Left) else {}),
+            **({"redelivery": True} if event.redelivery else {}),
         }
     )
     # Between the parts of a document there may be line breaks; in JSON text any blank will do.

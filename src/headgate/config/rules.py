@@ -147,6 +147,18 @@ RULES: tuple[Rule, ...] = (
         lambda c: bool(c.etcd.user) == bool(c.etcd.password),
     ),
     Rule(
+        "transport.tls_certificate",
+        "come with its key in",
+        "transport.tls_key",
+        lambda c: bool(c.transport.tls_certificate) == bool(c.transport.tls_key),
+    ),
+    Rule(
+        "routing.delivery.protocol",
+        "come with the servers' addresses in",
+        "transport.nats",
+        lambda c: c.routing.delivery.protocol != "nats" or bool(c.transport.nats),
+    ),
+    Rule(
         "public.port",
         "differ from",
         "public.ws_port",

@@ -92,6 +92,24 @@ MongoDatabase = Annotated[
     Wording("up to 63 letters, digits, hyphens and underscores"),
     Field(pattern=r"^[A-Za-z0-9_-]{1,63}$"),
 ]
+Token = Annotated[
+    str,
+    Secret(whole=True),
+    Wording("a token of visible ASCII characters"),
+    Field(pattern=r"^[!-~]*$"),
+]
+_NATS_SERVER = r"(nats|tls)://[^\s,]+"
+NatsServers = Annotated[
+    str,
+    Secret(),
+    Wording("addresses such as nats://10.0.0.1:4222,nats://10.0.0.2:4222"),
+    Field(pattern=rf"^({_NATS_SERVER}(,{_NATS_SERVER})*)?$"),
+]
+NatsSubject = Annotated[
+    str,
+    Wording("a subject such as headgate.deliver, of letters, digits, hyphens and underscores"),
+    Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"),
+]
 SparkMemory = Annotated[
     str, Wording("an amount such as 800m or 2g"), Field(pattern=r"^[1-9]\d*[mg]$")
 ]
@@ -107,6 +125,8 @@ class Section(BaseModel):
 class PublicSettings(Section):
     host: Host = "127.0.0.1"
     """Address that users call."""
+    advertise: Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]*$")] = ""
+    """Name by which subscribers reach this gateway, where `host` doesn't say that."""
     port: Port = 8780
     """Port of everything a user calls over HTTP (0: any free one)."""
     ws_port: Port = 8781
@@ -133,7 +153,7 @@ class CoordinatorSettings(Section):
     router_imbalance: Imbalance = 0
     """How many more source partitions than its peers a router may keep."""
     consumer_imbalance: Imbalance = 0
-    """How many more target partitions than its peers a gateway may keep."""
+    """How many more target partitions than its peers a consumer of a group may keep."""
     ingest_imbalance: Imbalance = 0
     """How many more log partitions than its peers an ingest node may keep."""
     timeout: DurationMs = seconds("30s")
@@ -241,6 +261,10 @@ class RouterSettings(Section):
     """Time between two attempts to redeliver parked records."""
     buffer_timeout: DurationMs = seconds("60s")
     """Longest time a record waits in memory before it is parked."""
+    host: Host = "127.0.0.1"
+    """Address where a router serves /health and /metrics."""
+    http_port: Port = 0
+    """Port of those (0: any free one, which `headgate status --json` names)."""
     driver_memory: SparkMemory = "1g"
     """Memory of the Spark driver's JVM, such as 800m or 2g."""
 
@@ -272,6 +296,21 @@ class GatewaySettings(Section):
     max_subscriptions: Count = 1_000
     """Most subscriptions of one WebSocket connection."""
     when_slow: WhenSlowSettings = WhenSlowSettings()
+
+
+class TransportSettings(Section):
+    token: Token = ""
+    """Shared secret: who delivers has to know it (empty: anybody may)."""
+    tls_certificate: str = ""
+    """File of the certificate that gateways show, with its chain (empty: no TLS)."""
+    tls_key: str = ""
+    """File of its key."""
+    tls_authority: str = ""
+    """File of the certificate that vouches for gateways and NATS (empty: the system's own)."""
+    nats: NatsServers = ""
+    """Servers of NATS, with commas in between; tls:// instead of nats:// for TLS."""
+    nats_prefix: NatsSubject = "headgate.deliver"
+    """Beginning of every subject; clusters of Headgate that share a NATS need one each."""
 
 
 class SubscriptionsSettings(Section):
@@ -352,7 +391,7 @@ class DlqSettings(Section):
 
 class RoutingSettings(Section):
     mode: Literal["direct", "consistent_hash", "broadcast"] = "direct"
-    """How the gateway of a match is chosen."""
+    """Where subscribers go and who gets a match: direct, consistent_hash or broadcast."""
     num_partitions: Annotated[int, Field(ge=1, le=1_024)] = 1
     """Partitions of a topic that is created without a count."""
     max_fanout: Annotated[int, Field(ge=0)] = 3
@@ -383,9 +422,9 @@ class DedupSettings(Section):
 
 class GapDetectionSettings(Section):
     enabled: bool = True
-    """Look for holes in a source's history."""
+    """Tell subscribers of records that can't be read any more; false only counts and logs them."""
     max_gap: Duration = seconds("5m")
-    """Largest gap that is filled by replay; a larger one makes the partition stale."""
+    """Time that lost records may span; more makes the partition stale until subscribers know."""
 
 
 class CircuitBreakerSettings(Section):
@@ -427,6 +466,7 @@ class Config(Section):
     mongo: MongoSettings = MongoSettings()
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
+    transport: TransportSettings = TransportSettings()
     subscriptions: SubscriptionsSettings = SubscriptionsSettings()
     consumers: ConsumersSettings = ConsumersSettings()
     demo: DemoSettings = DemoSettings()

@@ -17,6 +17,8 @@ Verdict = Literal["ok", "advice", "warn", "bad"]
 LAG_THRESHOLD_MS = 30_000
 """A partition whose oldest unsettled record is older than this is lagging."""
 MOVE_THRESHOLD_MS = 60_000
+PARKED_THRESHOLD_MS = 300_000
+"""A gateway that is only restarted has taken its parked letters by then."""
 BUSY_EVENTS_PER_S = 5_000.0
 """What one partition takes comfortably."""
 BUSY_CORE_SHARE = 0.8
@@ -45,6 +47,9 @@ def judge_status(status: Status) -> list[Finding]:
         *_moves(status),
         *(finding for topic in status.topics for finding in _topic(status, topic)),
         *_lanes(status),
+        *_links(status),
+        *_checkpoints(status),
+        *_letters(status),
     ]
 
 
@@ -138,6 +143,17 @@ def _trouble(status: Status, topic: TopicInfo) -> Finding | None:
     if unrouted:
         what = f"without a router: {_some(unrouted)}"
         return Finding(subject, "bad", what, "start one with `headgate router`")
+    if failed := [d for d in topic.details if d.state == "failed"]:
+        what = f"nothing more is read of {_some(refs[d.partition] for d in failed)}: "
+        advice = "mend that first; see `headgate status` and the router's log"
+        return Finding(subject, "bad", what + failed[0].reason, advice)
+    if stale := [d for d in topic.details if d.state == "stale"]:
+        what = f"records are lost of {_some(refs[d.partition] for d in stale)}: "
+        advice = (
+            "it passes when every gateway has told its subscribers to resync; let the log keep "
+            "more (log.retention), or add routers"
+        )
+        return Finding(subject, "bad", what + stale[0].reason, advice)
     lagging = [refs[d.partition] for d in topic.details if d.lag_ms > LAG_THRESHOLD_MS]
     if lagging:
         what = f"more than {LAG_THRESHOLD_MS // 1_000} s behind: {_some(lagging)}"
@@ -187,6 +203,88 @@ def _lanes(status: Status) -> Iterator[Finding]:
         worst = max(full, key=lambda lane: lane.cpu)
         yield Finding(
             "lanes", "advice", _full(worst), "raise router.slots, or start another router"
+        )
+
+
+def _links(status: Status) -> Iterator[Finding]:
+    """Gateways that routers can't reach, or that don't keep up."""
+    links = [link for lane in status.lanes for link in lane.links]
+    for gateway_id in sorted({link.gateway_id for link in links}):
+        own = [link for link in links if link.gateway_id == gateway_id]
+        broken = [link for link in own if link.breaker != "closed"]
+        error = next((link.error for link in broken or own if link.error), "")
+        because = f" ({error})" if error else ""
+        if broken:
+            yield Finding(
+                f"gateway {gateway_id}",
+                "bad",
+                f"routers have stopped sending to it{because}; what it should get is parked",
+                "see its log and the network between; deliveries go on by themselves",
+            )
+        elif any(link.pressure == "hard" for link in own):
+            waiting = sum(link.waiting for link in own)
+            yield Finding(
+                f"gateway {gateway_id}",
+                "bad",
+                f"{waiting:,} deliveries wait for it, more are parked{because}",
+                "find its slow subscribers, or start another gateway and let some move there",
+            )
+        elif any(link.pressure == "soft" for link in own):
+            yield Finding(
+                f"gateway {gateway_id}",
+                "warn",
+                "it falls behind, and gets nothing of low priority any more",
+                "wait a little; if it stays, start another gateway",
+            )
+
+
+def _checkpoints(status: Status) -> Iterator[Finding]:
+    lanes = sorted({lane.checkpoints for lane in status.lanes if lane.checkpoints})
+    if said := [*lanes, *([status.checkpoints_error] if status.checkpoints_error else [])]:
+        yield Finding(
+            "positions",
+            "bad",
+            f"they can't be {'saved' if lanes else 'read'} ({said[0]})",
+            "bring their store back; nothing is lost, but more is delivered again after a restart",
+        )
+
+
+def _letters(status: Status) -> Iterator[Finding]:
+    if said := sorted({lane.letters for lane in status.lanes if lane.letters}):
+        yield Finding(
+            "letters",
+            "bad",
+            f"parked and dead letters can't be kept ({said[0]}), so some partitions aren't read",
+            "make room, or bring the store back; nothing is lost, and reading goes on by itself",
+        )
+    elif status.letters_error:
+        yield Finding(
+            "letters",
+            "warn",
+            f"parked and dead letters can't be counted ({status.letters_error})",
+            "find out what their store is busy with",
+        )
+    if dead := [one for one in status.letters if one.dead]:
+        oldest = max(dead, key=lambda one: one.dead_ms)
+        count = sum(one.dead for one in dead)
+        yield Finding(
+            "dead letters",
+            "warn",
+            f"{count:,} for {_some(one.gateway for one in dead)}, the oldest from "
+            f"{oldest.dead_ms / 60_000:,.0f} min ago",
+            f"see why with `headgate dlq list --gateway {oldest.gateway}`, then `headgate dlq retry"
+            f" --gateway {oldest.gateway}` or `headgate dlq delete --gateway {oldest.gateway}`",
+        )
+    if parked := [one for one in status.letters if one.parked_ms > PARKED_THRESHOLD_MS]:
+        oldest = max(parked, key=lambda one: one.parked_ms)
+        count = sum(one.parked for one in parked)
+        yield Finding(
+            "parked letters",
+            "warn",
+            f"{count:,} for {_some(one.gateway for one in parked)}, the oldest from "
+            f"{oldest.parked_ms / 60_000:,.0f} min ago",
+            f"see `headgate dlq list --parked --gateway {oldest.gateway}`; they are sent by "
+            "themselves once the gateway takes them",
         )
 
 

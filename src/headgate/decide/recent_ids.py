@@ -1,52 +1,60 @@
 """Which events went by lately, by their id: the same event may be in the log twice, under different
 positions, when a producer's retry met another partition.
 
-Invariant: at most `capacity` ids are remembered, none for longer than `ttl_s`, and an id keeps the
+Invariant: at most `capacity` ids are kept, none counts for longer than `ttl_s`, and an id keeps the
 place where it was seen first. Time is an argument; it must never go backwards.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import deque
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    partition: int
-    seq: int
+Place = tuple[int, int]
+"""Partition and seq. Plain, because one is made for every delivery."""
 
 
 class RecentIds:
+    """`forget_old` is to be called now and then: what it would drop stays until then."""
+
     def __init__(self, *, capacity: int, ttl_s: float) -> None:
         self._capacity = capacity
         self._ttl_s = ttl_s
-        self._seen: OrderedDict[tuple[str, str], tuple[float, Place]] = OrderedDict()
+        self._seen: dict[tuple[str, str], tuple[float, Place]] = {}
+        self._order: deque[tuple[str, str]] = deque()
+        """The ids as they came, the oldest first."""
 
-    def elsewhere(self, topic: str, event_id: str, place: Place, now_s: float) -> Place | None:
-        """Where the event was seen first, if that is another place than `place`."""
+    def see(self, topic: str, event_id: str, place: Place, now_s: float) -> Place | None:
+        """Where the event was seen first; None if that is here and now, which is remembered."""
+        known, entry = (topic, event_id), (now_s, place)
+        found = self._seen.setdefault(known, entry)
+        if found is not entry:
+            if now_s - found[0] < self._ttl_s:
+                return found[1]
+            self._order.remove(known)
+            self._seen[known] = entry
+        self._order.append(known)
+        return None
+
+    def take_back(self) -> None:
+        """What `see` remembered last didn't take place after all."""
+        del self._seen[self._order.pop()]
+
+    def has(self, topic: str, event_id: str, now_s: float) -> bool:
         found = self._seen.get((topic, event_id))
-        if found is None or now_s - found[0] >= self._ttl_s or found[1] == place:
-            return None
-        return found[1]
+        return found is not None and now_s - found[0] < self._ttl_s
 
-    def remember(self, topic: str, event_id: str, place: Place, now_s: float) -> None:
-        """The event was delivered from `place`; an earlier place that still counts stays."""
-        self._forget_old(now_s)
-        known = (topic, event_id)
-        if known in self._seen:
-            return
-        self._seen[known] = (now_s, place)
-        if len(self._seen) > self._capacity:
-            self._seen.popitem(last=False)
+    def alike(self) -> RecentIds:
+        """An empty one with the same bounds."""
+        return RecentIds(capacity=self._capacity, ttl_s=self._ttl_s)
+
+    def forget_old(self, now_s: float) -> None:
+        """Drop what is too old or too much; in the order of their times, so the first that may stay
+        ends it."""
+        order, seen, ttl_s = self._order, self._seen, self._ttl_s
+        for _ in range(len(order) - self._capacity):
+            del seen[order.popleft()]
+        while order and now_s - seen[order[0]][0] >= ttl_s:
+            del seen[order.popleft()]
 
     def __len__(self) -> int:
         return len(self._seen)
-
-    def _forget_old(self, now_s: float) -> None:
-        """In the order of their times, so the first that is young enough ends it."""
-        while self._seen:
-            oldest = next(iter(self._seen))
-            if now_s - self._seen[oldest][0] < self._ttl_s:
-                return
-            del self._seen[oldest]

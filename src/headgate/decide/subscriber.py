@@ -18,9 +18,14 @@ and changes from one to the other inside a single call, so that nothing falls be
 What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
 (the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
 
+Records that a lane found missing (`lost`) are a delivery like any other: a Resync in the queue of
+one that is live, found in the log by one that catches up. What an operator wants delivered again
+(`redeliver`) waits beside the queue, which it takes turns with, and moves no position.
+
 Invariant: what `take` returns is, per partition, exactly the matching records after the start, in
-order, without a repeat; where records are left out, a Resync stands in their place. Never more than
-`capacity` items wait. It must never look at a clock, wait, or drop anything in silence.
+order, without a repeat, and the redeliveries; where records are left out, a Resync stands in their
+place. Never more than `capacity` items wait, and a quarter as many redeliveries. It must never look
+at a clock, wait, or drop anything in silence.
 """
 
 from __future__ import annotations
@@ -29,20 +34,20 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
-
-class Sized(Protocol):
-    def __len__(self) -> int: ...
-
+from headgate.decide.redeliveries import Redeliveries, Redelivery, Sized
 
 T = TypeVar("T", bound=Sized)
 
 WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 """What happens when a subscriber's queue is full."""
 UNLIMITED = 2**62
-ResyncReason = Literal["retention", "slow"]
-"""Why records are left out: the log doesn't have them any more, or the subscriber was too slow."""
+ResyncReason = Literal["retention", "gap", "slow"]
+"""Why records are left out: the log doesn't have them any more, a router never got to read them, or
+the subscriber was too slow."""
+REDELIVERIES_SHARE = 4
+"""This part of a queue's bounds is what may wait beside it."""
 
 
 class Delivered(Enum):
@@ -121,6 +126,12 @@ class Feed(Generic[T]):
         self._read_limit = read_limit
         self._when_slow = when_slow
         self._budget = budget or Budget(UNLIMITED)
+        self._again: Redeliveries[T] = Redeliveries(
+            capacity=max(1, capacity // REDELIVERIES_SHARE),
+            capacity_bytes=capacity_bytes // REDELIVERIES_SHARE,
+            budget=self._budget,
+        )
+        self._again_next = False
         self._queue: deque[Item[T] | Resync] = deque()
         self._queued_bytes = 0
         self._left_out: dict[int, Resync] = {}
@@ -138,17 +149,50 @@ class Feed(Generic[T]):
         position = self._positions.setdefault(partition, 0)
         if seq <= position:
             return Delivered.DUPLICATE
-        behind = self._targets.get(partition, 0) > position or since > position
-        if self._held or behind or not (self._has_room() or self._makes_room()):
-            if self._when_slow == "disconnect" and not self._held and not behind:
-                return Delivered.OVERFLOW
-            self._targets[partition] = max(seq, self._targets.get(partition, 0))
-            return Delivered.DEFERRED
+        if (instead := self._not_now(partition, seq, since=since)) is not None:
+            return instead
         self._append(partition, seq, value)
         self._positions[partition] = seq
         return Delivered.QUEUED
 
-    def passes(self, partition: int, seq: int, *, since: int = 0) -> bool:
+    def lost(self, partition: int, first_seq: int, last_seq: int) -> Delivered:
+        """The lane goes on after `last_seq`: nothing from `first_seq` up to there will come.
+
+        Who catches up reads the log up to there, and finds out by itself.
+        """
+        position = self._positions.setdefault(partition, 0)
+        if last_seq <= position:
+            return Delivered.DUPLICATE
+        if (instead := self._not_now(partition, last_seq)) is not None:
+            return instead
+        after_seq = max(position, first_seq - 1)
+        self._queue.append(Resync(partition, after_seq, last_seq + 1, "gap"))
+        self._positions[partition] = last_seq
+        return Delivered.QUEUED
+
+    @property
+    def takes_redeliveries(self) -> bool:
+        return self._again.has_room
+
+    def redeliver(self, partition: int, seq: int, value: T) -> None:
+        """Deliver it whatever was delivered before; only with room for it."""
+        if not self._again.has_room:
+            raise ValueError("there is no room for a redelivery")
+        self._again.add(partition, seq, value)
+
+    def _not_now(self, partition: int, seq: int, *, since: int = 0) -> Delivered | None:
+        """What becomes of what a lane delivered up to `seq`; None when it may be queued."""
+        position = self._positions[partition]
+        behind = self._targets.get(partition, 0) > position or since > position
+        if not self._held and not behind:
+            if self._has_room() or self._makes_room():
+                return None
+            if self._when_slow == "disconnect":
+                return Delivered.OVERFLOW
+        self._targets[partition] = max(seq, self._targets.get(partition, 0))
+        return Delivered.DEFERRED
+
+    def passes(self, partition: int, seq: int, since: int = 0) -> bool:
         """May a delivery go out at once, past the queue? Then it counts as sent.
 
         Only for a partition that is live while nothing waits; else use `deliver`.
@@ -225,14 +269,20 @@ class Feed(Generic[T]):
 
     # --- to the subscriber -----------------------------------------------------------------------
 
-    def peek(self) -> Item[T] | Resync | None:
+    def peek(self) -> Item[T] | Resync | Redelivery[T] | None:
         """What `take` would return."""
+        if self._is_turn_of_again:
+            return self._again.peek()
         if self._left_out:
             return next(iter(self._left_out.values()))
         return self._queue[0] if self._queue else None
 
-    def take(self) -> Item[T] | Resync | None:
+    def take(self) -> Item[T] | Resync | Redelivery[T] | None:
         """The next item to send; it counts as sent."""
+        if self._is_turn_of_again:
+            self._again_next = False
+            return self._again.take()
+        self._again_next = True
         if self._left_out:
             item: Item[T] | Resync = self._left_out.pop(next(iter(self._left_out)))
         elif self._queue:
@@ -247,7 +297,7 @@ class Feed(Generic[T]):
 
         With an empty queue that includes what was read and didn't match.
         """
-        if not self:
+        if not self._queue and not self._left_out:
             return dict(self._positions)
         return {partition: self._sent.get(partition, 0) for partition in self._positions}
 
@@ -271,13 +321,20 @@ class Feed(Generic[T]):
 
     def __len__(self) -> int:
         """What waits: items, and what has to be said about those that don't come."""
-        return len(self._queue) + len(self._left_out)
+        return len(self._queue) + len(self._left_out) + len(self._again)
 
     def clear(self) -> None:
         """The subscriber is gone: nothing waits for it any more."""
         while self._queue:
             self._pop()
         self._left_out.clear()
+        self._again.clear()
+
+    @property
+    def _is_turn_of_again(self) -> bool:
+        """Neither may keep the other waiting."""
+        waits = bool(self._queue or self._left_out)
+        return bool(self._again) and (self._again_next or not waits)
 
     def _has_room(self) -> bool:
         # An empty queue takes an item of any size, or a large document could never pass.
