@@ -23,6 +23,7 @@ import msgspec
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.adapters.http.delivery import HttpDeliveryTransport
@@ -185,6 +186,7 @@ class LightRouter:
         )
         reader = _NotingReader(self._folder, self._notes)
         checkpoints = EmbeddedCheckpointStore(self._folder)
+        letters = EmbeddedLetterStore(self._folder)
 
         def connect(hello: Callable[[], control.Hello]) -> GrpcControlSession:
             session = _NotingSession(order.coordinator, hello)
@@ -197,8 +199,9 @@ class LightRouter:
             finally:
                 await reader.close()
                 await checkpoints.close()
+                await letters.close()
 
-        lane = Lane(spec, LanePorts(reader, checkpoints, self._transport, connect))
+        lane = Lane(spec, LanePorts(reader, checkpoints, letters, self._transport, connect))
         life = asyncio.create_task(live(), name=f"lane-{number}")
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)
