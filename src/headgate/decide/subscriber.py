@@ -107,6 +107,28 @@ class Budget:
 class Feed(Generic[T]):
     """The state of one subscriber; `T` is whatever is sent, its length counts as bytes."""
 
+    # Ten thousand of them are looked at for one event: what lies together is found sooner.
+    __slots__ = (
+        "_again",
+        "_again_next",
+        "_budget",
+        "_capacity",
+        "_capacity_bytes",
+        "_held",
+        "_last_read",
+        "_left_out",
+        "_positions",
+        "_queue",
+        "_queued_bytes",
+        "_read_limit",
+        "_reserved",
+        "_sent",
+        "_targets",
+        "_when_slow",
+        "dropped",
+        "flow",
+    )
+
     def __init__(
         self,
         starts: Mapping[int, int],
@@ -141,6 +163,10 @@ class Feed(Generic[T]):
         self._last_read = -1
         self._reserved = 0
         """Room for the result of the read that is under way; live deliveries must not take it."""
+        self.flow: dict[int, int] | None = None
+        """The seq up to which each partition was delivered, where deliveries may go out at once:
+        who sends the next one puts its seq here, and needs no call for it. None while they may not;
+        see `begin_flow`."""
 
     # --- from the lanes --------------------------------------------------------------------------
 
@@ -166,6 +192,7 @@ class Feed(Generic[T]):
         if (instead := self._not_now(partition, last_seq)) is not None:
             return instead
         after_seq = max(position, first_seq - 1)
+        self._end_flow()
         self._queue.append(Resync(partition, after_seq, last_seq + 1, "gap"))
         self._positions[partition] = last_seq
         return Delivered.QUEUED
@@ -189,30 +216,32 @@ class Feed(Generic[T]):
                 return None
             if self._when_slow == "disconnect":
                 return Delivered.OVERFLOW
+        self._end_flow()
         self._targets[partition] = max(seq, self._targets.get(partition, 0))
         return Delivered.DEFERRED
 
-    def passes(self, partition: int, seq: int, since: int = 0) -> bool:
-        """May a delivery go out at once, past the queue? Then it counts as sent.
+    def begin_flow(self) -> dict[int, int] | None:
+        """`flow`, if from now on deliveries may go out at once, past the queue: everything is live
+        and nothing waits."""
+        if not self._queue and not self._left_out and self.live:
+            self.flow = self._positions
+        return self.flow
 
-        Only for a partition that is live while nothing waits; else use `deliver`.
-        """
-        position = self._positions.get(partition, 0)
-        if self._held or self._queue or self._left_out or seq <= position or since > position:
-            return False
-        if self._targets.get(partition, 0) > position:
-            return False
-        self._positions[partition] = self._sent[partition] = seq
-        return True
+    def _end_flow(self) -> None:
+        if self.flow is not None:
+            self.flow = None
+            self._sent.update(self._positions)
 
     # --- from the log ----------------------------------------------------------------------------
 
     def hold(self) -> None:
         """Lanes may have settled records without this subscription: trust none until `release`."""
+        self._end_flow()
         self._held = True
 
     def release(self, heads: Mapping[int, int]) -> None:
         """Begin: deliveries are complete after `heads`, everything up to them is in the log."""
+        self._end_flow()
         self._held = False
         for partition, head in heads.items():
             self._positions.setdefault(partition, 0)
@@ -256,6 +285,7 @@ class Feed(Generic[T]):
 
     def resync(self, partition: int, after_seq: int, from_seq: int) -> None:
         """Go on at `from_seq`, because the log has nothing of (after_seq, from_seq) any more."""
+        self._end_flow()
         self._queue.append(Resync(partition, after_seq, from_seq, "retention"))
         self._positions[partition] = max(from_seq - 1, self._positions.get(partition, 0))
 
@@ -366,6 +396,7 @@ class Feed(Generic[T]):
         self._left_out[item.partition] = Resync(item.partition, after_seq, last + 1, "slow")
 
     def _append(self, partition: int, seq: int, value: T) -> None:
+        self._end_flow()
         self._queue.append(Item(partition, seq, value))
         self._queued_bytes += len(value)
         self._budget.taken_bytes += len(value)

@@ -203,10 +203,9 @@ class Connection(TextConnection):
 
     def _rearrange(self, *, joining: bool = False) -> None:
         """One that is alone is written to at once; several wait for what they may share."""
-        if len(self._places) == 1:
-            (only,) = self._begun() or (None,)
-            if only is not None:
-                only.outlet = None if joining else self._outlet
+        if self._outlet is not None:
+            alone = self._begun() if len(self._places) == 1 and not joining else []
+            self._outlet.let_through(alone[0] if alone else None)
 
     def _leave(self, work: Coroutine[Any, Any, None]) -> None:
         self._remember(asyncio.create_task(work, name="unsubscribe"))

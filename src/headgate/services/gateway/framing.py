@@ -125,7 +125,7 @@ class TextConnection(WSListener):
         if self._closing or self._transport is None:
             return
         self._closing = True
-        self.outlet.free = False
+        self.outlet.shut()
         self.outlet.send(last_message)
         self._transport.send_close(code, reason)
         self._transport.disconnect()

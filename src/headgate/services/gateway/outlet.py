@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from picows import WSMsgType, WSTransport
 
@@ -23,16 +24,29 @@ MAX_WAITING_ANSWERS = 64
 
 
 class Outlet:
+    __slots__ = (
+        "_closed",
+        "_flushing",
+        "_only",
+        "_paused",
+        "_transport",
+        "_turns",
+        "answers",
+        "deaf",
+        "send",
+    )
+
     def __init__(self, transport: WSTransport) -> None:
         transport.underlying_transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._transport = transport
+        self.send: Callable[[bytes], None] = partial(transport.send, WSMsgType.TEXT)
+        """Write one message at once."""
         self._turns: Turns[Subscriber] = Turns(_place_of)
         self._flushing: asyncio.Handle | None = None
         self._paused = False
         self._closed = False
+        self._only: Subscriber | None = None
         self.answers: deque[bytes] = deque()
-        self.free = True
-        """Whether an event may be written now: there is room, and nothing waits before it."""
         self.deaf = False
         """Whether the peer isn't read from, because it doesn't read what it is answered."""
 
@@ -41,11 +55,29 @@ class Outlet:
         """What the transport holds, because the client doesn't read."""
         return self._transport.underlying_transport.get_write_buffer_size()
 
+    def let_through(self, subscriber: Subscriber | None) -> None:
+        """Events for `subscriber` may be written past its queue, whenever there is room: it is the
+        only one of its connection."""
+        if self._only is not None:
+            self._only.send = None
+        self._only = subscriber
+        self._open_or_shut()
+
+    @property
+    def free(self) -> bool:
+        """Whether an event may be written now: there is room, and nothing waits before it."""
+        return not self._paused and not self.answers and not self._closed
+
+    def _open_or_shut(self) -> None:
+        if self._only is not None:
+            self._only.send = self.send if self.free and self._only.closing is None else None
+
     def answer(self, message: bytes) -> None:
         if not self._paused and not self.answers:
             self.send(message)
             return
         self.answers.append(message)
+        self._open_or_shut()
         if len(self.answers) >= MAX_WAITING_ANSWERS and not self.deaf:
             self.deaf = True
             self._transport.underlying_transport.pause_reading()
@@ -60,12 +92,9 @@ class Outlet:
             # Soon, not now: the same record may be on its way to others of this connection.
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
 
-    def send(self, message: bytes) -> None:
-        self._transport.send(WSMsgType.TEXT, message)
-
     def pause(self) -> None:
         self._paused = True
-        self.free = False
+        self._open_or_shut()
 
     def resume(self, subscribers: Sequence[Subscriber]) -> None:
         """The transport has room again: answers first, then whatever waits for `subscribers`."""
@@ -75,13 +104,17 @@ class Outlet:
         if self.deaf and not self.answers:
             self.deaf = False
             self._transport.underlying_transport.resume_reading()
-        self.free = not self._paused and not self.answers and not self._closed
+        self._open_or_shut()
         for subscriber in subscribers:
             self.offer(subscriber, alone=len(subscribers) == 1)
 
-    def close(self) -> None:
+    def shut(self) -> None:
+        """No event is written any more."""
         self._closed = True
-        self.free = False
+        self._open_or_shut()
+
+    def close(self) -> None:
+        self.shut()
         self.answers.clear()
         if self._flushing is not None:
             self._flushing.cancel()
@@ -96,12 +129,12 @@ class Outlet:
         """Write what waits for as long as the transport takes it."""
         if not self._open:
             return
-        send, tail = self._transport.send, subscriber.tail
+        send, tail = self.send, subscriber.tail
         while not self._paused and (item := subscriber.take()) is not None:
             if isinstance(item, Resync):
                 self.send(resync_message(subscriber.name, subscriber.topic, item))
             else:
-                send(WSMsgType.TEXT, item.value + tail)
+                send(item.value + tail)
 
     def _flush(self) -> None:
         self._flushing = None

@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
@@ -38,20 +37,35 @@ class Totals:
     """Set when nothing waits any more, where somebody wants to know."""
 
 
-class Writer(Protocol):
-    """A connection that may be written to; only while it is `free`."""
-
-    free: bool
-
-    def send(self, message: bytes) -> None: ...
-
-
 def _nobody() -> None:
     """Nobody is connected yet."""
 
 
 class Subscriber:
     """`name` is what the subscriber itself calls its subscription; unique per connection."""
+
+    __slots__ = (
+        "__weakref__",
+        "_acknowledged",
+        "_counted",
+        "_room",
+        "_totals",
+        "_typical_bytes",
+        "catching_up",
+        "closing",
+        "encoded_name",
+        "ends_connection",
+        "feed",
+        "id",
+        "matches",
+        "name",
+        "ready",
+        "send",
+        "starts",
+        "subscription",
+        "tail",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -73,8 +87,8 @@ class Subscriber:
         self.encoded_name = encode_name(name)
         self.tail = own_part(self.encoded_name)
         self.ready: Callable[[], None] = _nobody
-        self.outlet: Writer | None = None
-        """Where to write to at once, while the connection has no other subscription."""
+        self.send: Callable[[bytes], None] | None = None
+        """Writes to the connection at once, while that is free and has no other subscription."""
         self.closing: errors.HeadgateError | None = None
         self.ends_connection = False
         """Whether the reason to close concerns the connection as a whole."""
@@ -208,6 +222,7 @@ class Subscriber:
         if self.closing is not None:
             return
         self.closing = reason
+        self.send = None
         self.ends_connection = ends_connection
         self.feed.clear()
         self._count()
