@@ -4,14 +4,17 @@
 #   make test [ARGS="-k java"]  every static check, then every test
 #   make check                  the static checks alone
 #   make bench                  the quick benchmarks
+#   make proto                  compile the messages of the gRPC transport
 #   make lock                   resolve the dependencies again
 #   make clean                  remove everything that make made
 #
 # PYTHON=python3.13 chooses the interpreter of a new environment.
 
 BIN := .venv/bin
+# Two runs of tests side by side, also where there are more cores: each has its own Spark.
+WORKERS := 2
 
-.PHONY: help demo test check bench format lock clean setup
+.PHONY: help demo test check bench format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -20,7 +23,7 @@ demo: setup
 	@$(BIN)/headgate demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: check
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
 
 check: setup
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "Run 'make format'." >&2; exit 1; }
@@ -34,6 +37,9 @@ bench: setup
 format: setup
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
+
+proto: setup
+	@sh scripts/proto.sh
 
 lock: setup
 	@sh scripts/lock.sh

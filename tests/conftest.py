@@ -1,4 +1,4 @@
-"""What all tests share: real servers and one Spark session, started by the first test that asks.
+"""What a worker's tests share: real servers and a Spark session, started by who asks first.
 
 A test that only talks to a server takes the fixture; one that breaks the server starts its own:
 `with Etcd() as etcd: …; etcd.kill(); etcd.restart()`.
@@ -12,24 +12,57 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from headgate.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
+    from tests.scheduling import SparkFirst
     from tests.servers.etcd import Etcd
     from tests.servers.mongodb import MongoReplicaSet
     from tests.servers.nats import Nats
     from tests.servers.postgres import Postgres
+
+INTERRUPTED_S = 20.0
+WORKER = "import sys;exec(eval(sys.stdin.readline()))"
+"""What pytest-xdist starts a worker with."""
 
 # The imports inside the fixtures keep a run of pure tests from loading every client and Spark.
 
 
 def pytest_configure() -> None:
     """A run that is told to end behaves as with Ctrl-C, so that the servers end with it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def interrupt(*_: object) -> None:
+        # Once: `timeout` tells all processes of a run, and the first one its workers.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for worker in workers():
+            worker.terminate()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def pytest_keyboard_interrupt() -> None:
+    """Workers that were interrupted too end their servers before they are ended themselves."""
+    servers = [server for worker in workers() for server in worker.children(recursive=True)]
+    psutil.wait_procs(servers, timeout=INTERRUPTED_S)
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that this one has shared its tests among."""
+    return [one for one in psutil.Process().children() if WORKER in one.cmdline()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkFirst:
+    from tests.scheduling import SparkFirst
+
+    return SparkFirst(config, log)
 
 
 STARTED = pytest.StashKey[float]()

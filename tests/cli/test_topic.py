@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from headgate.model.api import Totals
 from tests.cli.command import headgate
 from tests.client.produce_server import ProduceServer
 
@@ -22,6 +24,7 @@ async def test_a_topic_is_created_described_listed_and_deleted(server: ProduceSe
         "version": 1,
         "details": [],
         "adopted": 0,
+        "totals": msgspec.to_builtins(Totals()),
     }
     described = await headgate("topic", "describe", "jobs", url=server.url)
     assert "jobs: 3 partitions, opportunistic, version 1" in described.out

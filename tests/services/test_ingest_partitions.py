@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from headgate.decide.placement import partition_of
-from headgate.errors import Fenced, HeadgateError, NotNow, OutcomeUnknown, Overloaded, StorageFailed
+from headgate.errors import (
+    Fenced,
+    HeadgateError,
+    NotNow,
+    OutcomeUnknown,
+    Overloaded,
+    StorageFailed,
+    UnknownTopic,
+)
 from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
@@ -46,6 +54,18 @@ def writer() -> MemoryLogWriter:
 
 def code(result: ProduceResult) -> str | None:
     return None if result.error is None else result.error.code
+
+
+async def test_a_node_that_was_just_started_says_later_instead_of_no_such_topic(
+    writer: MemoryLogWriter,
+) -> None:
+    world = World(writer)
+    with pytest.raises(NotNow, match="doesn't know the topics yet"):
+        world.writing.partitions.topic("flights")
+    await world.adopt(topology(1, FLIGHTS))
+    assert world.writing.partitions.topic("flights") == FLIGHTS
+    with pytest.raises(UnknownTopic):
+        world.writing.partitions.topic("jobs")
 
 
 # --- keyed ---------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_what_a_gateway_refuses_is_dead_until_an_operator_retries_it(
     with Traffic(cluster) as traffic:
         other = traffic.also_at(wicked.url)
         with wicked.in_trouble("answers 400"):
-            wait_s(1.0)
+            until(lambda: bool(letters(cluster, "dead")), "something is refused")
             traffic.end()
             totals = accounted_for(cluster, traffic)
         dead = letters(cluster, "dead")
@@ -205,7 +205,7 @@ def test_letters_that_cannot_be_written_stop_the_source_and_nothing_is_lost(
         other = traffic.also_at(wicked.url)
         first = len(traffic.acknowledged)
         with wicked.in_trouble("answers 500"), locked(DataFolder(cluster.data).letters_file):
-            until(lambda: says_letters_are_away(cluster), "status says it", 30.0)
+            until(lambda: says_letters_are_away(cluster), "status says it", 60.0)
             wait_s(1.0)
         traffic.end()
         until(lambda: len(other.out.lines) >= len(traffic.acknowledged) - first, "all came", 60.0)

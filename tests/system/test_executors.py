@@ -3,6 +3,7 @@ is killed costs nothing but time."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {
-        "HEADGATE_ROUTER__MASTER": "local-cluster[2,1,700]",
+        "HEADGATE_ROUTER__MASTER": "local-cluster[2,1,1024]",
         "HEADGATE_ROUTER__SLOTS": "2",
     }
     data = tmp_path_factory.mktemp("executors") / "data"
@@ -29,9 +30,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+def is_executor(process: psutil.Process) -> bool:
+    return EXECUTOR in " ".join(process.cmdline())
+
+
 def executor_of(lane: psutil.Process) -> psutil.Process | None:
     """The executor that a lane's Python worker belongs to."""
-    return next((p for p in lane.parents() if EXECUTOR in " ".join(p.cmdline())), None)
+    return next(filter(is_executor, lane.parents()), None)
 
 
 def lanes(cluster: Cluster) -> list[psutil.Process]:
@@ -41,19 +46,22 @@ def lanes(cluster: Cluster) -> list[psutil.Process]:
 def family(cluster: Cluster) -> list[psutil.Process]:
     """The driver's own processes: its Python, its JVM and their helpers, without executors."""
     driver = psutil.Process(cluster.pid("router-1"))
-    return [
-        process
-        for process in [driver, *driver.children(recursive=True)]
-        if EXECUTOR not in " ".join(process.cmdline()) and executor_of(process) is None
-    ]
+    found = []
+    for process in [driver, *driver.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # Spark's Python helpers come and go
+            if not is_executor(process) and executor_of(process) is None:
+                found.append(process)
+    return found
 
 
 def touches_events(process: psutil.Process, cluster: Cluster, gateway_port: int) -> bool:
     """Has it a file of the log open, or a connection to where gateways take deliveries?"""
     log = str(cluster.data / "log")
-    return any(file.path.startswith(log) for file in process.open_files()) or any(
-        connection.raddr[1:] == (gateway_port,) for connection in process.net_connections("tcp")
-    )
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any(file.path.startswith(log) for file in process.open_files()) or any(
+            connection.raddr[1:] == (gateway_port,) for connection in process.net_connections("tcp")
+        )
+    return False
 
 
 @pytest.mark.timeout(240)

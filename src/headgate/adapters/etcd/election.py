@@ -29,7 +29,7 @@ from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.errors import StorageFailed
 from headgate.model.leader import Leader
 
-TTL_S = 10
+LEAST_TTL_S = 4
 """Longer than etcd takes to replace a lost member of its own; etcd grants no less than 2 s."""
 RENEWALS_PER_TTL = 3
 PAUSE_S = 0.2
@@ -147,12 +147,12 @@ class EtcdElection:
         self,
         connection: EtcdConnection,
         *,
-        ttl_s: int = TTL_S,
+        ttl_s: int,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
         self._key = leader_key(connection)
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
         self._now_s = now_s
         self._reached = False
         self._leadership: EtcdLeadership | None = None
@@ -196,7 +196,7 @@ class EtcdElection:
         """The leadership, or None when another was faster."""
         sent_s = self._now_s()
         lease: aetcd.Lease = await self._connection.run(
-            lambda client: client.lease(self._ttl_s), what="asking for a lease"
+            lambda client: client.lease(self.ttl_s), what="asking for a lease"
         )
         self._lease_id = lease.id
         revision = await self._connection.run(
@@ -248,7 +248,7 @@ class EtcdElection:
     async def _until_changed(self, revision: int) -> None:
         async with self._connection.client() as client:
             try:
-                async with asyncio.timeout(self._ttl_s):
+                async with asyncio.timeout(self.ttl_s):
                     await _watch(client, self._key, revision + 1)
             except TimeoutError:
                 pass  # nothing new, or a member that is cut off: the next look will tell

@@ -70,6 +70,11 @@ class Partitions:
 
     def topic(self, name: str) -> Topic:
         topic = self._topics.get(name)
+        if topic is None and self._topology.generation == 0:
+            # A node that was just started; whoever is told "no such topic" would give up.
+            raise errors.NotNow(
+                "this ingest node doesn't know the topics yet; try again", topic=name
+            )
         if topic is None:
             raise errors.UnknownTopic(
                 f"there is no topic {name}: create it with `headgate topic create {name}`",

@@ -1,0 +1,54 @@
+"""Two workers share the tests so that one begins with Spark and the other with everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.scheduling import ROUGHLY_S, SHARED_SPARK, SHARING, SparkFirst
+
+ROOT = Path(__file__).parents[2]
+TESTS = [
+    "tests/decide/test_placement.py::test_one",
+    "tests/spark/test_log_source.py::test_one",
+    "tests/decide/test_routing.py::test_one",
+    "tests/system/test_executors.py::test_one",
+    "tests/system/test_handoff.py::test_one",
+    "tests/system/test_end_to_end.py::test_one[a@b]",
+]
+
+
+@dataclass(eq=False)
+class Worker:
+    gateway: Any
+    shutting_down: bool = False
+    given: list[str] = field(default_factory=list)
+
+    def send_runtest_some(self, numbers: list[int]) -> None:
+        self.given += [TESTS[number] for number in numbers]
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_one_worker_begins_with_the_longest_and_the_other_with_what_starts_no_spark() -> None:
+    option = SimpleNamespace(loadscopereorder=True)
+    config: Any = SimpleNamespace(option=option, getvalue=lambda _: ["2*popen"])
+    scheduler = SparkFirst(config)
+    first, second = (Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1"))
+    for worker in (first, second):
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, TESTS)
+    scheduler.schedule()
+    handoff, source, end = TESTS[4], TESTS[1], TESTS[5]
+    assert first.given == [handoff, source, end]
+    assert second.given == [TESTS[0], TESTS[2]]
+
+
+@pytest.mark.parametrize("path", [*SHARING, *(name for name in ROUGHLY_S if name != SHARED_SPARK)])
+def test_what_is_named_exists(path: str) -> None:
+    assert (ROOT / path).exists()
