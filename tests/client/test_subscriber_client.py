@@ -24,7 +24,7 @@ class StatusServer:
     """Stands for the coordinator's /v1/status, which the gateway passes on."""
 
     def __init__(self) -> None:
-        self.ws_url = ""
+        self.ws_url = self.url = ""
         self.server = HttpServer()
 
     async def answer(self, _request: Request) -> Response:
@@ -36,7 +36,8 @@ class StatusServer:
         port = await self.server.start(
             HttpApp([Route("GET", "/v1/status", self.answer)]), "127.0.0.1", 0
         )
-        return f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
+        return self.url
 
 
 @contextlib.asynccontextmanager
@@ -192,7 +193,7 @@ async def test_reconnects_to_where_status_says() -> None:
     async with (
         system() as (first, status),
         running() as second,
-        Subscriber(first.gateway.url, "flights", retry_first_s=0.01) as subscriber,
+        Subscriber(status.url, "flights", retry_first_s=0.01) as subscriber,
     ):
         await first.produce({"n": 1})
         await take(subscriber, 1)

@@ -76,8 +76,11 @@ class Notifier:
                     timer.cancel()
             except psycopg.Error:
                 heed_cancellation()
-                # The followers' own look serves them; connecting again can wait a moment.
+                # The followers' own look serves them meanwhile; connecting can wait a moment.
                 await _pause(self._closing, LONGEST_PAUSE_S)
+                if not self._closing.is_set():
+                    self._grown.update(grown)
+                    self._wanted.set()
 
 
 class Listener:
