@@ -57,6 +57,24 @@ async def test_a_record_goes_once_to_each_gateway_with_all_its_subscriptions() -
 
 
 @on_virtual_time
+async def test_a_filter_sees_the_key_of_a_record_unless_its_document_has_such_a_field() -> None:
+    world = LaneWorld()
+    world.log.append({"n": 1}, key="a")
+    world.log.append({"n": 2}, key="b")
+    world.log.append({"n": 3})
+    world.log.append({"n": 4, "_key": "a"}, key="b")
+    world.log.append({"n": 5}, key="b", earlier={"n": 1})
+    world.start()
+    await world.subscribed(
+        Subscription("s1", "gateway-1", TOPIC, '_key == "a"'),
+        Subscription("s2", "gateway-2", TOPIC, '_key == "b" && n == 1'),
+    )
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == [1, 4]
+    assert [(one.seq, one.left) for one in world.gateways.accepted["gateway-2"]] == [(5, ("s2",))]
+
+
+@on_virtual_time
 async def test_unmatched_records_are_settled_without_a_delivery() -> None:
     world = LaneWorld()
     world.start()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
+from headgate.decide.filter.record_key import with_key
 from headgate.decide.leaving import SoftDeletes, leavers
 from headgate.decide.routing import Routes
 from headgate.lane.adopted import Adopted
@@ -41,8 +42,11 @@ class Matching:
         index, soft_deletes, routes = self._adopted.index, self._soft_deletes, self.routes
         needs_document = index.needs_document(partition.ref.topic) or soft_deletes is not None
         for record in records:
-            document = self._decoded(record.document) if needs_document else None
-            earlier = self._decoded(record.earlier) if needs_document and record.earlier else None
+            key, document, earlier = record.key, None, None
+            if needs_document:
+                document = with_key(self._decoded(record.document), key)
+                if record.earlier:
+                    earlier = with_key(self._decoded(record.earlier), key)
             matched = index.match(record, document)
             self.filter_errors += matched.failures
             by_gateway, left = matched.by_gateway, NOBODY

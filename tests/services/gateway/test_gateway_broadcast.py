@@ -143,3 +143,17 @@ def test_a_document_nobody_can_read_concerns_only_those_without_a_filter() -> No
         TOPIC, 0, 1, "e", None, "", "insert", msgspec.Raw(b'{"n":1e999999}x'), (), 1, broadcast=True
     )  # fmt: skip
     assert Broadcasts(lambda: here).addressed(delivery).subscriptions == ("all",)
+
+
+async def test_a_filter_on_the_records_key_holds_in_a_broadcast_and_in_the_log(
+    world: World,
+) -> None:
+    world.log.append({"n": 1}, key="a")
+    world.log.append({"n": 2}, key="b")
+    one = await world.websocket(where='_key == "a"', from_="earliest")
+    assert (await one.next())["type"] == "subscribed"
+    assert await one.events(1) == [(0, 1)]
+    records = [world.log.append({"n": 3}, key="b"), world.log.append({"n": 4}, key="a")]
+    made = [copy_of(world.lanes.delivery(record, ())) for record in records]
+    assert (await world.lanes.deliver(made)).verdicts == ("no_subscriber", "accepted")
+    assert await one.events(1) == [(0, 4)]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
+from headgate.decide.filter.record_key import with_key
 from headgate.decide.matching.index import MatchIndex
 from headgate.model.delivery import Delivery
 from headgate.model.event import Record
@@ -57,7 +58,7 @@ class Broadcasts:
         document: object = None
         if index.needs_document(delivery.topic):
             try:
-                document = decode_document(delivery.document)
+                document = with_key(decode_document(delivery.document), delivery.key)
             except msgspec.DecodeError:
                 document = None  # it matches whoever has no filter, as it does in a lane
         matched = index.match(_record(delivery), document).by_gateway

@@ -16,6 +16,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.filter.record_key import with_key
 from headgate.decide.gaps import dense
 from headgate.decide.leaving import SoftDeletes, kind_for
 from headgate.decide.subscriber import Budget, Read
@@ -130,8 +131,10 @@ class CatchUp:
         """What the subscriber hears of `record`, as a lane would have put it."""
         if matches.expression is None and self._soft_deletes is None:
             return shared_part(record)
-        document = self._decoded(record.document)
-        earlier = self._decoded(record.earlier) if record.earlier else None
+        key, earlier = record.key, None
+        document = with_key(self._decoded(record.document), key)
+        if record.earlier:
+            earlier = with_key(self._decoded(record.earlier), key)
         kind = kind_for(partial(self._verdict, matches), document, earlier)
         if kind is None:
             return None
