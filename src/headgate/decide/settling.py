@@ -24,10 +24,10 @@ _LOST = -1
 class _Entry:
     """A record that somebody was asked about, with those after it that nobody was asked about."""
 
-    __slots__ = ("end_seq", "pending", "seq", "skipped", "time_ms", "unmatched", "worst")
+    __slots__ = ("end_seq", "pending", "skipped", "time_ms", "unmatched", "worst")
 
     def __init__(self, seq: int, pending: int, time_ms: int) -> None:
-        self.seq = self.end_seq = seq
+        self.end_seq = seq
         self.pending = pending
         self.time_ms = time_ms
         self.worst = _RELEASED

@@ -102,7 +102,6 @@ class GatewayPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._loop = asyncio.get_running_loop()
-        self._url: str | None = None
         self._sent_at_s: float | None = None
         self._round_trip_s = 0.0
         self._round_trips = Stopwatch()

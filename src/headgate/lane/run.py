@@ -38,6 +38,7 @@ from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
+from headgate.lane.saving import Saving
 from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery
@@ -98,15 +99,15 @@ class Lane:
         self._ending = asyncio.Event()
         self._window_over = asyncio.Event()
         self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
-        self._save_now = asyncio.Event()
+        self._saving = Saving(
+            spec.settings, ports.checkpoints, self._partitions.values, self.overtaken
+        )
         self._reason = ""
         self._overdue = False
         self._handed_off: list[Owner] = []
         self._hand_offs: set[asyncio.Task[None]] = set()
-        self._unsaved = 0
         self._read = self._matched = self._delivered = self._gaps = 0
-        self._saves = self._save_errors = 0
-        self._routing, self._saving = Stopwatch(), Stopwatch()
+        self._routing = Stopwatch()
         self._started_s = time.time()
         self._cpu_before_s = time.process_time()
 
@@ -134,7 +135,7 @@ class Lane:
             return
         session = self._ports.connect(self._hello)
         reading = asyncio.create_task(self._follow(), name="lane-follow")
-        checkpointing = asyncio.create_task(self._checkpoint(), name="lane-checkpoint")
+        checkpointing = asyncio.create_task(self._saving.run(), name="lane-checkpoint")
         tasks = [
             reading,
             checkpointing,
@@ -152,7 +153,7 @@ class Lane:
             await self._cancel([reading, checkpointing])
             if self._partitions:
                 await self._dispatcher.flush(settings.flush_timeout_s)
-                await self._save_all(settings.checkpoint_timeout_s)
+                await self._saving.save_all(settings.checkpoint_timeout_s)
             await session.send(self._lane_report())
         finally:
             await self._cancel([*tasks, ending, *self._hand_offs, *self._dispatcher.tasks])
@@ -211,7 +212,7 @@ class Lane:
             self._routing.took(time.time() - delivery.time_ms / 1_000)
         before = partition.tracker.position
         partition.settle(delivery.seq, outcome)
-        self._count_unsaved(partition.tracker.position - before)
+        self._saving.count(partition.tracker.position - before)
         self._dispatcher.progressed()
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
@@ -294,48 +295,10 @@ class Lane:
         tracker.pass_unmatched(records[-1].seq)
         partition.accept(records[-1])
         self._read += len(records)
-        self._count_unsaved(tracker.position - before)
+        self._saving.count(tracker.position - before)
 
     def _unsettled(self) -> int:
         return sum(p.tracker.unsettled for p in self._partitions.values())
-
-    # --- positions -------------------------------------------------------------------------------
-
-    def _count_unsaved(self, settled: int) -> None:
-        self._unsaved += settled
-        if self._unsaved >= self._spec.settings.checkpoint_event_count:
-            self._save_now.set()
-
-    async def _checkpoint(self) -> None:
-        """Save every interval, or sooner when enough was settled."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._spec.settings.checkpoint_interval_s):
-                    await self._save_now.wait()
-            self._save_now.clear()
-            self._unsaved = 0
-            for partition in list(self._partitions.values()):
-                await self._save(partition)
-
-    async def _save(self, partition: SourcePartition) -> None:
-        before, began_s = partition.saved, time.perf_counter()
-        try:
-            saved = await partition.save(self._ports.checkpoints)
-        except Fenced as error:
-            self.overtaken(partition.ref, error.message)
-            return
-        self._save_errors += not saved
-        if partition.saved != before:
-            self._saves += 1
-            self._saving.took(time.perf_counter() - began_s)
-
-    async def _save_all(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                for partition in list(self._partitions.values()):
-                    await self._save(partition)
-        except TimeoutError:
-            log.warning(LogEvent.CHECKPOINT_FAILED, window=self._spec.window)
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -429,7 +392,7 @@ class Lane:
         await asyncio.gather(*(p.all_settled(settings.flush_timeout_s) for p in leaving))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.checkpoint_timeout_s):
-                await asyncio.gather(*(self._save(partition) for partition in leaving))
+                await asyncio.gather(*(self._saving.save(partition) for partition in leaving))
         gone = [p.owner for p in leaving if self._partitions.pop(p.ref, None) is not None]
         for owner in gone:
             self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
@@ -465,10 +428,10 @@ class Lane:
             letters=self._dispatcher.error,
             gaps=self._gaps,
             checkpoints=max((p.save_error for p in self._partitions.values()), default=""),
-            checkpoints_saved=self._saves,
-            checkpoint_errors=self._save_errors,
+            checkpoints_saved=self._saving.saves,
+            checkpoint_errors=self._saving.errors,
             routing=self._routing.so_far(),
-            saving=self._saving.so_far(),
+            saving=self._saving.took.so_far(),
         )
 
     # --- ending ----------------------------------------------------------------------------------
@@ -487,7 +450,7 @@ class Lane:
             self._hand_over("time")
         await self._window_over.wait()
         # A fresh position leaves the successor little to repeat.
-        await self._save_all(self._spec.settings.checkpoint_timeout_s)
+        await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
         await asyncio.sleep(self._spec.settings.linger_s)
         self._end("nobody took over")
