@@ -15,7 +15,7 @@ from typing import Annotated, Self
 
 import typer
 
-from headgate.cli.output import say
+from headgate.cli.output import counting_bar, say
 from headgate.cli.tables import plural
 from headgate.client.http import HttpClient
 from headgate.decide.durations import parse_duration_ms
@@ -36,22 +36,10 @@ class Progress:
     """`total` partitions move; `at` says how many are still left."""
 
     def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
-
         self._total = total
         self._left = total
         self._watched = sys.stderr.isatty()
-        self._bar = Bar(
-            TextColumn("moving"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            disable=not self._watched,
-            transient=True,
-        )
+        self._bar = counting_bar("moving", remaining=False)
         self._task = self._bar.add_task("", total=total)
 
     def __enter__(self) -> Self:

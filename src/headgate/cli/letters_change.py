@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from headgate.cli.output import say
+from headgate.cli.output import counting_bar, say
 from headgate.cli.tables import plural
 from headgate.client.http import HttpClient
 from headgate.config import server_url
@@ -61,23 +61,11 @@ class Progress:
     """`total` letters are to be changed, as far as is known."""
 
     def __init__(self, change: Change, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
         self._change = change
         self._total = total
         self._said = 0
         self._watched = sys.stderr.isatty()
-        self._bar = Bar(
-            TextColumn(change.done),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not self._watched,
-            transient=True,
-        )
+        self._bar = counting_bar(change.done, remaining=True)
         self._task = self._bar.add_task("", total=total)
 
     def __enter__(self) -> Self:

@@ -16,6 +16,7 @@ from headgate.model.api import DEFAULT_URL
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 
 def _server_url(given: str) -> str:
@@ -74,3 +75,27 @@ def console() -> Console:
 
     watched = sys.stdout.isatty()
     return PlainEnd(soft_wrap=not watched, width=None if watched else 240)
+
+
+def counting_bar(label: str, *, remaining: bool) -> Progress:
+    """A bar on stderr for work that is counted, with the time left or the time gone; shows nothing
+    where nobody watches."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn() if remaining else TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
