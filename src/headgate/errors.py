@@ -168,6 +168,13 @@ class DataFolderError(OperatorError):
     code = "data_folder"
 
 
+class HistoryLost(OperatorError):
+    """A log ends before what its readers have settled: its store was lost, or put back to an
+    earlier state. `head` is where it ends, `settled` how far its readers are."""
+
+    code = "history_lost"
+
+
 class StorageFailed(OperatorError):
     """The store refused a write for sure: nothing was written."""
 

@@ -51,6 +51,7 @@ class LogEvent(StrEnum):
     TOPIC_DELETED = "topic_deleted"
     PARTITION_OPENED = "partition_opened"
     APPEND_FAILED = "append_failed"
+    HISTORY_LOST = "history_lost"
     RETENTION_FAILED = "retention_failed"
     FENCED = "fenced"
     # windows and lanes

@@ -13,8 +13,9 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
-from headgate.client.subscriber import Event, Subscriber
+from headgate.client.subscriber import Event, Resync, Subscriber
 from headgate.model.api import Status
+from headgate.model.event import PartitionRef
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, running, until
@@ -204,6 +205,44 @@ async def test_reconnects_to_where_status_says() -> None:
         second.log.append({"n": 2})
         assert places(await take(subscriber, 1)) == [(0, 2)]
         assert len(second.coordinator.registry) == 1
+
+
+async def test_a_log_that_lost_what_came_from_it_is_waited_for_until_it_is_moved_on() -> None:
+    async with (
+        system() as (world, _),
+        Subscriber(world.gateway.url, "flights", retry_first_s=0.01) as subscriber,
+    ):
+        await world.produce({"n": 1}, {"n": 2})
+        await take(subscriber, 2)
+        world.log.records.clear()
+        for connection in tuple(world.gateway._websocket.connections):
+            connection.abort()
+        lost = PartitionRef("flights", 0)
+        following = asyncio.ensure_future(anext(subscriber))
+        await until(lambda: subscriber._beyond_since_s is not None)
+        world.log.move_on(lost, 1_000)
+        async with asyncio.timeout(WAIT_S):
+            resync = await following
+        assert isinstance(resync, Resync)
+        assert (resync.after_seq, resync.from_seq) == (2, 1_001)
+        world.lanes.cursor[lost] = 0
+        await world.produce({"n": 3})
+        assert places(await take(subscriber, 1)) == [(0, 1_001)]
+
+
+async def test_a_log_that_is_not_moved_on_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.client.subscriber.BEYOND_END_S", 0.02)
+    async with (
+        system() as (world, _),
+        Subscriber(world.gateway.url, "flights", retry_first_s=0.01) as subscriber,
+    ):
+        await world.produce({"n": 1}, {"n": 2})
+        await take(subscriber, 2)
+        world.log.records.clear()
+        for connection in tuple(world.gateway._websocket.connections):
+            connection.abort()
+        with pytest.raises(errors.InvalidRequest, match="beyond its end"):
+            await take(subscriber, 1)
 
 
 async def test_gateway_that_goes_away_is_not_an_error_until_retries_are_used_up() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.model.event import PartitionRef
-from headgate.model.stored import StoredState
+from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Node, Owner, Topic
 from tests.contracts.stores import Opened
 
@@ -25,6 +25,7 @@ STATE = StoredState(
     sources=(Owner(PartitionRef("flights", 0), "", 9),),
     gateways=("gateway-1",),
     nodes=(Node("gateway-1", "gateway", "http://127.0.0.1:1", pid=7),),
+    resets=(StoredReset(PartitionRef("flights", 0), 4, resync=True),),
 )
 
 

@@ -128,7 +128,7 @@ def test_only_a_commit_that_fails_after_its_last_byte_is_unknown(
     class Failing:
         in_transaction = False
 
-        def execute(self, statement: str) -> None:
+        def execute(self, statement: str, _values: tuple[object, ...] = ()) -> None:
             if statement == "COMMIT":
                 raise error("injected")
 

@@ -139,6 +139,7 @@ OWNERS_WORK: dict[str, Callable[[LogWriter], Awaitable[object]]] = {
     "seal": lambda writer: writer.seal(REF),
     "unseal": lambda writer: writer.unseal(REF, version=1),
     "retain": lambda writer: retained(writer, settled=9, max_bytes=1),
+    "move on": lambda writer: writer.move_on(REF, from_head=2, to_head=9),
 }
 
 
@@ -182,6 +183,45 @@ async def test_find_waits_for_the_writes_before_it(logs: Opened) -> None:
     there = await writer.find(REF, [f"e{number}" for number in range(30)])
     assert sorted(there.values()) == list(range(1, 31))
     await asyncio.gather(*appends)
+
+
+# --- a log whose history is lost -----------------------------------------------------------------
+
+
+async def test_a_log_that_is_moved_on_gives_out_no_seq_up_to_there(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    assert await writer.move_on(REF, from_head=0, to_head=90) == Extent(91, 90)
+    assert await reader.extent(REF) == Extent(91, 90)
+    assert await append(writer, "a", "b") == [Appended(91), Appended(92)]
+    assert await reader.extent(REF) == Extent(91, 92)
+    await writer.close()
+    assert await logs.writer().open(REF, epoch=2) == Extent(91, 92)
+
+
+async def test_what_is_left_of_a_log_that_is_moved_on_stays(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    await append(writer, "a", "b")
+    assert await writer.move_on(REF, from_head=2, to_head=90) == Extent(1, 90)
+    assert await append(writer, "a", "c") == [Appended(1, repeated=True), Appended(91)]
+    records = await reader.read(REF, after_seq=0, limit=10)
+    assert [(one.seq, one.event_id) for one in records] == [(1, "a"), (2, "b"), (91, "c")]
+    assert (await retained(writer, settled=90, max_age_ms=0, now_ms=1)).earliest == 91
+
+
+@pytest.mark.parametrize(
+    ("from_head", "to_head"),
+    [pytest.param(1, 90, id="it has grown meanwhile"), pytest.param(2, 1, id="never back")],
+)
+async def test_a_log_that_is_not_where_it_is_thought_to_be_stays(
+    logs: Opened, from_head: int, to_head: int
+) -> None:
+    writer = logs.writer()
+    await writer.open(REF, epoch=1)
+    await append(writer, "a", "b")
+    assert await writer.move_on(REF, from_head=from_head, to_head=to_head) == Extent(1, 2)
+    assert await append(writer, "c") == [Appended(3)]
 
 
 # --- retention -----------------------------------------------------------------------------------

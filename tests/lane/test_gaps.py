@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.decide.history import next_head
 from headgate.errors import NotNow
 from headgate.model import control
 from headgate.model.position import Position, Tally
@@ -106,3 +107,94 @@ async def test_where_gaps_are_not_looked_for_they_are_counted_and_passed() -> No
     await settle_down(6)
     assert told(world, "gateway-1") == [(0, 1), (0, 2), (0, 6)]
     assert world.tally() == Tally(acknowledged=3, skipped=3)
+
+
+@on_virtual_time
+async def test_records_that_are_gone_at_the_end_of_the_log_are_said_without_a_newer_one() -> None:
+    world = LaneWorld()
+    world.append(5)
+    world.log.holes = {(world.refs[0], seq) for seq in (4, 5)}
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(6)
+    assert told(world, "gateway-1") == [(0, 1), (0, 2), (0, 3), (4, 5)]
+    assert (world.position(), world.tally()) == (5, Tally(acknowledged=3, skipped=2))
+
+
+# --- a log whose history is lost -----------------------------------------------------------------
+
+
+async def with_lost_history(world: LaneWorld, *, settled: int = 10, records: int = 2) -> None:
+    """A log of a few records, whose readers have settled more than that."""
+    world.append(records)
+    world.checkpoints.positions[world.refs[0]] = settled
+    world.checkpoints.tallies[world.refs[0]] = Tally(acknowledged=settled)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(2)
+
+
+@on_virtual_time
+async def test_a_log_that_ends_before_its_position_makes_the_partition_stale() -> None:
+    world = LaneWorld()
+    await with_lost_history(world)
+    report = partition(world)
+    assert report.state == "stale"
+    assert "the log of flights:0 ends at 2" in report.reason
+    assert "headgate partition reset flights:0 --to earliest" in report.reason
+    assert told(world, "gateway-1") == []
+
+
+@on_virtual_time
+async def test_a_log_that_is_moved_on_flows_again_when_all_have_heard_of_it() -> None:
+    world = LaneWorld(gap_max_s=1e9)
+    world.gateways.delays_s["gateway-2"] = 3.0
+    await with_lost_history(world)
+    head = next_head(10)
+    world.log.move_on(world.refs[0], head)
+    await settle_down(2)
+    assert partition(world).state == "stale", "a gap like this is never a small one"
+    assert told(world, "gateway-1") == [(11, head)], "nobody waits for a newer record"
+    world.append(1)
+    await settle_down(8)
+    assert told(world, "gateway-1") == [(11, head), (0, head + 1)]
+    assert told(world, "gateway-2") == [(11, head)]
+    assert partition(world).state == "flowing"
+    assert world.position() == head + 1 == world.tally().total
+    assert world.tally() == Tally(acknowledged=11, skipped=head - 10)
+
+
+@on_virtual_time
+async def test_records_that_nobody_moved_behind_the_position_are_not_passed_over() -> None:
+    world = LaneWorld()
+    await with_lost_history(world)
+    world.append(8)
+    await settle_down(2)
+    assert partition(world).state == "stale", "it is where it was, but it isn't what it was"
+    world.append(3)
+    await settle_down(2)
+    assert partition(world).state == "failed"
+    assert "headgate partition reset flights:0 --to earliest" in partition(world).reason
+    assert told(world, "gateway-1") == []
+    assert world.position() == 10
+
+
+@on_virtual_time
+async def test_history_that_is_lost_under_a_lane_is_noticed_and_never_small() -> None:
+    world = LaneWorld(gap_max_s=1e9)
+    world.gateways.delays_s["gateway-2"] = 3.0
+    world.append(5)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(6)
+    assert partition(world).state == "flowing"
+    world.log.records[world.refs[0]].clear()
+    await settle_down(6)
+    assert partition(world).state == "stale"
+    assert "ends at 0, but it was delivered up to 5" in partition(world).reason
+    world.log.move_on(world.refs[0], 100)
+    world.append(1)
+    await settle_down(2)
+    assert told(world, "gateway-1")[5:] == [(6, 100), (0, 101)]
+    assert partition(world).state == "stale"
+    assert "not every gateway has told its subscribers yet" in partition(world).reason

@@ -50,6 +50,8 @@ class MemoryLog:
         self.epochs: dict[PartitionRef, int] = {}
         self.versions: dict[PartitionRef, int] = {}
         self.sealed: set[PartitionRef] = set()
+        self.left_out: defaultdict[PartitionRef, int] = defaultdict(int)
+        """Seqs that were left out before the first record."""
         self.times_ms: defaultdict[PartitionRef, list[int]] = defaultdict(list)
 
 
@@ -90,7 +92,11 @@ class MemoryLogWriter:
             raise Fenced(f"{ref} is at epoch {self.epochs[ref]}")
         self.epochs[ref] = self.opened[ref] = epoch
         self.log.versions[ref] = max(version, self.log.versions.get(ref, 0))
-        return Extent(1, len(self.records[ref]))
+        return self._extent(ref)
+
+    def _extent(self, ref: PartitionRef) -> Extent:
+        left_out = self.log.left_out[ref]
+        return Extent(left_out + 1, left_out + len(self.records[ref]))
 
     async def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
@@ -143,7 +149,7 @@ class MemoryLogWriter:
                 continue
             self.records[ref].append(event)
             self.log.times_ms[ref].append(now_ms)
-            appended.append(Appended(len(self.records[ref])))
+            appended.append(Appended(self._extent(ref).head))
         if ref in self.lost_answers:
             raise self.lost_answers[ref]
         return appended
@@ -151,6 +157,18 @@ class MemoryLogWriter:
     def _check_epoch(self, ref: PartitionRef) -> None:
         if self.opened.get(ref, 0) < self.epochs.get(ref, 1):
             raise Fenced(f"{ref} is not open here under its epoch")
+
+    def append_here(
+        self,
+        ref: PartitionRef,
+        events: Sequence[Event],
+        *,
+        epoch: int,
+        version: int,
+        now_ms: int,
+        told: Callable[[list[Appended]], None],
+    ) -> None:
+        """Never."""
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         self.finds.append(ref)
@@ -171,6 +189,12 @@ class MemoryLogWriter:
         self.log.sealed.discard(ref)
         self.log.versions[ref] = version
 
+    async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
+        self._check_epoch(ref)
+        if self._extent(ref).head == from_head:
+            self.log.left_out[ref] += max(0, to_head - from_head)
+        return self._extent(ref)
+
     async def retain(
         self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int
     ) -> Extent:
@@ -179,7 +203,7 @@ class MemoryLogWriter:
         if ref in self.retain_failures:
             raise self.retain_failures[ref]
         self._check_epoch(ref)
-        return Extent(1, len(self.records[ref]))
+        return self._extent(ref)
 
     async def drop_records(self, ref: PartitionRef) -> None:
         self.dropped.append(ref)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate.decide.history import next_head
 from headgate.decide.placement import partition_of
 from headgate.errors import (
     Fenced,
@@ -19,6 +20,7 @@ from headgate.errors import (
 )
 from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Topic
 from headgate.services.ingest.appends import WriteBounds
 from tests.services.ingest_doubles import MemoryLogWriter, World, topology
@@ -192,3 +194,86 @@ async def test_beyond_the_bound_a_request_is_told_to_come_back(
     writer.gates[slow].set()
     assert await world.drain(timeout_s=5)
     assert (await world.write(FLIGHTS, [event("late", key)], timeout_s=5))[0].seq == 3
+
+
+# --- a log whose history is lost -----------------------------------------------------------------
+
+
+class Positions:
+    """The store of settled positions; away while `error` is set."""
+
+    def __init__(self, **settled: int) -> None:
+        self.error: HeadgateError | None = None
+        self.settled = settled
+
+    async def __call__(self) -> dict[PartitionRef, Position]:
+        if self.error is not None:
+            raise self.error
+        return {PartitionRef(name, 0): Position(seq) for name, seq in self.settled.items()}
+
+
+ONE = Topic("flights", 1)
+
+
+async def test_a_log_that_ends_before_what_is_settled_goes_on_behind_it(
+    writer: MemoryLogWriter,
+) -> None:
+    world = World(writer, settled=Positions(flights=10))
+    assert await world.adopt(topology(1, ONE))
+    assert world.partitions.heads() == ((ref(ONE, 0), next_head(10)),)
+    [result] = await world.write(ONE, [event("a", "k")], timeout_s=5)
+    assert result.seq == next_head(10) + 1
+
+
+async def test_a_log_that_has_all_that_is_settled_stays_where_it_is(
+    writer: MemoryLogWriter,
+) -> None:
+    writer.records[ref(ONE, 0)] = [event(f"e{number}") for number in range(10)]
+    world = World(writer, settled=Positions(flights=10))
+    assert await world.adopt(topology(1, ONE))
+    await world.partitions.look_back()
+    assert world.partitions.heads() == ((ref(ONE, 0), 10),)
+
+
+async def test_positions_that_are_not_known_yet_are_looked_at_later(
+    writer: MemoryLogWriter,
+) -> None:
+    positions = Positions(flights=10)
+    positions.error = StorageFailed("the store is away")
+    world = World(writer, settled=positions)
+    assert await world.adopt(topology(1, ONE)), "what may be well is served"
+    await world.partitions.look_back()
+    assert world.partitions.heads() == ((ref(ONE, 0), 0),)
+    positions.error = None
+    await world.settled.read()
+    await world.partitions.look_back()
+    assert world.partitions.heads() == ((ref(ONE, 0), next_head(10)),)
+    await world.partitions.look_back()
+    assert world.partitions.heads() == ((ref(ONE, 0), next_head(10)),), "once is enough"
+
+
+async def test_what_was_taken_before_the_positions_were_known_is_not_left_behind(
+    writer: MemoryLogWriter,
+) -> None:
+    positions = Positions(flights=10)
+    positions.error = StorageFailed("the store is away")
+    world = World(writer, settled=positions)
+    await world.adopt(topology(1, ONE))
+    await world.write(ONE, [event("a", "k")], timeout_s=5)
+    positions.error = None
+    await world.settled.read()
+    await world.partitions.look_back()
+    assert world.partitions.heads() == ((ref(ONE, 0), 1),), "whoever reads it says so"
+
+
+async def test_a_log_that_grows_while_it_is_looked_at_is_not_moved(
+    writer: MemoryLogWriter,
+) -> None:
+    positions = Positions(flights=0)
+    world = World(writer, settled=positions)
+    await world.adopt(topology(1, ONE))
+    writer.records[ref(ONE, 0)].append(event("by another thread"))
+    positions.settled["flights"] = 1
+    await world.settled.read()
+    await world.partitions.look_back()
+    assert writer.log.left_out[ref(ONE, 0)] == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import struct
 import sys
 import time
 from collections.abc import Coroutine, Iterator
@@ -75,7 +76,9 @@ def _run_alone(load: Load) -> Sent:
     latencies_ms: list[float] = []
     with socket.create_connection((address.hostname, address.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(REQUEST_TIMEOUT_S)
+        # Kept by the kernel: one of Python's own would cost two more system calls per request.
+        timeout = struct.pack("ll", int(REQUEST_TIMEOUT_S), 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         started_s = sent_s = time.perf_counter()
         for request in requests:
             connection.sendall(request)

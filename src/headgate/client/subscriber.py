@@ -52,6 +52,8 @@ from headgate.model.subscription import Priority
 
 CONNECT_TIMEOUT_S = 5.0
 """For a gateway to answer at all, before another one is tried."""
+BEYOND_END_S = 30.0
+"""For a log that has lost what we have seen of it to be moved on."""
 ACK_EVERY = 256
 """Items after which the gateway is told how far we are, even if more wait."""
 MOST_EARLY = 10_000
@@ -102,6 +104,7 @@ class Subscriber:
         self._early: deque[Message] = deque()
         self._consumed: Item | None = None
         self._unsaid = 0
+        self._beyond_since_s: float | None = None
         self._closed = asyncio.Event()
         if topic:
             self.add(
@@ -315,7 +318,7 @@ class Subscriber:
             if isinstance(answer, Redirect):
                 return answer
             if isinstance(answer, Failure):
-                raise rebuild(answer.error)
+                raise self._refusal(answer)
             if not isinstance(answer, Subscribed):
                 early.append(answer)
                 if len(early) > MOST_EARLY:
@@ -327,7 +330,20 @@ class Subscriber:
                 awaited.discard(answer.subscription)
                 self._subscriptions[answer.subscription].begin(answer)
         self._early = early
+        self._beyond_since_s = None
         return None
+
+    def _refusal(self, answer: Failure) -> errors.HeadgateError:
+        """Why a subscription wasn't begun. A log that ends before what came from it has lost its
+        history: its owner moves it on behind that, which is worth waiting for."""
+        error = rebuild(answer.error)
+        asked = self._subscriptions.get(answer.subscription or "")
+        if asked is None or asked.subscribed is None or "head" not in error.details:
+            return error
+        now_s = asyncio.get_running_loop().time()
+        self._beyond_since_s = now_s if self._beyond_since_s is None else self._beyond_since_s
+        is_late = now_s - self._beyond_since_s > BEYOND_END_S
+        return error if is_late else errors.NotNow(error.message, **error.details)
 
     async def _reopen(self, reason: errors.NotNow) -> None:
         if await self._patience.reopen(self._open, reason, self._closed):

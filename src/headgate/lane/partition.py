@@ -7,10 +7,10 @@ import contextlib
 
 import structlog
 
-from headgate.decide import gaps
+from headgate.decide import gaps, history
 from headgate.decide.gaps import Gap
 from headgate.decide.settling import Outcome, SettleTracker
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, HistoryLost
 from headgate.model.control import PartitionReport, PartitionState
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, Record
@@ -43,6 +43,10 @@ class SourcePartition:
         self.to_be_skipped = gaps.skipped(position)
         self.read_ms = 0
         """Time of the last record that was read; 0 before the first one."""
+        self.lost_history: HistoryLost | None = None
+        """The log was found to end before what was read of it, and has not been moved on since."""
+        self.look_at_s = 0.0
+        """When to ask again whether the log ends where nothing more is found."""
         self._failure = ""
         self._gaps: dict[int, Gap] = {}
         """Those that somebody has yet to hear of, by their last seq."""
@@ -59,16 +63,18 @@ class SourcePartition:
 
     @property
     def state(self) -> PartitionState:
-        """Stale while not everybody knows of a gap that isn't small."""
+        """Stale while its history is lost, or not everybody knows of a gap that isn't small."""
         if self._failure:
             return "failed"
-        return "stale" if self._untold_gap else "flowing"
+        return "stale" if self.lost_history or self._untold_gap else "flowing"
 
     @property
     def reason(self) -> str:
         """Why it isn't flowing."""
         if self._failure:
             return self._failure
+        if self.lost_history:
+            return self.lost_history.message
         gap = self._untold_gap
         return f"{gap}, and not every gateway has told its subscribers yet" if gap else ""
 
@@ -96,11 +102,23 @@ class SourcePartition:
         """Move the reading position to `record`, the next one."""
         self.read_seq, self.read_ms = record.seq, record.time_ms
 
+    def ends_at(self, head: int) -> None:
+        """Nothing is behind what was read, and the log says that it ends at `head`."""
+        lost = history.lost(self.ref, head=head, settled=self.read_seq)
+        if lost is not None and self.lost_history is None:
+            log.error(LogEvent.HISTORY_LOST, partition=str(self.ref), error=lost.message)
+            self.lost_history = lost
+
+    def begins_again(self, record: Record) -> bool:
+        """Is `record` one of a log that lost its history and wasn't moved on? Then some before it
+        are new and were never read."""
+        return self.lost_history is not None and record.seq == self.read_seq + 1
+
     def gap_before(self, record: Record, max_gap_s: float) -> Gap | None:
         """What is missing between the last record that was read and this one."""
         return gaps.found(
             read_seq=self.read_seq,
-            read_ms=self.read_ms,
+            read_ms=gaps.UNKNOWN_MS if self.lost_history else self.read_ms,
             next_seq=record.seq,
             next_ms=record.time_ms,
             max_gap_ms=round(max_gap_s * 1_000),
@@ -108,7 +126,7 @@ class SourcePartition:
 
     def lose(self, gap: Gap, *, untold: int, now_ms: int) -> None:
         """Nothing of `gap` will be read; it counts as settled once all `untold` gateways know."""
-        self.read_seq = gap.last_seq
+        self.read_seq, self.lost_history = gap.last_seq, None
         if untold:
             self._gaps[gap.last_seq] = gap
             self.tracker.lose(gap.last_seq, gap.count, pending=untold, time_ms=now_ms)

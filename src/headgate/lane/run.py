@@ -56,6 +56,8 @@ log = structlog.get_logger()
 CLAIM_AGAIN_S = 0.5
 CLAIM_PATIENCE_S = 30.0
 """How long a lane that starts puts up with a checkpoint store that is away."""
+LOOK_EVERY_S = 0.5
+"""How often a lane that finds nothing more asks where the log ends, at most."""
 TURN = 100
 """Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
 event loop, and how long those are is how many deliveries per second there can be to a gateway."""
@@ -255,7 +257,12 @@ class Lane:
         found = await self._ports.reader.read(
             partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
         )
-        if not found or not self._may_read(partition):
+        if not self._may_read(partition):
+            return False
+        if not found:
+            return await self._look_behind_the_end(partition)
+        if partition.begins_again(found[0]):
+            self.stopped(partition.ref, str(partition.lost_history))
             return False
         if gap := partition.gap_before(found[0], settings.gap_max_s):
             self._pass(partition, gap)
@@ -267,6 +274,21 @@ class Lane:
             # Pipelines and acknowledgements get their turn in between.
             await asyncio.sleep(0)
         return len(found) == settings.read_limit or len(records) < len(found)
+
+    async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
+        """Nothing more is found: does the log end there? True when there is more to read."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < partition.look_at_s:
+            return False
+        partition.look_at_s = now_s + LOOK_EVERY_S
+        head = (await self._ports.reader.extent(partition.ref)).head
+        if head <= partition.read_seq:
+            partition.ends_at(head)
+            return False
+        found = await self._ports.reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
+        if not found and self._may_read(partition):
+            self._pass(partition, Gap(partition.read_seq + 1, head))
+        return True
 
     def _may_read(self, partition: SourcePartition) -> bool:
         return self.holds(partition.ref) and not partition.is_still

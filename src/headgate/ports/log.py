@@ -6,7 +6,7 @@ reach the store. `seq` is dense from 1 and never restarts, not even when a delet
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,6 +72,24 @@ class LogWriter(Protocol):
         are checked in the transaction that writes. Each of them concerns this call alone.
         """
 
+    def append_here(
+        self,
+        ref: PartitionRef,
+        events: Sequence[Event],
+        *,
+        epoch: int,
+        version: int,
+        now_ms: int,
+        told: Callable[[list[Appended]], None],
+    ) -> None:
+        """Append like `append`, but in the calling thread, which waits for the disk.
+
+        For a thread that has nothing else to do: nobody has to be woken up. Any thread may call it.
+        `told` is called as soon as the events are on disk. It isn't, and nothing is written, where
+        this can't be done here and now: `ref` isn't open under `epoch`, somebody else is writing to
+        it, or the store has no such way. Raises like `append`.
+        """
+
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
 
@@ -87,6 +105,12 @@ class LogWriter(Protocol):
 
     async def unseal(self, ref: PartitionRef, *, version: int) -> None:
         """Take appends again, under `version`. Raises Fenced like `append`."""
+
+    async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
+        """Where the head is `from_head`, leave out all seqs up to `to_head`; the extent after that.
+
+        For a log whose history is lost: `seq` must not restart. Raises Fenced like `append`.
+        """
 
     async def retain(
         self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int

@@ -14,8 +14,8 @@ from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_r
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.messages import StreamResponse
+from tests.adapters.http.wire import LOOPBACK, Wire
 
-LOOPBACK = "127.0.0.1"
 BODY_LIMIT = 200_000
 
 
@@ -55,43 +55,6 @@ class Gate:
         return json_response({"call": self.calls})
 
 
-class Wire:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    def send(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def send_all(self, data: bytes) -> None:
-        """Send `data` without looking at an answer before all of it has left."""
-        self._writer.transport.set_write_buffer_limits(0)
-        self._writer.write(data)
-        async with asyncio.timeout(5):
-            await self._writer.drain()
-
-    async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """Status, header fields and body of the next answer."""
-        async with asyncio.timeout(5):
-            head = await self._reader.readuntil(b"\r\n\r\n")
-            first, *lines = head.decode().split("\r\n")
-            fields = dict(line.split(": ", 1) for line in lines if line)
-            body = await self._reader.readexactly(int(fields.get("content-length", "0")))
-        return int(first.split()[1]), fields, body
-
-    async def rest(self) -> bytes:
-        """Everything until the server hangs up."""
-        async with asyncio.timeout(5):
-            return await self._reader.read()
-
-    async def close(self) -> None:
-        self._writer.close()
-        try:
-            await self._writer.wait_closed()
-        except ConnectionError:
-            pass  # The server was faster.
-
-
 Dial = Callable[[], AbstractAsyncContextManager[Wire]]
 
 
@@ -109,7 +72,7 @@ async def serving(gate: Gate | None = None, **limits: Any) -> AsyncIterator[Dial
 
     @asynccontextmanager
     async def dial() -> AsyncIterator[Wire]:
-        wire = Wire(*await asyncio.open_connection(LOOPBACK, port))
+        wire = await Wire.dial(port)
         try:
             yield wire
         finally:

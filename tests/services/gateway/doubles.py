@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class MemoryLog:
         self.earliest: dict[PartitionRef, int] = {}
         self.holes: set[tuple[PartitionRef, int]] = set()
         """Records that are lost from the middle."""
+        self._moved_on: dict[PartitionRef, int] = {}
         self.reads = 0
         self.failing: errors.HeadgateError | None = None
         self.gate: asyncio.Event | None = None
@@ -67,17 +69,25 @@ class MemoryLog:
         records = self.records.setdefault(ref, [])
         raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
         before = None if earlier is None else msgspec.json.encode(earlier)
-        seq = len(records) + 1
+        seq = self._head(ref) + 1
         record = Record(
             topic, partition, seq, 1, f"{ref}-{seq}", key, "", op, raw, before, None, 1_000 + seq
         )
         records.append(record)
         return record
 
+    def move_on(self, ref: PartitionRef, head: int) -> None:
+        """No seq up to `head` is given out any more."""
+        self._moved_on[ref] = head
+
+    def _head(self, ref: PartitionRef) -> int:
+        records = self.records.get(ref)
+        return max(records[-1].seq if records else 0, self._moved_on.get(ref, 0))
+
     async def extent(self, ref: PartitionRef) -> Extent:
         if self.failing is not None:
             raise self.failing
-        return Extent(self.earliest.get(ref, 1), len(self.records.get(ref, [])))
+        return Extent(self.earliest.get(ref, 1), self._head(ref))
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
         self.reads += 1
@@ -86,7 +96,8 @@ class MemoryLog:
         if self.failing is not None:
             raise self.failing
         first = max(after_seq, self.earliest.get(ref, 1) - 1)
-        left = self.records.get(ref, [])[first:]
+        records = self.records.get(ref, [])
+        left = records[bisect_right(records, first, key=lambda record: record.seq) :]
         found = [record for record in left if (ref, record.seq) not in self.holes][:limit]
         await asyncio.sleep(0)
         return found

@@ -220,6 +220,20 @@ async def test_last_event_id_that_retention_has_passed_is_answered_the_same(worl
         assert await stream.events(1) == [(0, 4)]
 
 
+async def test_a_log_that_ends_with_a_hole_is_said_without_a_newer_record(world: World) -> None:
+    for n in range(3):
+        world.log.append({"n": n})
+    world.log.move_on(PartitionRef(TOPIC, 0), 1_000)
+    client = await world.connection()
+    await client.subscribe("s", from_="0:3")
+    assert (await client.next())["seq"] == 3
+    resync = await client.next()
+    assert (resync["type"], resync["after"], resync["from"]) == ("resync", 3, 1_001)
+    world.lanes.cursor[PartitionRef(TOPIC, 0)] = 3
+    await world.produce({"n": 3})
+    assert (await client.next())["seq"] == 1_001
+
+
 async def test_retention_that_overtakes_a_reader_is_said_where_it_happened(world: World) -> None:
     for n in range(10):
         world.log.append({"n": n})

@@ -1,9 +1,10 @@
 """The embedded log's writer: group commit, one thread and one file per partition.
 
 Calls gather while a thread waits for the disk and while the loop has more of them to hand in; the
-thread then commits all of them at once and answers them in one hop to the event loop. Invariants:
-a call is answered exactly once, after its fsync; what waits is bounded in bytes; each call is whole
-or absent. Never blocks the loop.
+thread then commits all of them at once and answers them in one hop to the event loop. A thread of
+somebody else's may append without that hop while nobody else uses the file. Invariants: a call is
+answered exactly once, after its fsync; what waits is bounded in bytes; each call is whole or
+absent; one thread at a time uses a file. Never blocks the loop.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from headgate.ports.log import Appended, Extent, Retention
 T = TypeVar("T")
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+HERE_WAIT_S = 0.05
+"""How long an append in the caller's thread waits for the file, which may be being tidied."""
 GROUP_BYTES = 4 * 1024 * 1024
 """A commit takes what waits, up to this: larger ones gain nothing and make the first call wait."""
 
@@ -65,6 +68,21 @@ class EmbeddedLogWriter:
             refused.set_exception(error)
             return refused
 
+    def append_here(
+        self,
+        ref: PartitionRef,
+        events: Sequence[Event],
+        *,
+        epoch: int,
+        version: int,
+        now_ms: int,
+        told: Callable[[list[Appended]], None],
+    ) -> None:
+        thread = self._threads.get(ref)
+        if thread is not None:
+            request = AppendRequest(events, version=version, now_ms=now_ms)
+            thread.append_here(request, told, epoch=epoch)
+
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         if not self._exists(ref):
             return {}
@@ -75,6 +93,9 @@ class EmbeddedLogWriter:
 
     async def unseal(self, ref: PartitionRef, *, version: int) -> None:
         await self._opened(ref).call(lambda file: file.unseal(version))
+
+    async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
+        return await self._opened(ref).call(lambda file: file.move_on(from_head, to_head))
 
     async def retain(
         self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int
@@ -160,6 +181,7 @@ Job = _Append | _Call
 
 class _PartitionThread:
     """The loop's side is `append`, `call` and `stop`; everything from `_run` on is the thread's.
+    `append_here` is for whichever thread calls it. Whoever uses the file has `_using`.
 
     `_waiting_bytes` belongs to the loop alone: it grows when a call is queued and shrinks when its
     answer is back, so it needs no lock and covers everything that isn't answered.
@@ -179,6 +201,7 @@ class _PartitionThread:
         self._queue: queue.SimpleQueue[list[Job]] = queue.SimpleQueue()
         self._arrived: deque[Job] = deque()
         self._file: PartitionFile | None = None
+        self._using = threading.Lock()
         self._bell = Bell(folder.root, ref)
         self._thread = threading.Thread(target=self._run, name=f"log-{ref}", daemon=True)
         self._thread.start()
@@ -223,22 +246,45 @@ class _PartitionThread:
             else:
                 future.set_result(outcome)
 
+    # --- on the caller's thread ------------------------------------------------------------------
+
+    def append_here(
+        self, request: AppendRequest, told: Callable[[list[Appended]], None], *, epoch: int
+    ) -> None:
+        if not self._using.acquire(timeout=HERE_WAIT_S):
+            return
+        try:
+            if self._file is not None and self._file.served_under == epoch:
+                [outcome] = self._append([request])
+                if isinstance(outcome, HeadgateError):
+                    raise outcome
+                told(outcome)
+                self._bell.ring()
+                self._file.tidy()
+        finally:
+            self._using.release()
+
     # --- on the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            job = self._next(wait=True)
-            if isinstance(job, _Append):
-                job = self._commit_group(job)
-            if job is None:
-                continue
-            if job.work is None:
-                break
-            self._serve(job, job.work)
-        if self._file is not None:
-            self._file.close()
-        self._bell.close()
+        job = self._next(wait=True)
+        while not isinstance(job, _Call) or job.work is not None:
+            with self._using:
+                behind = self._do(job)
+            job = behind or self._next(wait=True)
+        with self._using:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._bell.close()
         self._answer([(job.future, None)])
+
+    def _do(self, job: Job | None) -> _Call | None:
+        if isinstance(job, _Append):
+            return self._commit_group(job)
+        if job is not None and job.work is not None:
+            self._serve(job, job.work)
+        return None
 
     def _next(self, *, wait: bool) -> Job | None:
         """The next job, in the order they were handed in; None when there is none to wait for."""

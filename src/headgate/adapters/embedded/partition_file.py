@@ -8,10 +8,11 @@ transaction that writes, so that it holds between processes too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
+from types import TracebackType
 
 import apsw
 from msgspec.structs import astuple
@@ -28,6 +29,7 @@ from headgate.adapters.embedded.schema import (
     RECORD_COLUMNS,
     RECORDS,
     STATE,
+    last_new_records,
     new_records,
     rows,
 )
@@ -75,6 +77,8 @@ class PartitionFile:
         self._epoch: int | None = None
         self._head: int | None = None
         """After the last commit here. Whether it still is the head, the next one checks."""
+        self.served_under: int | None = None
+        """The epoch it was opened under, until its records are dropped: its topic is gone then."""
         self._in_doubt = False
         """A commit failed so late that its pages may be in the write-ahead log. This connection
         doesn't see them, but a recovery after a crash would, until the next commit that succeeds
@@ -101,6 +105,7 @@ class PartitionFile:
                     "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
                 )
         self._epoch, self._head = epoch, state.head
+        self.served_under = epoch
         return self.extent()
 
     def extent(self) -> Extent:
@@ -116,11 +121,10 @@ class PartitionFile:
         are written on that assumption; where it turns out to be wrong, the transaction starts over
         with what is known of the partition and of the keys.
         """
-        head, versions = self._head, {request.version for request in requests}
-        if head is not None and len(versions) == 1:
+        head, version = self._head, requests[0].version
+        if head is not None and all([request.version == version for request in requests]):
             try:
-                with self._transaction():
-                    self._write_new(head, versions.pop(), requests)
+                self._write_new(head, version, requests)
             except _OutOfDate:
                 pass
             except apsw.ConstraintError as error:
@@ -137,26 +141,35 @@ class PartitionFile:
         return placed.outcomes
 
     def _write_new(self, head: int, version: int, requests: Sequence[AppendRequest]) -> None:
-        """Write all events of `requests` behind `head`, as if they were new."""
-        count = sum([len(request.events) for request in requests])
-        self._execute(ADVANCE, count, added_bytes(requests), self._epoch, version, head)
-        if self._connection.changes() == 0:
-            raise _OutOfDate
+        """Write all events of `requests` behind `head`, as if they were new.
+
+        Each call into SQLite costs, and more so on a processor that has just waited for the disk:
+        three of them do, for most commits.
+        """
         values: list[object] = []
         for request in requests:
             with_time = zip(map(astuple, request.events), repeat((request.now_ms,)))
             values += chain.from_iterable(chain.from_iterable(with_time))
-        self._insert_new(head + 1, version, values)
-        self._execute(IDS_OF_RECORDS, head)
+        count = len(values) // NEW_COLUMNS
+        advance = (count, added_bytes(requests), self._epoch, version, head)
+        with self._transaction(ADVANCE, advance):
+            if self._connection.changes() == 0:
+                raise _OutOfDate
+            self._insert_new(head, version, values)
 
-    def _insert_new(self, first_seq: int, version: int, values: list[object]) -> None:
+    def _insert_new(self, head: int, version: int, values: list[object]) -> None:
+        """The records, in as many statements as it takes, and their keys with the last of them."""
         at, left = 0, len(values) // NEW_COLUMNS
-        while left:
-            count = _rounded_up(left)
-            chunk = values[at * NEW_COLUMNS : (at + count) * NEW_COLUMNS]
-            chunk += [None] * (count * NEW_COLUMNS - len(chunk))
-            self._connection.execute(new_records(count), [first_seq + at, version, *chunk])
-            at, left = at + count, max(0, left - count)
+        while left > ROWS_MAX:
+            chunk = values[at * NEW_COLUMNS : (at + ROWS_MAX) * NEW_COLUMNS]
+            self._connection.execute(new_records(ROWS_MAX), [head + 1 + at, version, *chunk])
+            at, left = at + ROWS_MAX, left - ROWS_MAX
+        count = _rounded_up(left)
+        last = values[at * NEW_COLUMNS :] if at else values
+        missing = [None] * ((count - left) * NEW_COLUMNS)
+        self._connection.execute(
+            last_new_records(count), [head + 1 + at, version, *last, *missing, head]
+        )
 
     def _advanced(self, head: int, requests: Sequence[AppendRequest]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -200,6 +213,14 @@ class PartitionFile:
             self._owned()
             self._execute("UPDATE partition SET sealed = 0, version = ?", version)
 
+    def move_on(self, from_head: int, to_head: int) -> Extent:
+        with self._transaction():
+            self._owned()
+            self._execute(
+                "UPDATE partition SET head = max(head, ?) WHERE head = ?", to_head, from_head
+            )
+        return self.extent()
+
     def _known(self, ids: list[str]) -> dict[str, int]:
         lookup = "SELECT event_id, seq FROM ids WHERE event_id IN (VALUES "
         return dict(self._run(lookup, 1, ids, end=")"))
@@ -227,6 +248,7 @@ class PartitionFile:
             self._execute("DELETE FROM records")
             self._execute("DELETE FROM ids")
             self._execute("UPDATE partition SET sealed = 0, version = 1, size_bytes = 0")
+        self.served_under = None
 
     def drop_expired(
         self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int
@@ -280,15 +302,23 @@ class PartitionFile:
         with contextlib.suppress(apsw.Error):
             self._connection.close(True)
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            with transaction(self._connection, self._what):
-                yield
-        except OutcomeUnknown:
-            self._in_doubt = True
-            raise
+    def _transaction(self, first: str = "", values: tuple[object, ...] = ()) -> _Transaction:
+        return _Transaction(self, self._connection, self._what, first, values)
+
+    def committed(self) -> None:
         self._in_doubt = False
+
+    def failed(self, error: StorageFailed | OutcomeUnknown) -> Exception:
+        """What a transaction that failed is to say."""
+        if isinstance(error, StorageFailed) and not self._in_doubt:
+            return error
+        self._in_doubt = True
+        if isinstance(error, OutcomeUnknown):
+            return error
+        # It may have been the second try of what is in doubt.
+        return OutcomeUnknown(
+            f"{error}; whether an earlier write is on disk isn't known either", **error.details
+        )
 
     def _execute(self, statement: str, *values: object) -> None:
         self._connection.execute(statement, values)
@@ -301,6 +331,42 @@ class PartitionFile:
         state = self._state()
         check_owner(self._ref, stored=state.epoch, mine=self._epoch)
         return state
+
+
+class _Transaction(transaction):
+    """One that its file hears of."""
+
+    __slots__ = ("_file",)
+
+    def __init__(
+        self,
+        file: PartitionFile,
+        connection: apsw.Connection,
+        what: str,
+        first: str,
+        values: tuple[object, ...],
+    ) -> None:
+        super().__init__(connection, what, first, values)
+        self._file = file
+
+    def __enter__(self) -> None:
+        try:
+            super().__enter__()
+        except StorageFailed as error:
+            raise self._file.failed(error) from error
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(kind, error, traceback)
+        except (StorageFailed, OutcomeUnknown) as failure:
+            raise self._file.failed(failure) from failure
+        if error is None:
+            self._file.committed()
 
 
 class _OutOfDate(Exception):

@@ -112,3 +112,9 @@ def new_records(count: int) -> str:
         f"INSERT INTO records SELECT ?1 + column1, ?2, {fields}, column{NEW_COLUMNS + 1} "  # noqa: S608 - names from here
         f"FROM (VALUES {numbered}) WHERE {named['event_id']} IS NOT NULL"
     )
+
+
+@cache
+def last_new_records(count: int) -> str:
+    """Like `new_records`, and all records behind a seq, which it takes last, get their keys."""
+    return f"{new_records(count)};{IDS_OF_RECORDS}"

@@ -63,23 +63,33 @@ def connect_read_only(
 
 
 class transaction:  # noqa: N801 - used like the context managers of contextlib, at a third of the time
-    """One immediate transaction: all of the block on disk, or nothing of it.
+    """One immediate transaction: all of the block on disk, or nothing of it. `first` is one more
+    statement, which goes with the beginning.
 
     SQLite's errors leave as StorageFailed, except those about a value, which leave as they are.
     Only where the commit itself broke after its last byte could have reached the disk, nobody
     knows, and OutcomeUnknown says so.
     """
 
-    __slots__ = ("_connection", "_what")
+    __slots__ = ("_begin", "_connection", "_values", "_what")
 
-    def __init__(self, connection: apsw.Connection, what: str) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        what: str,
+        first: str = "",
+        values: tuple[object, ...] = (),
+    ) -> None:
         self._connection = connection
         self._what = what
+        self._begin = "BEGIN IMMEDIATE;" + first
+        self._values = values
 
     def __enter__(self) -> None:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(self._begin, self._values)
         except apsw.Error as error:
+            _roll_back(self._connection)
             raise storage_failed(error, self._what) from error
 
     def __exit__(

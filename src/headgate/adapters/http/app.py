@@ -75,7 +75,7 @@ class HttpApp:
     async def answer(self, request: Request) -> Answer:
         """The answer to `request`, whatever happens."""
         try:
-            route = self._route(request)
+            route = self.find_route(request)
             return await route.handler(request)
         except _MethodNotAllowed as refusal:
             return refusal.response
@@ -91,7 +91,8 @@ class HttpApp:
                 errors.HeadgateError("something went wrong inside the server; its log says what")
             )
 
-    def _route(self, request: Request) -> Route:
+    def find_route(self, request: Request) -> Route:
+        """The route of `request`, which learns its params; raises where there is none."""
         allowed: set[str] = set()
         for pattern, route in self._table:
             match = pattern.fullmatch(request.path)
@@ -127,9 +128,9 @@ class HttpApp:
             task.cancel()
 
 
-class _MethodNotAllowed(Exception):
+class _MethodNotAllowed(errors.HeadgateError):
     def __init__(self, request: Request, allowed: set[str]) -> None:
-        super().__init__()
+        super().__init__("this method isn't allowed here")
         methods = ", ".join(sorted(allowed))
         message = f"{request.path} does not take {request.method}; use {methods}"
         body = {"error": {"code": "method_not_allowed", "message": message, "details": {}}}

@@ -147,6 +147,10 @@ class StreamResponse:
 
 Answer = Response | StreamResponse
 Handler = Callable[[Request], Awaitable[Answer]]
+BlockingHandler = Callable[[Request, bytes, Callable[[Response], None]], None]
+"""Answers a request with this body, by a call, in a thread that has nothing else to do. Where it
+doesn't, the route's handler is asked, and also where it takes long: to have been asked twice must
+do no harm. What it does after the answer, the client doesn't wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,8 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Route:
     """`path` is a template such as `/v1/topics/{name}`; only public routes are published. With
-    `also_status` the response has the same body under that status too."""
+    `also_status` the response has the same body under that status too. `blocking` is the short way
+    for a lone client, where there is one."""
 
     method: str
     path: str
@@ -174,6 +179,7 @@ class Route:
     also_status: int | None = None
     parameters: tuple[Parameter, ...] = ()
     response_content_type: str = JSON
+    blocking: BlockingHandler | None = None
 
 
 def json_response(

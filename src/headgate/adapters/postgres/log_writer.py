@@ -83,6 +83,18 @@ class PostgresLogWriter:
         turns = self._open_turns(ref)
         return await turns.append(AppendRequest(events, version=version, now_ms=now_ms))
 
+    def append_here(
+        self,
+        ref: PartitionRef,
+        events: Sequence[Event],
+        *,
+        epoch: int,
+        version: int,
+        now_ms: int,
+        told: Callable[[list[Appended]], None],
+    ) -> None:
+        """Never: the server's answer comes over a socket, which the event loop waits for best."""
+
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         return await self._turns_of(ref).call(lambda table: table.find(event_ids))
 
@@ -91,6 +103,9 @@ class PostgresLogWriter:
 
     async def unseal(self, ref: PartitionRef, *, version: int) -> None:
         await self._open_turns(ref).call(lambda table: table.unseal(version))
+
+    async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
+        return await self._open_turns(ref).call(lambda table: table.move_on(from_head, to_head))
 
     async def retain(
         self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int

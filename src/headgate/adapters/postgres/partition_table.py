@@ -118,6 +118,21 @@ class PartitionTable:
 
         await self._connections.run(work, what=self._what)
 
+    async def move_on(self, from_head: int, to_head: int) -> Extent:
+        async def work(session: Session) -> Extent:
+            statements = await self._stored(session)
+            queries = [(statements.lock, None)]
+            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
+                head, (_, earliest) = self._owned(row).head, _state(row)
+                if head != from_head or to_head <= head:
+                    return Extent(earliest, head)
+                if earliest > head:
+                    earliest = to_head + 1
+                await session.query(statements.move_on, (earliest, to_head))
+            return Extent(earliest, to_head)
+
+        return await self._connections.run(work, what=self._what)
+
     async def extent(self) -> Extent:
         async def work(session: Session) -> Extent:
             [row] = await session.query(self._schema.extent, (self._ref.topic, self._ref.partition))
@@ -145,7 +160,7 @@ class PartitionTable:
                 if count:
                     last = front[count - 1][0]
                     await session.query(statements.drop_front, (earliest, last))
-                    await session.query(statements.shrink, (last + 1, freed_bytes))
+                    await session.query(statements.shrink, (last, freed_bytes))
                 [(forgotten,)] = await session.query(
                     statements.forget_ids, (now_ms - ids_ms, DROP_ROWS)
                 )

@@ -117,14 +117,18 @@ class PartitionStatements:
         self.unseal = statement(
             "UPDATE {partitions} SET sealed = false, version = %s WHERE number = {number}"
         )
+        self.move_on = statement(
+            "UPDATE {partitions} SET earliest = %s, head = %s WHERE number = {number}"
+        )
         self.front = statement(
             "SELECT seq, time_ms, octet_length(document), coalesce(octet_length(earlier), 0)"
             " FROM {records} WHERE seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"
         )
         self.drop_front = statement("DELETE FROM {records} WHERE seq >= %s AND seq <= %s")
         self.shrink = statement(
-            "UPDATE {partitions} SET earliest = %s, size_bytes = size_bytes - %s"
-            " WHERE number = {number}"
+            "UPDATE {partitions} SET earliest = coalesce("
+            "(SELECT min(seq) FROM {records} WHERE seq > %s), head + 1),"
+            " size_bytes = size_bytes - %s WHERE number = {number}"
         )
         self.forget_ids = statement(
             "WITH old AS (SELECT event_id FROM {ids} WHERE time_ms < %s LIMIT %s),"

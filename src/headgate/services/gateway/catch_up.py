@@ -122,7 +122,12 @@ class CatchUp:
                 if records:
                     # Behind a hole between them the next read begins, and finds it.
                     return list(dense(records)), records[0].seq
-                return [], (await self._reader.extent(ref)).earliest
+                extent = await self._reader.extent(ref)
+                if extent.earliest > read.after_seq + 1 or extent.head <= read.after_seq:
+                    return [], extent.earliest
+                again = await self._reader.read(ref, after_seq=read.after_seq, limit=1)
+                # It has grown meanwhile, or it ends with a hole: what is there lies before it.
+                return again, again[0].seq if again else extent.head + 1
             except errors.HeadgateError as error:
                 log.warning(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))
                 return [], 0

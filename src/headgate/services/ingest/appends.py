@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import structlog
 
 from headgate import errors
+from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner
 from headgate.ports.log import Appended, LogWriter
+from headgate.services.ingest.outcomes import placed
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -38,6 +41,12 @@ class OpenPartition:
     opened_s: float
     found_head: int
     lost: bool = False
+    _moving: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def saw(self, *seqs: int) -> None:
+        """Records up to these are there; the event loop and a lone client's thread say so."""
+        with self._moving:
+            self.head = max(self.head, *seqs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,7 @@ class Appends:
         target = under_way.target
         if failure is None:
             if not append.cancelled():
-                target.head = max([target.head, *[one.seq for one in append.result()]])
+                target.saw(*[one.seq for one in append.result()])
             return
         if isinstance(failure, errors.Fenced):
             target.lost = True
@@ -144,6 +153,30 @@ class Appends:
             log.warning(LogEvent.APPEND_FAILED, partition=partition, reason=str(failure))
         else:
             log.error(LogEvent.UNEXPECTED, partition=partition, exc_info=failure)
+
+    def append_here(
+        self,
+        target: OpenPartition,
+        events: Sequence[Event],
+        *,
+        version: int,
+        told: Callable[[list[ProduceResult]], None],
+    ) -> None:
+        """Append in the calling thread, any thread; `told` isn't called where that can't be."""
+        owner = target.owner
+
+        def written(appended: list[Appended]) -> None:
+            target.saw(*[one.seq for one in appended])
+            told(placed(owner.ref, events, appended))
+
+        self._writer.append_here(
+            owner.ref,
+            events,
+            epoch=owner.epoch,
+            version=version,
+            now_ms=self._now_ms(),
+            told=written,
+        )
 
     # --- looking back ----------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from headgate.model.topology import Topic
 from headgate.ports.log import Appended
 from headgate.services.ingest.appends import Appends, ending
 from headgate.services.ingest.handing_on import HandingOn, Incoming
-from headgate.services.ingest.outcomes import Outcome, unknown_outcome
+from headgate.services.ingest.outcomes import Outcome, placed, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
 
 HOLD_S = 0.05
@@ -201,13 +201,10 @@ def _answered(
     ref: PartitionRef, append: asyncio.Future[list[Appended]], events: Sequence[Event]
 ) -> list[Outcome]:
     """The outcomes of an append of `events` that has told how it ended."""
-    partition, failure = ref.partition, append.exception()
+    failure = append.exception()
     match failure:
         case None:
-            return [
-                ProduceResult(event.event_id, partition, appended.seq)
-                for event, appended in zip(events, append.result(), strict=True)
-            ]
+            return [*placed(ref, events, append.result())]
         case errors.Fenced():
             moved = errors.NotNow(
                 f"partition {ref.partition} of {ref.topic} moved to another node; try again",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from headgate import errors
 from headgate.model.api import ErrorBody, ProduceResult
-from headgate.model.event import Event
+from headgate.model.event import Event, PartitionRef
+from headgate.ports.log import Appended
 
 Outcome = ProduceResult | errors.HeadgateError
 """Of one event: the result that says where it is on disk, or why it isn't."""
@@ -20,15 +21,26 @@ def unknown_outcome(partition: int) -> errors.OutcomeUnknown:
     )
 
 
+def placed(
+    ref: PartitionRef, events: Sequence[Event], appended: Sequence[Appended]
+) -> list[ProduceResult]:
+    """Where each of `events` is on disk."""
+    partition = ref.partition
+    return [
+        ProduceResult(event.event_id, partition, one.seq)
+        for event, one in zip(events, appended, strict=True)
+    ]
+
+
 def results(events: Sequence[Event], outcomes: Sequence[Outcome]) -> list[ProduceResult]:
     """One result per event; raises where one error says it all.
 
     "May have been written" wins over "nothing was written". Errors that ask for different things
     are told event by event.
     """
-    placed = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
-    if len(placed) == len(events):
-        return placed
+    written = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
+    if len(written) == len(events):
+        return written
     failures = [outcome for outcome in outcomes if not isinstance(outcome, ProduceResult)]
     if len(failures) == len(events):
         unknown = next((f for f in failures if isinstance(f, errors.OutcomeUnknown)), None)

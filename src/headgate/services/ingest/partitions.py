@@ -2,6 +2,8 @@
 
 Invariants: a partition is served only while the topology says it's ours and the store agrees, under
 the epoch it was opened with; an older topology changes nothing. Never opens what another node owns.
+A log that ends before what was settled of it has lost its history: it goes on behind that, so that
+no seq is given out twice.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from headgate import errors
+from headgate.decide import history
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
-from headgate.ports.log import LogWriter
+from headgate.ports.log import Extent, LogWriter
 from headgate.services.ingest.appends import Appends, OpenPartition
+from headgate.services.ingest.settled import Settled
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -27,11 +31,14 @@ class Partitions:
     `closing`: nothing is going to change any more, so waiting for it is pointless.
     """
 
-    def __init__(self, *, node_id: str, writer: LogWriter, appends: Appends) -> None:
+    def __init__(
+        self, *, node_id: str, writer: LogWriter, appends: Appends, settled: Settled
+    ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._node_id = node_id
         self._writer = writer
         self._appends = appends
+        self._settled = settled
         self._topology = Topology(generation=0)
         self._topics: dict[str, Topic] = {}
         self._owners: dict[PartitionRef, Owner] = {}
@@ -95,7 +102,7 @@ class Partitions:
         """Records that were read back move the head, like those that were just written."""
         partition = self._open.get(ref)
         if partition is not None:
-            partition.head = max(partition.head, *seqs, 0)
+            partition.saw(*seqs, 0)
 
     def peer_url(self, ref: PartitionRef) -> str:
         """The address of the other node that owns `ref`; empty when there is none, or it's us."""
@@ -156,7 +163,10 @@ class Partitions:
         self._too_low.clear()
         self._unopened &= mine.keys()
         emptied = await self._drop([ref for ref in leaving if ref.topic in topology.deleted])
-        opened = [await self._open_one(owner) for owner in mine.values() if self._is_news(owner)]
+        news = [owner for owner in mine.values() if self._is_news(owner)]
+        if news:
+            await self._settled.read()
+        opened = [await self._open_one(owner) for owner in news]
         self._tell()
         self.on_change()
         return emptied and all(opened)
@@ -175,6 +185,7 @@ class Partitions:
         ref, version = owner.ref, self._version(owner.ref)
         try:
             extent = await self._writer.open(ref, epoch=owner.epoch, version=version)
+            extent = await self._behind_what_is_lost(ref, extent)
         except errors.Fenced as error:
             # Somebody newer has it, and the topology that says so is on its way; or the
             # coordinator has forgotten how far epochs had come, and must hear it.
@@ -195,8 +206,36 @@ class Partitions:
         else:
             # The same value, because appends under way still move its head.
             known.owner, known.version, known.lost = owner, version, False
-            known.head = max(known.head, extent.head)
+            known.saw(extent.head)
         return True
+
+    async def look_back(self) -> None:
+        """Look again at what was opened while nobody could say how far it is settled.
+
+        One that has taken records since stays as it is: behind a new head nobody would read them.
+        Whoever reads it says so.
+        """
+        for partition in self.opened():
+            ref, head = partition.owner.ref, partition.found_head
+            if partition.head != head:
+                continue
+            try:
+                extent = await self._behind_what_is_lost(ref, Extent(head + 1, head))
+            except errors.HeadgateError as error:
+                log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
+            else:
+                partition.saw(extent.head)
+
+    async def _behind_what_is_lost(self, ref: PartitionRef, found: Extent) -> Extent:
+        settled = self._settled.known.get(ref, 0)
+        lost = history.lost(ref, head=found.head, settled=settled)
+        if lost is None:
+            return found
+        to_head = history.next_head(settled)
+        moved = await self._writer.move_on(ref, from_head=found.head, to_head=to_head)
+        if moved.head == to_head:
+            log.error(LogEvent.HISTORY_LOST, partition=str(ref), error=lost.message)
+        return moved
 
     async def drop_topics(self, stored: Iterable[PartitionRef]) -> bool:
         """Empty those partitions of `stored` whose topic was deleted while this node was away."""

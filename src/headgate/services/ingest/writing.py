@@ -40,7 +40,9 @@ class Writing:
         now_ms: Callable[[], int],
     ) -> None:
         self.appends = Appends(writer, now_ms=now_ms, bounds=options.bounds)
-        self.partitions = Partitions(node_id=node_id, writer=writer, appends=self.appends)
+        self.partitions = Partitions(
+            node_id=node_id, writer=writer, appends=self.appends, settled=settled
+        )
         handing_on = HandingOn(peers)
         self.opportunistic = Opportunistic(
             self.partitions,

@@ -1,0 +1,38 @@
+"""A log that ends before what its readers have settled."""
+
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.decide.history import MARGIN, lost, next_head
+from headgate.errors import HistoryLost
+from headgate.lane.run import REMEMBERED
+from headgate.model.event import PartitionRef
+
+REF = PartitionRef("flights", 3)
+SEQS = st.integers(0, 2**62)
+
+
+@given(SEQS, SEQS)
+def test_history_is_lost_where_the_log_ends_before_what_is_settled(head: int, settled: int) -> None:
+    assert (lost(REF, head=head, settled=settled) is not None) == (head < settled)
+
+
+@given(SEQS, SEQS)
+def test_it_goes_on_where_nothing_is_lost_any_more(head: int, settled: int) -> None:
+    assert lost(REF, head=max(head, next_head(settled)), settled=settled) is None
+
+
+def test_it_says_what_happened_and_what_to_do_also_in_another_process() -> None:
+    said = pickle.loads(pickle.dumps(lost(REF, head=2, settled=10)))
+    assert isinstance(said, HistoryLost)
+    assert said.details == {"topic": "flights", "partition": 3, "head": 2, "settled": 10}
+    assert "the log of flights:3 ends at 2" in str(said)
+    assert "headgate partition reset flights:3 --to earliest" in str(said)
+
+
+def test_more_is_left_out_than_a_lane_has_in_hand() -> None:
+    assert MARGIN >= 2 * REMEMBERED
