@@ -109,6 +109,27 @@ async def test_a_store_that_is_away_resets_when_it_is_back(
         await positions.close()
 
 
+async def test_what_a_coordinator_could_not_reset_before_its_end_is_reset_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "RESET_TIMEOUT_S", 0.2)
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+
+        async def fails(*_: object, **__: object) -> None:
+            raise StorageFailed("the disk is full")
+
+        monkeypatch.setattr(served.coordinator._leading()._checkpoints, "reset", fails)
+        with pytest.raises(NotNow, match="is reset when they do"):
+            await ask(served, ResetPartition("earliest"))
+        assert (await positions.list())[REF].settled == 6
+    async with running(tmp_path) as served:
+        term = served.coordinator._leading()
+        await term.until(lambda: resetting.is_done(term.cluster, REF), timeout_s=10)
+        assert (await positions.list())[REF].settled == 0
+    await positions.close()
+
+
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.topology import Move, Node, Owner, Topic
+
+
+class StoredReset(msgspec.Struct, frozen=True, array_like=True):
+    """An operator wants the position of `ref` at `settled`, as decide.checkpoints.Reset says; once
+    it `is_released`, it is put there with the next fence."""
+
+    ref: PartitionRef
+    settled: int
+    resync: bool = False
+    only_forward: bool = False
+    is_released: bool = False
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,8 +29,8 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     not complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
     until their lease has ended, so that nobody loses sight of a node that never went away.
     `moves` and `target_moves` are the handoffs under way, `draining` the nodes that shall give
-    everything away. `learning` says that this was written while the coordinator still learnt what
-    there is.
+    everything away, `resets` what operators want of positions and isn't done yet. `learning` says
+    that this was written while the coordinator still learnt what there is.
     """
 
     boot: int = 0
@@ -34,3 +46,4 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...] = ()
     targets: tuple[Owner, ...] = ()
     target_moves: tuple[Move, ...] = ()
+    resets: tuple[StoredReset, ...] = ()

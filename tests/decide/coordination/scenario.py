@@ -15,6 +15,7 @@ Events
     late X / catch up X           X applies what it is pushed only when it catches up
     time 31s                      everybody who can checks in every second
     rebalance, drain ID, undrain ID
+    reset X to N                  an operator wants the position of X there
     coordinator restarts [with nothing]
     coordinator dies at the next persist
     client ID routes TOPICS       a producer connects
@@ -30,6 +31,7 @@ Expectations
     assigned ROUTER LIST|nothing  what it was told that it owns
     reads X ROUTER|nobody         whose lane settles records of X so that it counts
     moves none | X FROM -> TO releasing|starting
+    put X to N | not yet          its position was put there, and nowhere else since it exists
     asked ROUTER to let go of LIST, told ROUTER to drop LIST
     window of ROUTER ends | goes on
     members LIST, topics LIST|none, deleted LIST|none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.decide.checkpoints import Reset
 from headgate.model.event import Fence
 from tests.decide.coordination.peers import Client, Gateway, Ingest, Peer, Router
 from tests.decide.coordination.stage import Stage, Vocabulary, listed, partition
@@ -117,6 +118,12 @@ def _time(stage: Stage, seconds: str) -> None:
 @event(r"rebalance")
 def _rebalance(stage: Stage) -> None:
     stage.sim.decide(lambda: stage.sim.cluster.rebalance(stage.sim.now_ms))
+
+
+@event(r"reset (\S+) to (\d+)")
+def _reset(stage: Stage, ref: str, settled: str) -> None:
+    sim = stage.sim
+    sim.decide(lambda: sim.cluster.reset(partition(ref), Reset(int(settled)), sim.now_ms))
 
 
 @event(r"(un)?drain (\S+)")

@@ -46,6 +46,12 @@ def _moves(stage: Stage, ref: str, from_id: str, to_id: str, phase: str) -> None
     assert now == phase, f"it is {now}"
 
 
+@expectation(r"put (\S+) (?:to (\d+)|not yet)")
+def _put(stage: Stage, ref: str, settled: str | None) -> None:
+    found = [reset.settled for reset in stage.sim.put.get(partition(ref), [])]
+    assert found == ([] if settled is None else [int(settled)]), f"it was put to {found}"
+
+
 @expectation(r"asked (\S+) to let go of (.+)")
 def _asked(stage: Stage, router_id: str, refs: str) -> None:
     found = {ref for lane in stage.lanes(router_id) for ref in lane.asked}

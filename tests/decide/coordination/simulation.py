@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
 from headgate.decide.coordination.members import Timing
@@ -46,6 +47,10 @@ class Simulation:
         self.ever: list[Lane] = []
         self.checkpoints: dict[PartitionRef, Fence] = {}
         self.log_epochs: dict[PartitionRef, int] = {}
+        self.put: dict[PartitionRef, list[Reset]] = {}
+        """The resets that were carried out, each once; a test must not want two that are alike."""
+        self.read_on: set[PartitionRef] = set()
+        """Whose position a lane has moved since it was put."""
         self.dies_after_persist = False
         self.assigned: dict[tuple[PartitionRef, int], str] = {}
         """Which router was ever assigned a partition under an epoch."""
@@ -123,7 +128,17 @@ class Simulation:
         if held > Fence(owner.epoch):
             return self.cluster.overtaken(owner.ref, max(held.epoch, owner.epoch))
         self.checkpoints[owner.ref] = Fence(owner.epoch)
+        if (reset := self.cluster.resets.putting.get(owner.ref)) is not None:
+            self._put(owner.ref, reset)
         return self.cluster.fenced((owner,))
+
+    def _put(self, ref: PartitionRef, reset: Reset) -> None:
+        put = self.put.setdefault(ref, [])
+        if reset in put:
+            assert ref not in self.read_on, f"{ref} is put back from where it has come since"
+        else:
+            put.append(reset)
+        self.read_on.discard(ref)
 
     def _check_told(self, message: FromCoordinator) -> None:
         """What is told is durable, fenced and adopted."""
@@ -134,9 +149,12 @@ class Simulation:
                 assert set(topology.topics) <= set(self.durable.topics), "told, but not durable"
             case control.LetGo(owners, settle=True):
                 moving = {move.ref for move in self.durable.moves}
+                moving |= {reset.ref for reset in self.durable.resets}
                 assert {owner.ref for owner in owners} <= moving, "moved, but not durable"
             case control.Assign(_, owners):
                 assert set(owners) <= set(self.durable.sources), "assigned, but not durable"
+                unput = {reset.ref for reset in self.durable.resets if reset.is_released}
+                assert not unput & {o.ref for o in owners}, "assigned, and may be put once more"
                 for owner in owners:
                     self._check_assigned(owner)
             case _:
@@ -281,6 +299,8 @@ class Simulation:
         for ref, owner in list(lane.holds.items()):
             if self.checkpoints[ref] > lane.fence(owner):
                 lane.drop(ref)
+            else:
+                self.read_on.add(ref)
 
     def readers(self, ref: PartitionRef) -> list[Lane]:
         """The lanes whose settling of `ref` would count."""
@@ -332,6 +352,8 @@ class Simulation:
             yield f"{sorted(gone)} are not there, or not known to be"
         for move in cluster.handoffs.moves():
             yield f"{move.ref} is on its way from {move.from_id} to {move.to_id}"
+        for reset in cluster.resets.all():
+            yield f"{reset.ref} is to be put to {reset.settled}"
         routers = {i for i, n in self.nodes.items() if isinstance(n, Router)}
         ingest = {i: n for i, n in self.nodes.items() if isinstance(n, Ingest)}
         for ref in cluster.refs():

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headgate.decide.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.event import PartitionRef
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
@@ -38,6 +39,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.sim = Simulation()
         self.processes = 0
+        self.resets = 0
+        self.wanted: dict[PartitionRef, Reset] = {}
+        """The last reset of each partition that was promised."""
         self.ownerless_since_ms: dict[PartitionRef, int] = {}
         for node_id in ("ingest-1", "gateway-1", "router-1", "router-2"):
             self.node_starts(node_id)
@@ -180,6 +184,20 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPICS))
     def topic_is_deleted(self, topic: str) -> None:
         self.ask(lambda: self.sim.decide(lambda: self.sim.cluster.delete_topic(topic)))
+        if topic not in self.sim.cluster.topics:
+            self.wanted = {ref: one for ref, one in self.wanted.items() if ref.topic != topic}
+
+    @rule(partition=st.integers(0, 2))
+    def position_is_reset(self, partition: int) -> None:
+        sim, ref = self.sim, PartitionRef("flights", partition)
+        self.resets += 1
+        reset = Reset(self.resets)
+
+        def wanted() -> None:
+            sim.decide(lambda: sim.cluster.reset(ref, reset, sim.now_ms))
+            self.wanted[ref] = reset
+
+        self.ask(wanted)
 
     @rule()
     def rebalance(self) -> None:
@@ -211,6 +229,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if witness is None or not witness.topology.topics or witness.frozen:
             return
         self.sim.restart(with_nothing=True)
+        self.wanted.clear()
         self.sim.connect(witness)
         self.after_restart(back=back)
 
@@ -291,6 +310,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
             if not list(self.sim.unrest()):
                 break
         assert list(self.sim.unrest()) == []
+        for ref, reset in self.wanted.items():
+            assert self.sim.put.get(ref, [None])[-1] == reset, f"{ref} was never put to {reset}"
         owners = self.sim.cluster.sources.owned()
         self.sim.calm(PLANS_S)
         assert list(self.sim.unrest()) == []

@@ -6,12 +6,13 @@ import pytest
 
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import resetting
-from headgate.decide.coordination.effects import FenceCheckpoints, Persist
+from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
 from headgate.decide.coordination.resetting import Plan, plan
 from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model import control
 from headgate.model.api import ResetTo
 from headgate.model.event import PartitionRef
+from headgate.model.stored import StoredReset
 from headgate.model.topology import Owner
 from tests.decide.coordination.world import TIMING, World, ref
 
@@ -72,7 +73,7 @@ def test_the_lane_stops_and_its_router_begins_anew_under_the_next_epoch() -> Non
     world.say(lane, control.Released((owner,)))
     renewed = Owner(FLIGHTS, "r-1", owner.epoch + 1)
     assert world.last(router, control.Assign).sources == (renewed,)
-    assert world.cluster.resets == {}
+    assert world.cluster.resets.putting == {}
     again = world.lane(renewed, window=2)
     assert world.cluster.lanes.reader(FLIGHTS) == again
 
@@ -87,13 +88,13 @@ def test_nobody_is_assigned_before_the_position_is_reset() -> None:
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Persist) < kinds.index(FenceCheckpoints)
     world.apply(effects)
-    assert world.cluster.resets == {FLIGHTS: Reset(7, resync=True)}
+    assert world.cluster.resets.putting == {FLIGHTS: Reset(7, resync=True)}
     assert world.last(router, control.Assign) == before
     world.now_ms += 60_000
     asked = [e for e in world.cluster.tick(world.now_ms) if isinstance(e, FenceCheckpoints)]
     assert asked, "a store that was away is asked again"
     world.apply(world.cluster.fenced([Owner(FLIGHTS, "r-1", owner.epoch + 1)]))
-    assert world.cluster.resets == {}
+    assert world.cluster.resets.putting == {}
 
 
 def test_a_reset_of_what_nobody_reads_is_done_all_the_same() -> None:
@@ -123,7 +124,7 @@ def test_a_higher_epoch_in_the_store_is_gone_above_with_the_reset_still_to_do() 
     world.fences = False
     reset(world, Reset(3))
     world.apply(world.cluster.overtaken(FLIGHTS, owner.epoch + 5))
-    assert world.cluster.resets == {FLIGHTS: Reset(3)}
+    assert world.cluster.resets.putting == {FLIGHTS: Reset(3)}
     assert world.cluster.unfenced[FLIGHTS].epoch == owner.epoch + 6
 
 
@@ -163,3 +164,81 @@ def test_with_its_topic_a_reset_is_forgotten(released: bool) -> None:
     assert not resetting.is_done(world.cluster, FLIGHTS)
     world.apply(world.cluster.delete_topic("flights"))
     assert resetting.is_done(world.cluster, FLIGHTS)
+
+
+# --- the coordinator dies ------------------------------------------------------------------------
+
+
+def next_coordinator(world: World, *, fences: bool = True) -> World:
+    return World(stored=world.persisted(), now_ms=world.now_ms, fences=fences)
+
+
+def test_what_is_wanted_is_durable_before_anybody_is_asked() -> None:
+    world = World()
+    reading(world)
+    wanted, *asked = world.cluster.reset(FLIGHTS, Reset(3, resync=True), world.now_ms)
+    assert isinstance(wanted, Persist)
+    assert wanted.state.resets == (StoredReset(FLIGHTS, 3, resync=True),)
+    assert [type(effect) for effect in asked] == [Send]
+
+
+def test_the_next_coordinator_asks_again_who_reads() -> None:
+    world = World()
+    owner, _, _ = reading(world)
+    reset(world, Reset(3))
+    world = next_coordinator(world)
+    world.join("gateway", "g-1")
+    router = world.open(
+        control.Hello(role="router", node_id="r-1", incarnation="a", owns=(owner,), generation=1)
+    )
+    lane = world.lane(owner)
+    assert world.last(lane, control.LetGo) == control.LetGo((owner,), settle=True)
+    world.say(lane, control.Released((owner,)))
+    assert resetting.is_done(world.cluster, FLIGHTS)
+    assert world.persisted().resets == ()
+    assert world.last(router, control.Assign).sources == (Owner(FLIGHTS, "r-1", owner.epoch + 1),)
+
+
+def test_what_nobody_reads_is_put_by_the_next_coordinator_alone() -> None:
+    world = World(fences=False)
+    world.join("ingest", "i-1")
+    world.create("flights")
+    reset(world, Reset(3))
+    assert [one.is_released for one in world.persisted().resets] == [True]
+    world = next_coordinator(world)
+    assert world.cluster.resets.putting == {FLIGHTS: Reset(3)}
+    world.wait(1_000)
+    assert [owner.ref for owner in world.fenced()] == [FLIGHTS]
+    assert world.persisted().resets == ()
+
+
+def test_that_it_is_done_is_durable_before_anybody_reads_on() -> None:
+    world = World()
+    owner, _, lane = reading(world)
+    world.say(lane, control.Goodbye())
+    world.fences = False
+    reset(world, Reset(3))
+    done, *told = world.cluster.fenced([Owner(FLIGHTS, "r-1", owner.epoch + 1)])
+    assert isinstance(done, Persist)
+    assert done.state.resets == ()
+    assert any(isinstance(e, Send) and isinstance(e.message, control.Assign) for e in told)
+
+
+def test_a_newer_wish_takes_the_place_of_one_that_waits_for_its_store() -> None:
+    world = World(fences=False)
+    world.join("ingest", "i-1")
+    world.create("flights")
+    reset(world, Reset(3))
+    reset(world, Reset(9))
+    assert [one.settled for one in world.persisted().resets] == [9]
+    assert world.cluster.resets.putting == {FLIGHTS: Reset(9)}
+
+
+def test_a_coordinator_that_stood_still_gives_the_reader_its_time() -> None:
+    world = World()
+    owner, _, lane = reading(world)
+    reset(world, Reset(3))
+    world.now_ms += 10 * TIMING.handoff_ms
+    world.say(lane, control.CheckIn())
+    world.apply(world.cluster.tick(world.now_ms))
+    assert world.cluster.sources.owners[FLIGHTS] == owner

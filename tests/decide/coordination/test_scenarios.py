@@ -14,9 +14,20 @@ from tests.decide.coordination.stage import Stage
 FILES = sorted(Path(__file__).with_name("scenarios").glob("*.scenario"))
 HANDOFF = Path(__file__).with_name("scenarios") / "join_and_hand_off.scenario"
 LINES = scenario.read(HANDOFF)
-BEGIN = next(number for number, line in enumerate(LINES, 1) if line.text.startswith("topic"))
-STEPS = [number for number, line in enumerate(LINES, 1) if line.is_event and number >= BEGIN]
-"""After which lines of that scenario a coordinator may die; earlier ones have nothing to lose."""
+RESET = scenario.read(HANDOFF.with_name("reset_of_a_position.scenario"))
+DEATHS = [
+    pytest.param("coordinator restarts", id="between two steps"),
+    pytest.param("coordinator dies at the next persist", id="within a step"),
+]
+
+
+def steps_from(word: str, lines: list[scenario.Line]) -> list[int]:
+    """After which lines a coordinator may die; earlier ones have nothing to lose."""
+    begin = next(number for number, line in enumerate(lines, 1) if line.text.startswith(word))
+    return [number for number, line in enumerate(lines, 1) if line.is_event and number >= begin]
+
+
+STEPS = steps_from("topic", LINES)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -40,13 +51,7 @@ def undisturbed() -> dict[PartitionRef, str]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(
-    "death",
-    [
-        pytest.param("coordinator restarts", id="between two steps"),
-        pytest.param("coordinator dies at the next persist", id="within a step"),
-    ],
-)
+@pytest.mark.parametrize("death", DEATHS)
 def test_a_coordinator_that_dies_anywhere_in_a_handoff_ends_where_it_would_have(
     undisturbed: dict[PartitionRef, str], step: int, death: str
 ) -> None:
@@ -57,6 +62,19 @@ def test_a_coordinator_that_dies_anywhere_in_a_handoff_ends_where_it_would_have(
         play(stage, [line, *_told("back all")], expecting=False)
     play(stage, _told("everything settles", "calm"))
     assert _owners(stage) == undisturbed
+
+
+@pytest.mark.parametrize("step", steps_from("reset", RESET))
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_coordinator_that_dies_anywhere_in_a_reset_has_it_done_once(
+    step: int, death: str
+) -> None:
+    stage = Stage()
+    play(stage, RESET[:step], expecting=False)
+    play(stage, _told(death))
+    for line in RESET[step:]:
+        play(stage, [line, *_told("back all")], expecting=False)
+    play(stage, _told("everything settles", "calm", "put flights:0 to 7"))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -144,7 +144,7 @@ class Cluster(State):
                 return moving.started(self, session) + subscribing.settle_floor(self)
             case control.Released(owners) if lane is not None:
                 released = moving.released(self, session, owners, now_ms)
-                return released + resetting.advance(self, now_ms)
+                return released + resetting.released(self, owners)
             case control.LaneReport() if lane is not None:
                 self.lanes.keep(session, {p.ref for p in message.partitions}, now_ms=now_ms)
                 lane.load.read(message.cpu_s, now_ms)
@@ -291,17 +291,24 @@ class Cluster(State):
         self.lanes.forgive(absent_ms)
         self.registry.forgive(absent_ms)
         self.handoffs.forgive(absent_ms)
+        self.resets.forgive(absent_ms)
         self.groups.forgive(absent_ms)
 
     # --- what the stores know better -----------------------------------------------------------
 
     def fenced(self, owners: Iterable[Owner]) -> list[Effect]:
-        """The checkpoints are claimed: whoever got these partitions may hear of it."""
+        """The checkpoints are claimed: whoever got these partitions may hear of it.
+
+        Before that it is kept that a position is where an operator wants it: a coordinator that
+        didn't know would put it there again, back from where the new reader has brought it.
+        """
+        effects: list[Effect] = []
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
                 del self.unfenced[owner.ref]
-                self.resets.pop(owner.ref, None)
-        return topology_changes.assign_routers(self)
+                if self.resets.putting.pop(owner.ref, None) is not None:
+                    effects = [Persist(self.to_store())]
+        return effects + topology_changes.assign_routers(self)
 
     def _fence_again(self, now_ms: int) -> list[Effect]:
         """The store was away when these were to be claimed."""
@@ -356,8 +363,7 @@ class Cluster(State):
             self.logs.release(ref)
             self.heads.pop(ref, None)
             self.growth.pop(ref, None)
-            self.resets.pop(ref, None)
-            self.releasing_resets.pop(ref, None)
+            self.resets.end(ref)
         change = self.registry.topic_gone(name)
         told = consuming.topic_gone(self, name)
         effects = topology_changes.changed(self, shrunk=readers, fenced=fenced)

@@ -6,22 +6,28 @@ where it is, so that the way is that of every change of owner: durable, fenced (
 of merely claimed), told to everybody, and only then does its router begin with it anew. A store
 that is away holds the partition until it is back.
 
+What is wanted is durable before anybody is asked to let go, and that it is done is durable before
+anybody may read on (`Cluster.fenced`). So a coordinator that dies anywhere in between leaves it to
+the next one, and it is never done again after the position has moved.
+
 Invariant: what is skipped or repeated is an operator's explicit choice, never a default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination.effects import Effect, Send
+from headgate.decide.coordination import windows
+from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topology_changes import changed
 from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model.api import ResetTo
-from headgate.model.control import LetGo
 from headgate.model.event import PartitionRef
+from headgate.model.topology import Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +80,40 @@ def plan(
 def begin(state: State, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
     """Whoever reads `ref` lets go; it is read again from where `reset` puts it."""
     check(state, ref)
-    state.releasing_resets[ref] = (reset, now_ms)
-    session, owner = state.lanes.reader(ref), state.sources.owners.get(ref)
-    asked: list[Effect] = []
-    if session is not None and owner is not None:
-        asked.append(Send(session, LetGo((owner,), settle=True)))
-    return asked + advance(state, now_ms)
+    state.resets.begin(ref, reset, now_ms)
+    kept: list[Effect] = [Persist(state.to_store())]
+    owner = state.sources.owners.get(ref)
+    asked = windows.let_go(state, [owner] if owner is not None else [])
+    return kept + asked + advance(state, now_ms)
+
+
+def released(state: State, owners: Iterable[Owner]) -> list[Effect]:
+    """A lane has let go."""
+    return [
+        effect
+        for owner in owners
+        if owner.ref in state.resets.releasing and state.sources.owners.get(owner.ref) == owner
+        for effect in _put(state, owner.ref)
+    ]
 
 
 def advance(state: State, now_ms: int) -> list[Effect]:
     """Put what nobody reads any more, or what took too long."""
     effects: list[Effect] = []
-    for ref, (reset, since_ms) in list(state.releasing_resets.items()):
+    for ref, (_, since_ms) in list(state.resets.releasing.items()):
         is_late = now_ms - since_ms >= state.timing.handoff_ms
         if is_late or not state.lanes.may_be_read(ref):
-            del state.releasing_resets[ref]
-            effects += _put(state, ref, reset)
+            effects += _put(state, ref)
     return effects
 
 
-def _put(state: State, ref: PartitionRef, reset: Reset) -> list[Effect]:
+def _put(state: State, ref: PartitionRef) -> list[Effect]:
     known = state.sources.owners.get(ref)
     router_id = known.node_id if known is not None else NOBODY
-    state.resets[ref] = reset
+    state.resets.released(ref)
     owner = state.sources.take(ref, router_id)
     return changed(state, grown={router_id} - {NOBODY}, fenced=(owner,))
 
 
 def is_done(state: State, ref: PartitionRef) -> bool:
-    return ref not in state.releasing_resets and ref not in state.resets
+    return ref not in state.resets

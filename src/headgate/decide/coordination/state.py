@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import publishing
 from headgate.decide.coordination.groups import Groups
 from headgate.decide.coordination.handoffs import Handoffs
@@ -20,6 +19,7 @@ from headgate.decide.coordination.publishing import Client, Publication
 from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
+from headgate.decide.coordination.resets import Resets
 from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.decide.gateway_ring import ring_of
 from headgate.model.control import PushTopology, SessionRole
@@ -66,12 +66,10 @@ class State:
     )
     unassigned: dict[str, int] = field(default_factory=dict)
     """Router whose assignment changed, with the generation its gateways must adopt first."""
-    unfenced: dict[PartitionRef, Owner] = field(default_factory=dict)
+    unfenced: dict[PartitionRef, Owner] = field(init=False)
     """Source partitions whose checkpoint isn't known to be claimed under their epoch yet."""
-    releasing_resets: dict[PartitionRef, tuple[Reset, int]] = field(default_factory=dict)
-    """What operators want reset, and since when, while somebody may still read it."""
-    resets: dict[PartitionRef, Reset] = field(default_factory=dict)
-    """Where operators want positions to be put with the next fence."""
+    resets: Resets = field(init=False)
+    """Where operators want positions to be."""
     fence_at_ms: int = 0
     """When to ask again for those."""
     plan_at_ms: int = field(init=False)
@@ -85,6 +83,9 @@ class State:
         self.logs = Ownership.of(stored.logs)
         self.sources = Ownership.of(stored.sources)
         self.handoffs = Handoffs.of(stored.moves, now_ms)
+        self.resets = Resets.of(stored.resets, now_ms)
+        owners = self.sources.owners
+        self.unfenced = {ref: owners[ref] for ref in self.resets.putting if ref in owners}
         self.groups = Groups.of(stored, now_ms)
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         # A store that has never seen a topic may have been lost, whoever has joined since.
@@ -179,4 +180,5 @@ class State:
             groups=self.groups.all(),
             targets=self.groups.targets.all(),
             target_moves=self.groups.handoffs.moves(),
+            resets=self.resets.all(),
         )

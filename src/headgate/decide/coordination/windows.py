@@ -66,12 +66,12 @@ def overtaken(taken: Mapping[int, Sequence[Owner]]) -> list[Effect]:
 
 
 def let_go(state: State, owners: Sequence[Owner]) -> list[Effect]:
-    """Ask the lanes that read `owners` to hand over those that are on their way elsewhere."""
+    """Ask the lanes that read `owners` to hand over those that are on their way elsewhere, or whose
+    position is to be put elsewhere."""
     asked: dict[int, list[Owner]] = {}
     for owner in owners:
         session = state.lanes.reader(owner.ref)
-        leaving = owner.ref in state.handoffs.by_ref
-        if session is not None and leaving and _is_releasing(state, owner):
+        if session is not None and _is_releasing(state, owner):
             asked.setdefault(session, []).append(owner)
     return [
         Send(session, control.LetGo(tuple(leaving), settle=True))
@@ -80,7 +80,10 @@ def let_go(state: State, owners: Sequence[Owner]) -> list[Effect]:
 
 
 def _is_releasing(state: State, owner: Owner) -> bool:
-    return state.handoffs.phase(owner.ref, state.sources) == "releasing"
+    if owner.ref in state.resets.releasing:
+        return True
+    is_moving = owner.ref in state.handoffs.by_ref
+    return is_moving and state.handoffs.phase(owner.ref, state.sources) == "releasing"
 
 
 def of(state: State, router_id: str) -> list[tuple[int, Lane]]:

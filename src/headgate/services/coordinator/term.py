@@ -221,7 +221,7 @@ class Term:
         return follow_up + self.cluster.fenced(fenced)
 
     async def _claim(self, owner: Owner) -> None:
-        fence, reset = Fence(owner.epoch), self.cluster.resets.get(owner.ref)
+        fence, reset = Fence(owner.epoch), self.cluster.resets.putting.get(owner.ref)
         position = await self._checkpoints.claim(owner.ref, fence)
         if reset is None or (reset.only_forward and position.settled >= reset.settled):
             return
