@@ -55,7 +55,15 @@ def pytest_keyboard_interrupt() -> None:
 
 def workers() -> list[psutil.Process]:
     """The processes that this one has shared its tests among."""
-    return [one for one in psutil.Process().children() if WORKER in one.cmdline()]
+    return [one for one in psutil.Process().children() if WORKER in _arguments(one)]
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    """What a process was started with; nothing is known of one that has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 @pytest.hookimpl(optionalhook=True)

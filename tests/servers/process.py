@@ -7,12 +7,8 @@ ended by their ids, never by name.
 
 from __future__ import annotations
 
-import itertools
-import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,41 +18,18 @@ from typing import ClassVar, Self
 
 import psutil
 
+from headgate.adapters import processes
+
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 PROBE_INTERVAL_S = 0.05
 LOG_TAIL_CHARS = 2_000
 
-_PORTS = range(20_000, 32_000)
-_PORT_TRIES = 200
-
-
-def _own_ports() -> list[int]:
-    """The ports of this worker of the run, in any order; other workers have others."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    own = list(_PORTS[worker % workers :: workers])
-    random.shuffle(own)
-    return own
-
-
-_next_ports = itertools.cycle(_own_ports())
-
 
 def free_port() -> int:
-    """A loopback port that nobody listens on, and that isn't handed out again for a long time.
-
-    It lies below the ports the kernel hands to outgoing connections: those could take it while a
-    killed server is being restarted.
-    """
-    for port in itertools.islice(_next_ports, _PORT_TRIES):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise OSError(f"no free port in {_PORTS} after {_PORT_TRIES} tries")
+    """A loopback port that nobody listens on and that no process of this run, or of another one,
+    is given while this one lives: also while a killed server is being restarted."""
+    return processes.free_port("127.0.0.1")
 
 
 class ServerFailed(Exception):

@@ -14,7 +14,7 @@ from tests.servers.etcd import Etcd
 from tests.servers.mongodb import MongoReplicaSet
 from tests.servers.nats import Nats
 from tests.servers.postgres import Postgres
-from tests.servers.process import Server, free_port
+from tests.servers.process import Server
 
 
 async def test_etcd_compares_and_sets_and_tells_watchers(etcd: Etcd) -> None:
@@ -115,7 +115,3 @@ def test_mongodb_elects_another_primary_when_one_is_killed(mongodb: MongoReplica
         assert mongodb.primary() is not former
     finally:
         former.restart()
-
-
-def test_free_ports_differ_and_can_be_bound() -> None:
-    assert len({free_port() for _ in range(20)}) > 1

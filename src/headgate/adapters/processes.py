@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import random
 import socket
 import sys
 import threading
@@ -11,7 +13,14 @@ from collections.abc import Callable, Iterable
 
 import psutil
 
+from headgate.errors import PortInUse
+
 PR_SET_CHILD_SUBREAPER = 36
+PORTS = range(20_000, 32_768)
+"""Below those that systems give to outgoing connections, which would take one that is free now."""
+
+_marks: list[int] = []
+"""Of every port that was given out: file descriptors that stay open."""
 
 
 def adopt_orphans() -> None:
@@ -25,10 +34,23 @@ def adopt_orphans() -> None:
 
 
 def free_port(host: str) -> int:
-    with socket.socket(_family(host)) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, and that nobody else gets from here while this process lives.
+
+    The same port of UDP, which nothing here speaks, is the mark that it is given out: marks exclude
+    each other between processes, and end with them.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        mark = socket.socket(_family(host), socket.SOCK_DGRAM)
+        try:
+            mark.bind((host, port))
+            if is_port_free(host, port):
+                _marks.append(mark.detach())
+                return port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        mark.close()
+    raise PortInUse(f"all ports from {PORTS[0]} to {PORTS[-1]} of {host} are in use; name one")
 
 
 def is_port_free(host: str, port: int) -> bool:

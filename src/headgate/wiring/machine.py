@@ -29,15 +29,11 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
                 port=port,
                 key=key,
             )
-    taken: set[int] = set()
 
     def decide(host: str, port: int, key: str, *, internal: bool) -> int:
         if port and not (internal and origins[key].kind == "default"):
             return port
-        while (found := free_port(host)) in taken:
-            pass
-        taken.add(found)
-        return found
+        return free_port(host)
 
     coordinator, local = config.coordinator, config.coordinator.host
     router_port = decide(local, coordinator.router_port, "coordinator.router_port", internal=True)
