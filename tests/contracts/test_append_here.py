@@ -39,7 +39,7 @@ class Log:
             epoch=epoch,
             version=version,
             now_ms=1,
-            told=told.append,
+            prepare=lambda appended: lambda: told.append(appended),
         )
         return told[0] if told else None
 
@@ -87,7 +87,7 @@ async def test_it_is_told_what_is_on_disk_then(log: Log) -> None:
         epoch=1,
         version=1,
         now_ms=1,
-        told=told,
+        prepare=lambda appended: lambda: told(appended),
     )
     assert seen == [[(1, "a")]]
 

@@ -14,7 +14,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.log import Appended, Extent, LogWriter, Retention
+from headgate.ports.log import Appended, Extent, LogWriter, Prepare, Retention
 from headgate.services.ingest.handing_on import Incoming, ProducePeers
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.writing import Writing, WritingOptions
@@ -166,7 +166,7 @@ class MemoryLogWriter:
         epoch: int,
         version: int,
         now_ms: int,
-        told: Callable[[list[Appended]], None],
+        prepare: Prepare,
     ) -> None:
         """Never."""
 

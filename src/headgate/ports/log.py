@@ -47,6 +47,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     past_settled: bool = False
 
 
+Prepare = Callable[[list[Appended]], Callable[[], None]]
+"""Is told where events are going to be, if all goes well; returns what is to be done then."""
+
+
 class LogWriter(Protocol):
     """Appends for the partitions that this node owns."""
 
@@ -80,14 +84,14 @@ class LogWriter(Protocol):
         epoch: int,
         version: int,
         now_ms: int,
-        told: Callable[[list[Appended]], None],
+        prepare: Prepare,
     ) -> None:
         """Append like `append`, but in the calling thread, which waits for the disk.
 
         For a thread that has nothing else to do: nobody has to be woken up. Any thread may call it.
-        `told` is called as soon as the events are on disk. It isn't, and nothing is written, where
-        this can't be done here and now: `ref` isn't open under `epoch`, somebody else is writing to
-        it, or the store has no such way. Raises like `append`.
+        What `prepare` returns is called as soon as the events are on disk. It isn't, and nothing is
+        written, where this can't be done here and now: `ref` isn't open under `epoch`, somebody
+        else is writing to it, or the store has no such way. Raises like `append`.
         """
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_r
 from headgate.adapters.http.http1_lending import LONE_AFTER
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.http1_server import Http1Server
+from headgate.adapters.http.messages import Ready
 from tests.adapters.http.wire import LOOPBACK, Wire
 from tests.waiting import until
 
@@ -50,10 +51,10 @@ class Site:
         self.asked.append((LOOP, body))
         return _echoed(LOOP, body)
 
-    def _echo_here(self, request: Request, body: bytes, answer: Callable[[Response], None]) -> None:
+    def _echo_here(self, request: Request, body: bytes, ready: Ready) -> None:
         self.asked.append((THREAD, body))
         if self.block(request, body):
-            answer(_echoed(threading.current_thread().name, body))
+            ready(_echoed(threading.current_thread().name, body))()
             self.afterwards.set()
 
 

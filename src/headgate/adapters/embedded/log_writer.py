@@ -33,7 +33,7 @@ from headgate.adapters.log.appending import (
 from headgate.adapters.log.retention import droppable_seq
 from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.ports.log import Appended, Extent, Prepare, Retention
 
 T = TypeVar("T")
 
@@ -76,12 +76,12 @@ class EmbeddedLogWriter:
         epoch: int,
         version: int,
         now_ms: int,
-        told: Callable[[list[Appended]], None],
+        prepare: Prepare,
     ) -> None:
         thread = self._threads.get(ref)
         if thread is not None:
             request = AppendRequest(events, version=version, now_ms=now_ms)
-            thread.append_here(request, told, epoch=epoch)
+            thread.append_here(request, prepare, epoch=epoch)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         if not self._exists(ref):
@@ -248,19 +248,18 @@ class _PartitionThread:
 
     # --- on the caller's thread ------------------------------------------------------------------
 
-    def append_here(
-        self, request: AppendRequest, told: Callable[[list[Appended]], None], *, epoch: int
-    ) -> None:
+    def append_here(self, request: AppendRequest, prepare: Prepare, *, epoch: int) -> None:
         if not self._using.acquire(timeout=HERE_WAIT_S):
             return
         try:
             if self._file is not None and self._file.served_under == epoch:
-                [outcome] = self._append([request])
-                if isinstance(outcome, HeadgateError):
-                    raise outcome
-                told(outcome)
+                self._file.append_one(request, prepare)
                 self._bell.ring()
                 self._file.tidy()
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise unwritable(error) from error
         finally:
             self._using.release()
 

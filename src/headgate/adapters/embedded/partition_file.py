@@ -45,9 +45,9 @@ from headgate.adapters.log.appending import (
     place,
 )
 from headgate.adapters.log.retention import expired_prefix
-from headgate.errors import OutcomeUnknown, StorageFailed
+from headgate.errors import HeadgateError, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.ports.log import Appended, Extent, Prepare, Retention
 
 CHECKPOINT_PAGES = 1_000
 """4 MB of write-ahead log are moved into the file at a time. More at once was not faster, and the
@@ -122,7 +122,7 @@ class PartitionFile:
         with what is known of the partition and of the keys.
         """
         head, version = self._head, requests[0].version
-        if head is not None and all([request.version == version for request in requests]):
+        if head is not None and all(request.version == version for request in requests):
             try:
                 self._write_new(head, version, requests)
             except _OutOfDate:
@@ -139,6 +139,29 @@ class PartitionFile:
             self._write(state, placed)
         self._head = placed.head
         return placed.outcomes
+
+    def append_one(self, request: AppendRequest, prepare: Prepare) -> None:
+        """Write one request; what `prepare` returns is called right after the commit.
+
+        A processor that has just waited for the disk is slow at everything, so all is made ready
+        before. Raises what its outcome would be.
+        """
+        head = self._head
+        if head is not None:
+            try:
+                seqs = range(head + 1, head + 1 + len(request.events))
+                done = prepare(list(map(Appended, seqs)))
+                self._write_new(head, request.version, [request])
+            except (_OutOfDate, apsw.ConstraintError):
+                pass
+            else:
+                done()
+                self._head = seqs[-1]
+                return
+        [outcome] = self.append([request])
+        if isinstance(outcome, HeadgateError):
+            raise outcome
+        prepare(outcome)()
 
     def _write_new(self, head: int, version: int, requests: Sequence[AppendRequest]) -> None:
         """Write all events of `requests` behind `head`, as if they were new.

@@ -24,13 +24,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.http1_exchange import head_of
 from headgate.adapters.http.http1_heads import Heads, Plain
 from headgate.adapters.http.http1_limits import Http1Limits
-from headgate.adapters.http.messages import Response
+from headgate.adapters.http.messages import Done, Response
 
 log = logging.getLogger(__name__)
 
@@ -273,12 +274,12 @@ class _Thread:
         return b""
 
     def _ask(self, plain: Plain, received: bytes, loan: Loan) -> None:
-        def answer(response: Response) -> None:
-            head = head_of(response, date=self._date(), close=False)
-            loan.answer(head + response.body, received[plain.length :])
+        def ready(response: Response) -> Done:
+            answer = head_of(response, date=self._date(), close=False) + response.body
+            return partial(loan.answer, answer, received[plain.length :])
 
         try:
-            plain.answer(plain.request, received[plain.head_bytes : plain.length], answer)
+            plain.answer(plain.request, received[plain.head_bytes : plain.length], ready)
         except Exception:
             log.exception("%s %s failed", plain.request.method, plain.request.path)
 

@@ -147,10 +147,13 @@ class StreamResponse:
 
 Answer = Response | StreamResponse
 Handler = Callable[[Request], Awaitable[Answer]]
-BlockingHandler = Callable[[Request, bytes, Callable[[Response], None]], None]
-"""Answers a request with this body, by a call, in a thread that has nothing else to do. Where it
-doesn't, the route's handler is asked, and also where it takes long: to have been asked twice must
-do no harm. What it does after the answer, the client doesn't wait for."""
+Done = Callable[[], None]
+Ready = Callable[[Response], Done]
+"""Makes an answer ready, and returns what sends it."""
+BlockingHandler = Callable[[Request, bytes, Ready], None]
+"""Answers a request with this body in a thread that has nothing else to do. Where it doesn't, the
+route's handler is asked, and also where it takes long: to have been asked twice must do no harm.
+What it does after the answer, the client doesn't wait for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from headgate.adapters.postgres.partition_table import PartitionTable
 from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, SchemaStatements
 from headgate.errors import HeadgateError, InvalidRequest, StorageFailed
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.ports.log import Appended, Extent, Prepare, Retention
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class PostgresLogWriter:
         epoch: int,
         version: int,
         now_ms: int,
-        told: Callable[[list[Appended]], None],
+        prepare: Prepare,
     ) -> None:
         """Never: the server's answer comes over a socket, which the event loop waits for best."""
 

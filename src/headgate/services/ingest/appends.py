@@ -60,6 +60,10 @@ class WriteBounds:
     remembered_events: int = 100_000
 
 
+PrepareResults = Callable[[list[ProduceResult]], Callable[[], None]]
+"""Is told results that will hold once their events are on disk; returns what is to be done then."""
+
+
 @dataclass(slots=True)
 class _UnderWay:
     target: OpenPartition
@@ -160,14 +164,19 @@ class Appends:
         events: Sequence[Event],
         *,
         version: int,
-        told: Callable[[list[ProduceResult]], None],
+        prepare: PrepareResults,
     ) -> None:
-        """Append in the calling thread, any thread; `told` isn't called where that can't be."""
+        """Append in the calling thread, any thread, as `LogWriter.append_here` says."""
         owner = target.owner
 
-        def written(appended: list[Appended]) -> None:
-            target.saw(*[one.seq for one in appended])
-            told(placed(owner.ref, events, appended))
+        def prepare_all(appended: list[Appended]) -> Callable[[], None]:
+            answer = prepare(placed(owner.ref, events, appended))
+
+            def written() -> None:
+                target.saw(*[one.seq for one in appended])
+                answer()
+
+            return written
 
         self._writer.append_here(
             owner.ref,
@@ -175,7 +184,7 @@ class Appends:
             epoch=owner.epoch,
             version=version,
             now_ms=self._now_ms(),
-            told=written,
+            prepare=prepare_all,
         )
 
     # --- looking back ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.http1_server import Http1Server
+from headgate.adapters.http.messages import Done, Ready
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.decide.health import http_status
 from headgate.errors import HeadgateError
@@ -269,18 +270,21 @@ class Ingest:
             self._metrics.produce_errors.labels(code).inc()
         return json_response(ProduceAnswer(results))
 
-    def _answer_produce_here(
-        self, request: Request, body: bytes, answer: Callable[[Response], None]
-    ) -> None:
+    def _answer_produce_here(self, request: Request, body: bytes, ready: Ready) -> None:
         """For a lone client, in a thread of its own; where it can't, `_answer_produce` does it."""
         started_s = time.perf_counter()
 
-        def told(results: list[ProduceResult]) -> None:
-            answer(json_response(ProduceAnswer(results)))
-            self._metrics.produce_latency.observe(time.perf_counter() - started_s)
-            self._metrics.appends.labels(request.params["name"]).inc(len(results))
+        def prepare(results: list[ProduceResult]) -> Done:
+            send = ready(json_response(ProduceAnswer(results)))
 
-        self._writing.produce.write_here(request, body, told)
+            def answer() -> None:
+                send()
+                self._metrics.produce_latency.observe(time.perf_counter() - started_s)
+                self._metrics.appends.labels(request.params["name"]).inc(len(results))
+
+            return answer
+
+        self._writing.produce.write_here(request, body, prepare)
 
     def _health(self) -> Health:
         return self._vitals.health(

@@ -9,7 +9,6 @@ plain in every respect; all else is left to the event loop, under the same event
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,7 @@ from headgate.decide.placement import split_keyed
 from headgate.model.api import ProduceResult
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Topic
-from headgate.services.ingest.appends import Appends
+from headgate.services.ingest.appends import Appends, PrepareResults
 from headgate.services.ingest.handing_on import Incoming
 from headgate.services.ingest.keyed import Keyed
 from headgate.services.ingest.opportunistic import Opportunistic
@@ -102,16 +101,14 @@ class Produce:
         finally:
             self._under_way.discard(task)
 
-    def write_here(
-        self, request: Request, body: bytes, told: Callable[[list[ProduceResult]], None]
-    ) -> None:
-        """Write a plain request to the disk in the calling thread, and tell its results.
+    def write_here(self, request: Request, body: bytes, prepare: PrepareResults) -> None:
+        """Write a plain request to the disk in the calling thread; what `prepare` returns tells it.
 
         Leaves any other alone: more than one partition, ids or an address that we would have to
         find, little time, anything wrong. `handle` does what is right then, also after a write of
         which nobody knows whether it succeeded: the events bring their ids.
         """
-        with contextlib.suppress(errors.HeadgateError):
+        try:
             topic = self._partitions.topic(request.params["name"])
             admitted = admit(body, topic, self._limits, new_id=_refuse_new_id)
             if topic.placement != "keyed" or admitted.version not in (None, topic.version):
@@ -121,7 +118,11 @@ class Produce:
             numbers = list(split_keyed(admitted.events, topic.partitions))
             target = self._partitions.get(PartitionRef(topic.name, numbers[0]))
             if target is not None and len(numbers) == 1:
-                self._appends.append_here(target, admitted.events, version=topic.version, told=told)
+                self._appends.append_here(
+                    target, admitted.events, version=topic.version, prepare=prepare
+                )
+        except errors.HeadgateError:
+            return  # Whatever it was, the usual way comes upon it as well, and tells.
 
     def _check_running(self) -> None:
         if self._stopping:
