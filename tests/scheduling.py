@@ -28,6 +28,7 @@ ROUGHLY_S = {
     "tests/system/test_cluster_faults.py": 200,
     "tests/system/test_faults.py": 180,
     SHARED_SPARK: 150,
+    "tests/system/test_gateway_faults.py": 60,
     "tests/system/test_consumer_group.py": 60,
     "tests/system/test_executors.py": 60,
     "tests/system/test_two_ingest_nodes.py": 30,

@@ -25,11 +25,14 @@ from tests.system.harness import (
 from tests.system.recorder import RecordingGateway
 
 
-def _different_ports(count: int) -> set[int]:
-    ports: set[int] = set()
-    while len(ports) < count:
-        ports.add(free_port())
-    return ports
+def own_port() -> dict[str, str]:
+    """For a gateway that is to come back where it was: a port that nobody takes meanwhile."""
+    return {"HEADGATE_PUBLIC__PORT": str(free_port())}
+
+
+def same_port(url: str) -> dict[str, str]:
+    """The setting that lets a gateway be reached where it was before."""
+    return {"HEADGATE_PUBLIC__PORT": url.rpartition(":")[2]}
 
 
 class Cluster:
@@ -55,9 +58,8 @@ class Cluster:
         self._recording = recording
         self.router_ids = [f"router-{number + 1}" for number in range(routers)]
         self.ingest_ids = [f"ingest-{number + 1}" for number in range(ingest_nodes)]
-        ports = iter(_different_ports(3 * coordinators))
         self._coordinators = {
-            f"coordinator-{number + 1}": (next(ports), next(ports), next(ports))
+            f"coordinator-{number + 1}": (free_port(), free_port(), free_port())
             for number in range(coordinators)
         }
         router_ports = ",".join(f"127.0.0.1:{own[0]}" for own in self._coordinators.values())
@@ -164,6 +166,9 @@ class Cluster:
         command.until_said("subscribed", 60.0)
         return command
 
+    def runs(self, node_id: str) -> bool:
+        return node_id in self._running
+
     def pid(self, node_id: str) -> int:
         return self._running[node_id].process.pid
 
@@ -191,7 +196,14 @@ class Cluster:
     # --- what the coordinator says ---------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        with urlopen(f"{self.url}/v1/status", timeout=10) as response:
+        return self._status_at(self.url)
+
+    def status_without_gateways(self) -> dict[str, Any]:
+        """As the first coordinator itself tells it."""
+        return self._status_at(self.coordinator_url("coordinator-1"))
+
+    def _status_at(self, url: str) -> dict[str, Any]:
+        with urlopen(f"{url}/v1/status", timeout=10) as response:
             status: dict[str, Any] = json.load(response)
             return status
 

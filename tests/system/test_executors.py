@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from tests.system.accounting import accounted_for
 from tests.system.cluster import Cluster
 from tests.system.harness import until
 from tests.system.traffic import Traffic
@@ -86,3 +87,5 @@ def test_an_executor_killed_under_load_costs_nothing_but_time(cluster: Cluster) 
         traffic.flows(120.0)
         until(lambda: len(cluster.status()["lanes"]) == 2, "both lanes run", 120.0)
         traffic.flows()
+        traffic.end()
+        accounted_for(cluster, traffic.topic, len(traffic.acknowledged))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from tests.system.accounting import accounted_for
 from tests.system.flights import LOW, check_exact, flights, selected
 from tests.system.harness import System, stopped, until
 
@@ -82,6 +83,7 @@ def test_a_kill_in_the_middle_loses_nothing(
     fragile.produce(topic, documents[4_000:])
     assert reader.wait(120) == 0
     check_exact(reader.out.lines, expected)
+    accounted_for(fragile, topic, len(documents))
     fragile.run("topic", "delete", topic, "--yes")
     until(lambda: not fragile.status()["lanes"], "the deleted topic's lanes end", 60)
 

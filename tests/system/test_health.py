@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
-from urllib.request import urlopen
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from tests.system.accounting import health, metric
 from tests.system.harness import System, until
 
 TOPIC = "health"
-
-
-def read(url: str) -> str:
-    with urlopen(url, timeout=10) as answer:
-        text: str = answer.read().decode()
-        return text
-
-
-def health(url: str) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(read(f"{url}/health"))
-    return answer
-
-
-def metric(url: str, name: str, **labels: str) -> float:
-    """The sum of the samples of that name that have these labels."""
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(read(f"{url}/metrics"))
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    )
 
 
 def test_every_role_says_how_it_is_and_counts_what_it_did(system: System) -> None:

@@ -1,8 +1,7 @@
-"""A gateway that misbehaves on request, and a link to it that can be cut.
+"""A gateway that misbehaves on request.
 
 The gateway is the real one, in the test's own process. Lanes reach it through a front that hangs,
-refuses or answers nonsense while a trouble lasts, and through a relay that swallows what it should
-pass on.
+refuses or answers nonsense while a trouble lasts. For links that are cut see link.py.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ Trouble = Literal[
     "answers garbage",
     "accepts half a batch",
     "is 100 times slower",
-    "loses its answers",
-    "is cut off",
 ]
 SLOWLY_S = 0.3
 """A batch takes some 3 ms otherwise."""
@@ -64,28 +61,24 @@ class Front:
         self._trouble: Trouble | None = None
         self._over = asyncio.Event()
         self._server = HttpServer()
-        self._relay = Relay()
 
     async def start(self) -> str:
         routes = delivery_routes(self._accept, lambda *_: None)
         wicked = [Route(r.method, r.path, self._wicked(r.handler), public=False) for r in routes]
         port = await self._server.start(HttpApp(wicked), "127.0.0.1", 0, setting="front")
-        return f"http://127.0.0.1:{await self._relay.start(port)}"
+        return f"http://127.0.0.1:{port}"
 
     async def stop(self, timeout_s: float) -> None:
         self._over.set()
-        await self._relay.stop()
         await self._server.stop(timeout_s)
 
     def begin(self, trouble: Trouble) -> None:
         self._trouble = trouble
         self._over.clear()
-        self._relay.swallows = trouble == "is cut off"
 
     def end(self) -> None:
         self._trouble = None
         self._over.set()
-        self._relay.heal()
 
     def _wicked(self, handle: Handler) -> Handler:
         async def endpoint(request: Request) -> Response | StreamResponse:
@@ -100,10 +93,6 @@ class Front:
                     return Response(200, b"\xff not what you expect")
                 case "is 100 times slower":
                     await asyncio.sleep(SLOWLY_S)
-                case "loses its answers":
-                    await handle(request)
-                    await self._over.wait()
-                    return Response(500, b"{}")
                 case _:
                     pass
             return await handle(request)
@@ -119,52 +108,3 @@ class Front:
         later: list[Verdict] = ["retry"] * (len(batch.deliveries) - half)
         answer = accept(first)
         return msgspec.structs.replace(answer, verdicts=(*answer.verdicts, *later))
-
-
-class Relay:
-    """Passes bytes on in both directions, or swallows them while connections stay open."""
-
-    def __init__(self) -> None:
-        self.swallows = False
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self, target_port: int) -> int:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there, back = await asyncio.open_connection("127.0.0.1", target_port)
-            for source, sink in ((reader, back), (there, writer)):
-                self._open.add(sink)
-                task = asyncio.create_task(self._pass_on(source, sink))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-
-        self._server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65_536):
-                if not self.swallows:
-                    sink.write(data)
-                    await sink.drain()
-        except OSError:
-            pass
-        finally:
-            self._open.discard(sink)
-            sink.close()
-
-    def heal(self) -> None:
-        """What was swallowed is gone, so no connection can go on where it was."""
-        if self.swallows:
-            self.swallows = False
-            for sink in list(self._open):
-                sink.close()
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
