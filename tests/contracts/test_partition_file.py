@@ -8,7 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headgate.adapters.embedded.partition_file import CHECKPOINT_PAGES, ROWS_MAX, PartitionFile
+from headgate.adapters.embedded.partition_file import ROWS_MAX, PartitionFile
+from headgate.adapters.embedded.upkeep import CHECKPOINT_PAGES
 from headgate.adapters.log.appending import AppendRequest, Outcome, record_bytes
 from headgate.errors import Fenced, Sealed, StaleVersion
 from headgate.model.event import Event, PartitionRef
@@ -146,7 +147,7 @@ def test_the_write_ahead_log_is_moved_again_and_again(file: PartitionFile, path:
     document = b'"' + b"x" * 100_000 + b'"'
     for number in range(120):
         file.append([AppendRequest([Event(f"id{number}", document)], version=1, now_ms=1)])
-        file.tidy()
+        file.upkeep.tidy()
     wal = path.with_name(path.name + "-wal")
     assert wal.stat().st_size < 2 * CHECKPOINT_PAGES * 4_096
 

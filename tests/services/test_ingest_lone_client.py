@@ -203,8 +203,8 @@ async def test_a_write_of_which_nobody_knows_can_be_sent_again(lone: Lone) -> No
 async def test_a_client_that_leaves_in_the_middle_leaves_the_log_whole(lone: Lone) -> None:
     last = await lone.warm_up()
     lone.disk.sync_s = 0.05
-    lone.send("a")
     syncs = lone.disk.syncs
+    lone.send("a")
     await until(lambda: lone.disk.syncs > syncs)
     await lone.wire.close()
     lone.wire = await Wire.dial(lone.port)

@@ -146,11 +146,11 @@ class EmbeddedLogWriter:
 
     async def _give_back(self, thread: _PartitionThread) -> None:
         shrunk = False
-        while await thread.call(PartitionFile.give_back):
+        while await thread.call(lambda file: file.upkeep.give_back()):
             shrunk = True
         if shrunk:
             # The file itself shrinks when its write-ahead log is moved into it.
-            await thread.call(PartitionFile.move_wal)
+            await thread.call(lambda file: file.upkeep.move_wal())
 
 
 Answer = tuple["asyncio.Future[Any]", object]
@@ -255,7 +255,7 @@ class _PartitionThread:
             if self._file is not None and self._file.served_under == epoch:
                 self._file.append_one(request, prepare)
                 self._bell.ring()
-                self._file.tidy()
+                self._file.upkeep.tidy()
         except HeadgateError:
             raise
         except Exception as error:
@@ -312,7 +312,7 @@ class _PartitionThread:
         # The last thing before this thread waits: the loop wakes up and wants the interpreter lock.
         self._answer(list(zip(futures, outcomes, strict=True)), weight)
         if self._file is not None:
-            self._file.tidy()
+            self._file.upkeep.tidy()
         return behind
 
     def _append(self, requests: list[AppendRequest]) -> Sequence[Outcome]:
@@ -334,7 +334,7 @@ class _PartitionThread:
             outcome = error
         self._answer([(job.future, outcome)])
         if self._file is not None:
-            self._file.tidy()
+            self._file.upkeep.tidy()
 
     def _opened(self) -> PartitionFile:
         if self._file is None:

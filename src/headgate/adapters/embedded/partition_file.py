@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
-from types import TracebackType
 
 import apsw
 from msgspec.structs import astuple
@@ -23,7 +22,9 @@ from headgate.adapters.embedded.schema import (
     EXTENT,
     FORGET_IDS,
     FRONT,
+    IDS_OF_LATEST,
     IDS_OF_RECORDS,
+    LATEST_IDS,
     LOG_SCHEMA,
     NEW_COLUMNS,
     RECORD_COLUMNS,
@@ -31,9 +32,12 @@ from headgate.adapters.embedded.schema import (
     STATE,
     last_new_records,
     new_records,
+    one_new_record,
     rows,
 )
-from headgate.adapters.embedded.sqlite import connect, detailed_code, storage_errors, transaction
+from headgate.adapters.embedded.sqlite import connect, detailed_code, storage_errors
+from headgate.adapters.embedded.transactions import Transactions
+from headgate.adapters.embedded.upkeep import Upkeep
 from headgate.adapters.log.appending import (
     AppendRequest,
     Outcome,
@@ -49,20 +53,16 @@ from headgate.errors import HeadgateError, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Appended, Extent, Prepare, Retention
 
-CHECKPOINT_PAGES = 1_000
-"""4 MB of write-ahead log are moved into the file at a time. More at once was not faster, and the
-appends that come meanwhile wait longer."""
-
 ROWS_MAX = 512
 """SQLite runs without the interpreter lock, and asks for it back after every statement, which a
 busy event loop makes it wait for. So all rows there are go with one statement, up to this."""
 ROUND_ROWS = 64
 """Statements take a multiple of so many rows, or a power of two below it; some may stay empty."""
 
+UNLISTED_MAX = 128
+"""Records whose keys may be missing in `ids`: so many of the latest are looked at to find them."""
 DROP_ROWS = 2_000
-VACUUM_PAGES = 500
-"""What is dropped and given back in one turn: appends that come meanwhile wait for one turn."""
-FREE_PAGES_KEPT = 256
+"""What is dropped in one turn: appends that come meanwhile wait for one turn."""
 
 
 class PartitionFile:
@@ -73,16 +73,16 @@ class PartitionFile:
         self._connection = self._connect()
         self._connection.wal_autocheckpoint(0)
         self._connection.pragma("cache_size", -16 * 1024)
-        self._moved_pages = 0
+        self._transactions = Transactions(self._connection, self._what)
+        self.upkeep = Upkeep(self._connection, self._what)
         self._epoch: int | None = None
         self._head: int | None = None
         """After the last commit here. Whether it still is the head, the next one checks."""
         self.served_under: int | None = None
         """The epoch it was opened under, until its records are dropped: its topic is gone then."""
-        self._in_doubt = False
-        """A commit failed so late that its pages may be in the write-ahead log. This connection
-        doesn't see them, but a recovery after a crash would, until the next commit that succeeds
-        has overwritten them."""
+        self._unlisted: dict[str, int] = {}
+        """Keys of the latest records that aren't in `ids` yet, with their seqs, which follow each
+        other. Whoever opens the file next finds the records and lists them."""
 
     def _connect(self) -> apsw.Connection:
         try:
@@ -96,7 +96,7 @@ class PartitionFile:
 
     def open(self, epoch: int, version: int) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
-        with self._transaction():
+        with self._transactions.begin():
             state = self._state()
             if state.epoch > epoch:
                 raise fenced(self._ref, stored=state.epoch, mine=epoch)
@@ -104,6 +104,8 @@ class PartitionFile:
                 self._execute(
                     "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
                 )
+            self._execute(IDS_OF_LATEST, UNLISTED_MAX)
+        self._unlisted.clear()
         self._epoch, self._head = epoch, state.head
         self.served_under = epoch
         return self.extent()
@@ -132,11 +134,14 @@ class PartitionFile:
                     raise
             else:
                 return self._advanced(head, requests)
-        with self._transaction():
+        with self._transactions.begin():
             state = self._owned()
+            if self._unlisted or state.head != head:
+                self._execute(IDS_OF_LATEST, UNLISTED_MAX)
             known = self._known([one.event_id for each in requests for one in each.events])
             placed = place(self._ref, state, requests, known)
             self._write(state, placed)
+        self._unlisted.clear()
         self._head = placed.head
         return placed.outcomes
 
@@ -144,24 +149,36 @@ class PartitionFile:
         """Write one request; what `prepare` returns is called right after the commit.
 
         A processor that has just waited for the disk is slow at everything, so all is made ready
-        before. Raises what its outcome would be.
+        before. A single key is kept in memory for now: listing many at once costs half of the pages
+        of a commit less. Raises what its outcome would be.
         """
-        head = self._head
-        if head is not None:
+        if self._head is not None and len(request.events) == 1:
             try:
-                seqs = range(head + 1, head + 1 + len(request.events))
-                done = prepare(list(map(Appended, seqs)))
-                self._write_new(head, request.version, [request])
+                done = prepare([Appended(self._head + 1)])
+                self._write_one(self._head, request)
             except (_OutOfDate, apsw.ConstraintError):
                 pass
             else:
                 done()
-                self._head = seqs[-1]
                 return
         [outcome] = self.append([request])
         if isinstance(outcome, HeadgateError):
             raise outcome
         prepare(outcome)()
+
+    def _write_one(self, head: int, request: AppendRequest) -> None:
+        [event] = request.events
+        if event.event_id in self._unlisted or len(self._unlisted) >= UNLISTED_MAX:
+            raise _OutOfDate
+        version, seq = request.version, head + 1
+        advance = (1, added_bytes([request]), self._epoch, version, head)
+        with self._transactions.begin(ADVANCE, advance):
+            if self._connection.changes() == 1:
+                values = (seq, version, *astuple(event), request.now_ms)
+                self._connection.execute(one_new_record(), values)
+            if self._connection.changes() == 0:
+                raise _OutOfDate
+        self._unlisted[event.event_id] = self._head = seq
 
     def _write_new(self, head: int, version: int, requests: Sequence[AppendRequest]) -> None:
         """Write all events of `requests` behind `head`, as if they were new.
@@ -175,10 +192,11 @@ class PartitionFile:
             values += chain.from_iterable(chain.from_iterable(with_time))
         count = len(values) // NEW_COLUMNS
         advance = (count, added_bytes(requests), self._epoch, version, head)
-        with self._transaction(ADVANCE, advance):
+        with self._transactions.begin(ADVANCE, advance):
             if self._connection.changes() == 0:
                 raise _OutOfDate
             self._insert_new(head, version, values)
+        self._unlisted.clear()
 
     def _insert_new(self, head: int, version: int, values: list[object]) -> None:
         """The records, in as many statements as it takes, and their keys with the last of them."""
@@ -191,8 +209,13 @@ class PartitionFile:
         last = values[at * NEW_COLUMNS :] if at else values
         missing = [None] * ((count - left) * NEW_COLUMNS)
         self._connection.execute(
-            last_new_records(count), [head + 1 + at, version, *last, *missing, head]
+            last_new_records(count),
+            [head + 1 + at, version, *last, *missing, self._listed_up_to(head)],
         )
+
+    def _listed_up_to(self, head: int) -> int:
+        """The last record whose key is in `ids`."""
+        return next(iter(self._unlisted.values()), head + 1) - 1
 
     def _advanced(self, head: int, requests: Sequence[AppendRequest]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -212,10 +235,10 @@ class PartitionFile:
             )
 
     def find(self, event_ids: Sequence[str]) -> dict[str, int]:
-        """The seqs of those that are stored, for good: see `_in_doubt`."""
-        if self._in_doubt:
+        """The seqs of those that are stored, for good: see `Transactions.in_doubt`."""
+        if self._transactions.in_doubt:
             try:
-                with self._transaction():
+                with self._transactions.begin():
                     # Something has to change: SQLite writes no page that stays the same.
                     self._execute("UPDATE partition SET doubts = doubts + 1")
             except OutcomeUnknown as error:
@@ -223,21 +246,23 @@ class PartitionFile:
                     f"{self._what} can't be looked up: {error}", **error.details
                 ) from error
         with storage_errors(self._what):
-            return self._known(list(event_ids))
+            known = self._known(list(event_ids))
+            latest = dict(self._connection.execute(LATEST_IDS, (UNLISTED_MAX,)))
+        return {one: latest[one] for one in event_ids if one in latest} | known
 
     def seal(self) -> int:
-        with self._transaction():
+        with self._transactions.begin():
             head = self._owned().head
             self._execute("UPDATE partition SET sealed = 1")
         return head
 
     def unseal(self, version: int) -> None:
-        with self._transaction():
+        with self._transactions.begin():
             self._owned()
             self._execute("UPDATE partition SET sealed = 0, version = ?", version)
 
     def move_on(self, from_head: int, to_head: int) -> Extent:
-        with self._transaction():
+        with self._transactions.begin():
             self._owned()
             self._execute(
                 "UPDATE partition SET head = max(head, ?) WHERE head = ?", to_head, from_head
@@ -265,20 +290,22 @@ class PartitionFile:
 
     def drop_records(self) -> None:
         """Forget records, keys, seal and version of a deleted topic; head and epoch stay."""
-        with self._transaction():
+        with self._transactions.begin():
             if self._epoch is not None:
                 self._owned()
             self._execute("DELETE FROM records")
             self._execute("DELETE FROM ids")
             self._execute("UPDATE partition SET sealed = 0, version = 1, size_bytes = 0")
+        self._unlisted.clear()
         self.served_under = None
 
     def drop_expired(
         self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int
     ) -> bool:
         """Drop a bounded number of records and keys; True when there may be more to drop."""
-        with self._transaction():
+        with self._transactions.begin():
             state = self._owned()
+            self._execute(IDS_OF_RECORDS, self._listed_up_to(state.head))
             front = list(self._connection.execute(FRONT, (up_to_seq, DROP_ROWS)))
             count, freed_bytes = expired_prefix(
                 front, retention, size_bytes=state.size_bytes, now_ms=now_ms
@@ -288,60 +315,12 @@ class PartitionFile:
                 self._execute("UPDATE partition SET size_bytes = size_bytes - ?", freed_bytes)
             self._execute(FORGET_IDS, now_ms - ids_ms, DROP_ROWS)
             forgotten = self._connection.changes()
+        self._unlisted.clear()
         return count == DROP_ROWS or forgotten == DROP_ROWS
-
-    def give_back(self) -> bool:
-        """Return a bounded number of free pages to the disk; True when there are more.
-
-        Some are kept: the next appends need them.
-        """
-        with storage_errors(self._what):
-            free = int(self._connection.pragma("freelist_count"))
-            if free <= FREE_PAGES_KEPT:
-                return False
-            pages = min(free - FREE_PAGES_KEPT, VACUUM_PAGES)
-            self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
-        return True
-
-    def tidy(self) -> None:
-        """Move the write-ahead log into the file when it has grown; no answer waits for it.
-
-        When it can't be moved now, everything is still in the log: the next commit tries again.
-        """
-        if self._written_pages() - self._moved_pages >= CHECKPOINT_PAGES:
-            self.move_wal()
-
-    def move_wal(self) -> None:
-        with contextlib.suppress(apsw.Error):
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._moved_pages = self._written_pages()
-
-    def _written_pages(self) -> int:
-        """By this connection, to its write-ahead log. A hook would know too, but it takes the
-        interpreter lock in the middle of every commit."""
-        return self._connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
 
     def close(self) -> None:
         with contextlib.suppress(apsw.Error):
             self._connection.close(True)
-
-    def _transaction(self, first: str = "", values: tuple[object, ...] = ()) -> _Transaction:
-        return _Transaction(self, self._connection, self._what, first, values)
-
-    def committed(self) -> None:
-        self._in_doubt = False
-
-    def failed(self, error: StorageFailed | OutcomeUnknown) -> Exception:
-        """What a transaction that failed is to say."""
-        if isinstance(error, StorageFailed) and not self._in_doubt:
-            return error
-        self._in_doubt = True
-        if isinstance(error, OutcomeUnknown):
-            return error
-        # It may have been the second try of what is in doubt.
-        return OutcomeUnknown(
-            f"{error}; whether an earlier write is on disk isn't known either", **error.details
-        )
 
     def _execute(self, statement: str, *values: object) -> None:
         self._connection.execute(statement, values)
@@ -354,42 +333,6 @@ class PartitionFile:
         state = self._state()
         check_owner(self._ref, stored=state.epoch, mine=self._epoch)
         return state
-
-
-class _Transaction(transaction):
-    """One that its file hears of."""
-
-    __slots__ = ("_file",)
-
-    def __init__(
-        self,
-        file: PartitionFile,
-        connection: apsw.Connection,
-        what: str,
-        first: str,
-        values: tuple[object, ...],
-    ) -> None:
-        super().__init__(connection, what, first, values)
-        self._file = file
-
-    def __enter__(self) -> None:
-        try:
-            super().__enter__()
-        except StorageFailed as error:
-            raise self._file.failed(error) from error
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            super().__exit__(kind, error, traceback)
-        except (StorageFailed, OutcomeUnknown) as failure:
-            raise self._file.failed(failure) from failure
-        if error is None:
-            self._file.committed()
 
 
 class _OutOfDate(Exception):
