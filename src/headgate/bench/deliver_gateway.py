@@ -145,6 +145,7 @@ class Receiving:
             await listener.stop(0.0)
 
     def tell(self) -> Told:
+        self._deliveries.pass_on()
         return Told(self._subscriptions.totals.sent, time.process_time())
 
 

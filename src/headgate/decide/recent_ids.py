@@ -1,47 +1,70 @@
 """Which events went by lately, by their id: the same event may be in the log twice, under different
 positions, when a producer's retry met another partition.
 
-Invariant: at most `capacity` ids are kept, none counts for longer than `ttl_s`, and an id keeps the
-place where it was seen first. Time is an argument; it must never go backwards.
+Invariant: `forget_old` leaves at most `capacity` ids, and none that is older than `ttl_s`; an id
+keeps the place where it was seen first. Time is an argument; it must never go backwards.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 Place = tuple[int, int]
 """Partition and seq. Plain, because one is made for every delivery."""
 
 
+class _Sighting:
+    """Ids of a topic that were seen at the same time, the first of them first: a batch of them is
+    one thing to keep and to let go."""
+
+    __slots__ = ("ids", "now_s", "topic")
+
+    def __init__(self, topic: str, now_s: float, ids: Sequence[str]) -> None:
+        self.topic = topic
+        self.now_s = now_s
+        self.ids = deque(ids)
+
+
 class RecentIds:
-    """`forget_old` is to be called now and then: what it would drop stays until then."""
+    """Call `forget_old` before anything is asked: what is too old counts until then."""
 
     def __init__(self, *, capacity: int, ttl_s: float) -> None:
         self._capacity = capacity
         self._ttl_s = ttl_s
-        self._seen: dict[tuple[str, str], tuple[float, Place]] = {}
-        self._order: deque[tuple[str, str]] = deque()
-        """The ids as they came, the oldest first."""
+        self._seen: dict[str, dict[str, Place]] = {}
+        """Per topic the ids, each with its place."""
+        self._sightings: deque[_Sighting] = deque()
+        self._count = 0
 
     def see(self, topic: str, event_id: str, place: Place, now_s: float) -> Place | None:
         """Where the event was seen first; None if that is here and now, which is remembered."""
-        known, entry = (topic, event_id), (now_s, place)
-        found = self._seen.setdefault(known, entry)
-        if found is not entry:
-            if now_s - found[0] < self._ttl_s:
-                return found[1]
-            self._order.remove(known)
-            self._seen[known] = entry
-        self._order.append(known)
-        return None
+        found = self._seen.get(topic, {}).get(event_id)
+        if found is None:
+            self.remember(topic, (event_id,), (place,), now_s)
+        return found
+
+    def remember(
+        self, topic: str, event_ids: Sequence[str], places: Sequence[Place], now_s: float
+    ) -> None:
+        """These were seen, each for the first time: `knows_none_of` them."""
+        if not event_ids:
+            return
+        self._seen.setdefault(topic, {}).update(zip(event_ids, places, strict=True))
+        self._sightings.append(_Sighting(topic, now_s, event_ids))
+        self._count += len(event_ids)
 
     def take_back(self) -> None:
         """What `see` remembered last didn't take place after all."""
-        del self._seen[self._order.pop()]
+        self._drop(self._sightings.pop())
 
-    def has(self, topic: str, event_id: str, now_s: float) -> bool:
-        found = self._seen.get((topic, event_id))
-        return found is not None and now_s - found[0] < self._ttl_s
+    def has(self, topic: str, event_id: str) -> bool:
+        return event_id in self._seen.get(topic, {})
+
+    def knows_none_of(self, topic: str, event_ids: Sequence[str]) -> bool:
+        """Whether none of them is remembered, or among them twice."""
+        known = self._seen.get(topic, {})
+        return len(set(event_ids)) == len(event_ids) and known.keys().isdisjoint(event_ids)
 
     def alike(self) -> RecentIds:
         """An empty one with the same bounds."""
@@ -50,11 +73,27 @@ class RecentIds:
     def forget_old(self, now_s: float) -> None:
         """Drop what is too old or too much; in the order of their times, so the first that may stay
         ends it."""
-        order, seen, ttl_s = self._order, self._seen, self._ttl_s
-        for _ in range(len(order) - self._capacity):
-            del seen[order.popleft()]
-        while order and now_s - seen[order[0]][0] >= ttl_s:
-            del seen[order.popleft()]
+        sightings = self._sightings
+        while sightings and now_s - sightings[0].now_s >= self._ttl_s:
+            self._drop(sightings.popleft())
+        while self._count > self._capacity:
+            oldest = sightings[0]
+            excess = self._count - self._capacity
+            if excess < len(oldest.ids):
+                known = self._seen[oldest.topic]
+                for _ in range(excess):
+                    del known[oldest.ids.popleft()]
+                self._count -= excess
+            else:
+                self._drop(sightings.popleft())
+
+    def _drop(self, sighting: _Sighting) -> None:
+        known = self._seen[sighting.topic]
+        for event_id in sighting.ids:
+            del known[event_id]
+        self._count -= len(sighting.ids)
+        if not known:
+            del self._seen[sighting.topic]
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return self._count

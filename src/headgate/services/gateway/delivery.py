@@ -4,6 +4,12 @@ Invariant: a verdict that settles an event means that it waits here for its subs
 log will be read up to it for them, or that nobody here wants it. Decided without waiting, so the
 order of a batch is the order of every queue.
 
+A lane waits for its answer, so the answer goes first where that is possible: a batch of ordinary
+events for subscribers that keep up (`_is_plain` says what that means) waits here as a whole, is
+answered, and passed on right after. Never more than one: what waits is passed on before the next
+batch is looked at. Should a subscriber leave or fall behind in between, that is as if the batch had
+come a moment later: its feed decides.
+
 An event that is in the log twice goes to a subscriber once, as far as ids are remembered: from
 where it was seen first, provided that the subscriber began before that place. What an operator
 wants delivered again goes to everybody it is for, or, while one of them has no room, to nobody yet;
@@ -12,8 +18,12 @@ that it arrives twice, because the answer got lost, is noticed for as long as id
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+
+import structlog
 
 from headgate import errors
 from headgate.decide.leaving import Kind
@@ -24,10 +34,30 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import event_part, shared_part
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+Job = Callable[[], None]
+_ACCEPTED: tuple[Verdict, ...] = ("accepted",)
+
+
+def after_the_answer(job: Job) -> None:
+    """Two turns of the loop later: in the first one the answer is written."""
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.call_soon, _after_you, job)
+
+
+def _after_you(job: Job) -> None:
+    """Who was woken by the answer often waits for this very processor, and would wait for the job:
+    it goes first."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    job()
 
 
 class Deliveries:
-    """`recent` None: events are not told apart by their ids."""
+    """`recent` None: events are not told apart by their ids. `later` does a job soon."""
 
     def __init__(
         self,
@@ -36,6 +66,7 @@ class Deliveries:
         *,
         recent: RecentIds | None,
         now_s: Callable[[], float],
+        later: Callable[[Job], None] = after_the_answer,
     ) -> None:
         self._node_id = node_id
         self._subscriptions = subscriptions
@@ -43,6 +74,9 @@ class Deliveries:
         self._recent = recent
         self._redelivered = None if recent is None else recent.alike()
         self._now_s = now_s
+        self._later = later
+        self._waiting: Sequence[Delivery] = ()
+        """One batch that is accepted and not yet passed on."""
         self.verdicts: Counter[Verdict] = Counter()
         self.repeats = 0
         self.stopping = False
@@ -54,27 +88,130 @@ class Deliveries:
         return len(self._recent or ()) + len(self._redelivered or ())
 
     def accept(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        self.pass_on()
         if batch.gateway_id != self._node_id:
             raise errors.NotFound(
                 f"this is gateway {self._node_id}, not {batch.gateway_id}",
                 gateway_id=self._node_id,
             )
         if self.stopping:
-            later: list[Verdict] = ["retry"] * len(batch.deliveries)
-            self.verdicts.update(later)
-            return DeliveryAnswer(tuple(later))
-        touched: dict[str, Subscriber] = {}
-        verdicts = self._verdicts(batch, touched)
-        self.verdicts.update(verdicts)
-        for subscriber in touched.values():
-            subscriber.ready()
-            self._subscriptions.catch_up.wake(subscriber)
+            retry: list[Verdict] = ["retry"] * len(batch.deliveries)
+            self.verdicts.update(retry)
+            return DeliveryAnswer(tuple(retry))
+        if self._is_plain(batch):
+            self._waiting = batch.deliveries
+            self._later(self.pass_on)
+            verdicts = _ACCEPTED * len(batch.deliveries)
+            self.verdicts["accepted"] += len(verdicts)
+        else:
+            verdicts = tuple(self._decided(batch))
+            self.verdicts.update(verdicts)
         budget = self._subscriptions.budget
         return DeliveryAnswer(
-            tuple(verdicts),
+            verdicts,
             self._subscriptions.totals.depth,
             round(budget.taken_bytes / budget.limit_bytes, 3),
         )
+
+    def pass_on(self) -> None:
+        """Hand what was accepted to its subscribers."""
+        waiting, self._waiting = self._waiting, ()
+        if not waiting:
+            return
+        try:
+            self._pass_on_all(waiting)
+        except Exception:
+            # No lane sends this again: whom it is for has to come again, and read the log.
+            log.exception(LogEvent.UNEXPECTED)
+            reason = errors.NotNow("something went wrong here; connect again")
+            for name in {name for delivery in waiting for name in delivery.subscriptions}:
+                if (subscriber := self._get(name)) is not None:
+                    subscriber.close(reason, ends_connection=True)
+
+    def _pass_on_all(self, deliveries: Sequence[Delivery]) -> None:
+        touched: dict[str, Subscriber] = {}
+        if self._recent is not None:
+            now_s = self._now_s()
+            self._recent.remember(
+                deliveries[0].topic,
+                [delivery.event_id for delivery in deliveries],
+                [(delivery.partition, delivery.seq) for delivery in deliveries],
+                now_s,
+            )
+            self._recent.forget_old(now_s)
+        for delivery, message, name in self._write(deliveries):
+            subscriber = self._get(name)
+            if subscriber is not None and subscriber.closing is None:
+                subscriber.deliver(delivery.partition, delivery.seq, message, since=0)
+                touched[name] = subscriber
+        self._wake(touched)
+
+    def _wake(self, touched: dict[str, Subscriber]) -> None:
+        for subscriber in touched.values():
+            subscriber.ready()
+            self._subscriptions.catch_up.wake(subscriber)
+
+    # --- verdicts --------------------------------------------------------------------------------
+
+    def _is_plain(self, batch: DeliveryBatch) -> bool:
+        """Whether all of a batch is accepted for sure: records of one topic, each one new, behind
+        the one before it, and for somebody who has nothing else waiting.
+
+        This is what a lane waits for: see docs/benchmarks/deliver.md.
+        """
+        if not batch.deliveries:
+            return False
+        get, fences = self._get, self._subscriptions.fences
+        topic = batch.deliveries[0].topic
+        partition, epoch, last_seq = -1, -1, 0
+        last_seqs: dict[int, int] = {}
+        senders: dict[PartitionRef, Fence] = {}
+        for delivery in batch.deliveries:
+            if delivery.partition != partition or delivery.epoch != epoch:
+                last_seqs[partition] = last_seq
+                partition, epoch = delivery.partition, delivery.epoch
+                last_seq = last_seqs.get(partition, 0)
+                ref, fence = (
+                    PartitionRef(topic, partition),
+                    Fence(epoch, batch.window, batch.attempt),
+                )
+                if senders.setdefault(ref, fence) != fence or not fences.may_admit(ref, fence):
+                    return False
+            seq = delivery.seq
+            if (
+                seq <= last_seq
+                or delivery.topic != topic
+                or delivery.since
+                or delivery.left
+                or delivery.redelivery
+                or delivery.lost_from
+                or delivery.broadcast
+            ):
+                return False
+            last_seq = seq
+            for name in delivery.subscriptions:
+                subscriber = get(name)
+                if (
+                    subscriber is not None
+                    and subscriber.send is not None
+                    and (flow := subscriber.feed.flow) is not None
+                    and flow.get(partition, seq) < seq
+                ):
+                    break
+            else:
+                return False
+        event_ids = [delivery.event_id for delivery in batch.deliveries]
+        if self._recent is not None and not self._recent.knows_none_of(topic, event_ids):
+            return False
+        for ref, fence in senders.items():
+            fences.admit(ref, fence)
+        return True
+
+    def _decided(self, batch: DeliveryBatch) -> list[Verdict]:
+        touched: dict[str, Subscriber] = {}
+        verdicts = self._verdicts(batch, touched)
+        self._wake(touched)
+        return verdicts
 
     def _verdicts(self, batch: DeliveryBatch, touched: dict[str, Subscriber]) -> list[Verdict]:
         now_s = self._now_s()
@@ -108,8 +245,7 @@ class Deliveries:
         return verdicts
 
     def _deliver(self, delivery: Delivery, touched: dict[str, Subscriber], now_s: float) -> Verdict:
-        """What becomes of a record. This runs for every delivery there is, so what nearly all of
-        them need is done in place: see docs/benchmarks/deliver.md."""
+        """What becomes of a record."""
         place = partition, seq = delivery.partition, delivery.seq
         sinces, left = delivery.since, delivery.left
         recent, get = self._recent, self._get
@@ -120,8 +256,9 @@ class Deliveries:
         verdict: Verdict = "no_subscriber"
         as_event = as_left = b""
         if not left and not sinces and (first is None or first == place):
-            as_event = event_part(delivery)
-            subscriptions = self._pass_on(delivery, as_event)
+            others = self._write((delivery,))
+            subscriptions = [name for _, _, name in others]
+            as_event = others[0][1] if others else b""
             if len(subscriptions) < len(delivery.subscriptions):
                 verdict = "accepted"
         for index, subscription_id in enumerate(subscriptions):
@@ -147,24 +284,31 @@ class Deliveries:
             recent.take_back()
         return verdict
 
-    def _pass_on(self, delivery: Delivery, message: bytes) -> list[str]:
-        """Write to everybody who has nothing else waiting; returns those for whom that won't do.
+    def _write(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, bytes, str]]:
+        """Write to everybody who has nothing else waiting; returns those for whom that won't do,
+        each with the record and the message.
 
-        One event may go to ten thousand: nothing is done here that isn't needed for each of them.
+        This runs for every event there is, and one event may go to ten thousand: nothing is done
+        here that isn't needed for each of them.
         """
-        partition, seq, get = delivery.partition, delivery.seq, self._get
-        others: list[str] = []
-        for subscription_id in delivery.subscriptions:
-            subscriber = get(subscription_id)
-            if subscriber is not None and (send := subscriber.send) is not None:
-                feed = subscriber.feed
-                flow = feed.flow if feed.flow is not None else feed.begin_flow()
-                if flow is not None and flow.get(partition, seq) < seq:
-                    flow[partition] = seq
-                    send(message + subscriber.tail)
-                    continue
-            others.append(subscription_id)
-        self._subscriptions.totals.sent += len(delivery.subscriptions) - len(others)
+        get = self._get
+        others: list[tuple[Delivery, bytes, str]] = []
+        meant = 0
+        for delivery in deliveries:
+            message = event_part(delivery)
+            partition, seq, names = delivery.partition, delivery.seq, delivery.subscriptions
+            meant += len(names)
+            for name in names:
+                subscriber = get(name)
+                if subscriber is not None and (send := subscriber.send) is not None:
+                    feed = subscriber.feed
+                    flow = feed.flow if feed.flow is not None else feed.begin_flow()
+                    if flow is not None and flow.get(partition, seq) < seq:
+                        flow[partition] = seq
+                        send(message + subscriber.tail)
+                        continue
+                others.append((delivery, message, name))
+        self._subscriptions.totals.sent += meant - len(others)
         return others
 
     def _lost(self, delivery: Delivery, touched: dict[str, Subscriber]) -> Verdict:
@@ -190,8 +334,10 @@ class Deliveries:
         place = delivery.partition, delivery.seq
         known = f"{place[0]}:{place[1]}:{delivery.epoch}:{delivery.subscriptions}"
         now_s = self._now_s()
-        if self._redelivered is not None and self._redelivered.has(delivery.topic, known, now_s):
-            return "duplicate"
+        if self._redelivered is not None:
+            self._redelivered.forget_old(now_s)
+            if self._redelivered.has(delivery.topic, known):
+                return "duplicate"
         if not all(subscriber.feed.takes_redeliveries for subscriber in here):
             return "retry"
         for subscriber in here:
@@ -201,5 +347,4 @@ class Deliveries:
             touched[subscriber.id] = subscriber
         if self._redelivered is not None:
             self._redelivered.see(delivery.topic, known, place, now_s)
-            self._redelivered.forget_old(now_s)
         return "accepted"

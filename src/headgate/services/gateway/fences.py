@@ -18,10 +18,14 @@ class Fences:
     def __init__(self) -> None:
         self._highest: dict[PartitionRef, Fence] = {}
 
+    def may_admit(self, ref: PartitionRef, fence: Fence) -> bool:
+        """Would `admit` say yes?"""
+        highest = self._highest.get(ref)
+        return highest is None or fence >= highest
+
     def admit(self, ref: PartitionRef, fence: Fence) -> bool:
         """May `fence` deliver? If so, nothing below it may any more."""
-        highest = self._highest.get(ref)
-        if highest is not None and fence < highest:
+        if not self.may_admit(ref, fence):
             return False
         self._highest[ref] = fence
         return True

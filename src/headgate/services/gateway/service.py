@@ -178,6 +178,7 @@ class Gateway:
         loop, timeout_s = asyncio.get_running_loop(), self._options.stop_timeout_s
         deadline_s = loop.time() + timeout_s
         self._stopping = self._deliveries.stopping = True
+        self._deliveries.pass_on()
         self._subscriptions.stop_intake()
         reason = errors.NotNow("this gateway is going away; connect again", reason="going_away")
         await asyncio.gather(self._consumers.stop(timeout_s), self._flush(timeout_s))

@@ -19,8 +19,10 @@ from headgate.model.event import Op, Record
 from headgate.model.groups import Group
 from headgate.services.gateway.placing import Redirect
 
+_OPENED = msgspec.Raw(b"[")
 
-class _Event(msgspec.Struct):
+
+class _Event(msgspec.Struct, gc=False):
     type: Kind
     topic: str
     partition: int
@@ -32,6 +34,8 @@ class _Event(msgspec.Struct):
     document: msgspec.Raw
     redelivery: bool | msgspec.UnsetType = msgspec.UNSET
     """Only where it is one."""
+    subscriptions: msgspec.Raw = _OPENED
+    """Whose ids and brackets `own_part` adds."""
 
 
 class _Subscribed(msgspec.Struct, tag_field="type", tag="subscribed"):
@@ -54,6 +58,7 @@ CLOSE_REDIRECT = 4307
 """The close code of a WebSocket connection whose subscriber belongs elsewhere."""
 _LEFT = b'{"type":"left"'
 _SUBSCRIPTIONS = b',"subscriptions":['
+_encode = _encoder.encode
 
 
 def event_part(delivery: Delivery) -> bytes:
@@ -69,7 +74,7 @@ def event_part(delivery: Delivery) -> bytes:
         delivery.op,
         delivery.document,
     )
-    return _encoder.encode(event)[:-1] + _SUBSCRIPTIONS
+    return _encode(event)[:-1]
 
 
 def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None = None) -> bytes:
@@ -90,7 +95,7 @@ def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None =
         document if isinstance(document, msgspec.Raw) else msgspec.Raw(document),
         True if isinstance(record, Delivery) and record.redelivery else msgspec.UNSET,
     )
-    return _encoder.encode(event)[:-1] + _SUBSCRIPTIONS
+    return _encoder.encode(event)[:-1]
 
 
 def kind_of(message: bytes) -> Kind:

@@ -1,0 +1,303 @@
+"""What a gateway does with batches: the answer first where that is possible, then the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate import errors
+from headgate.decide.recent_ids import RecentIds
+from headgate.metrics.roles import GatewayMetrics
+from headgate.model.control import Hello
+from headgate.model.delivery import Delivery, DeliveryBatch, Verdict
+from headgate.model.event import PartitionRef
+from headgate.model.topology import Owner
+from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
+from tests.services.gateway.doubles import TOPIC, FakeCoordinator, MemoryLog, topology
+
+NODE = "gateway-1"
+NAMES = ("a", "b", "c")
+
+
+class AtOnce(Deliveries):
+    """Passes everything on before it answers: the oracle."""
+
+    def _is_plain(self, _batch: DeliveryBatch) -> bool:
+        return False
+
+
+@dataclass
+class Stage:
+    """Subscribers whose connections keep what they are sent."""
+
+    subscriptions: Subscriptions
+    deliveries: Deliveries
+    jobs: list[Callable[[], None]]
+    sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    subscribers: dict[str, Subscriber] = field(default_factory=dict)
+
+    async def subscribe(self, name: str) -> None:
+        subscriber = await self.subscriptions.subscribe(Question(TOPIC, name=name))
+        self.subscriptions.begin(subscriber, lambda: None)
+        self.subscribers[name] = subscriber
+        self.sent[name] = []
+        subscriber.send = lambda message: self.sent[name].append(json.loads(message))
+
+    def deliver(self, *deliveries: Delivery) -> tuple[Verdict, ...]:
+        batch = DeliveryBatch(NODE, 1, 0, self.named(deliveries))
+        return self.deliveries.accept(batch).verdicts
+
+    def named(self, deliveries: tuple[Delivery, ...]) -> tuple[Delivery, ...]:
+        """With the ids of the subscriptions, which differ from stage to stage."""
+        return tuple(
+            msgspec.structs.replace(
+                delivery,
+                subscriptions=tuple(self.id_of(name) for name in delivery.subscriptions),
+                left=tuple(self.id_of(name) for name in delivery.left),
+            )
+            for delivery in deliveries
+        )
+
+    def id_of(self, name: str) -> str:
+        return self.subscribers[name].id if name in self.subscribers else name
+
+    def seqs(self, name: str) -> list[int]:
+        return [message["seq"] for message in self.sent[name]]
+
+    def answered(self) -> None:
+        """What was put off until after the answer is done."""
+        while self.jobs:
+            self.jobs.pop(0)()
+
+
+@asynccontextmanager
+async def stage(kind: type[Deliveries] = Deliveries) -> AsyncIterator[Stage]:
+    coordinator = FakeCoordinator(topology=topology(partitions=2))
+    subscriptions = Subscriptions(
+        NODE, Bounds(), reader=MemoryLog(), metrics=GatewayMetrics(), now_s=lambda: 0.0
+    )
+    jobs: list[Callable[[], None]] = []
+    deliveries = kind(
+        NODE,
+        subscriptions,
+        recent=RecentIds(capacity=100, ttl_s=60.0),
+        now_s=lambda: 0.0,
+        later=jobs.append,
+    )
+    hello = Hello(role="gateway", node_id=NODE, incarnation="1")
+    session = coordinator.open_session(lambda: hello)
+    listening = asyncio.create_task(subscriptions.registration.listen(session))
+    made = Stage(subscriptions, deliveries, jobs)
+    try:
+        for name in NAMES:
+            await made.subscribe(name)
+        yield made
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+
+
+def event(seq: int, *names: str, partition: int = 0, **more: Any) -> Delivery:
+    about: dict[str, Any] = {
+        "topic": TOPIC,
+        "partition": partition,
+        "seq": seq,
+        "event_id": f"{partition}-{seq}",
+        "key": "k",
+        "collection": "",
+        "op": "insert",
+        "document": msgspec.Raw(b'{"n": 1}'),
+        "subscriptions": names,
+        "epoch": 1,
+    }
+    return Delivery(**{**about, **more})
+
+
+@pytest.fixture
+async def live() -> AsyncIterator[Stage]:
+    """A stage whose subscribers have each had record 1, and keep up."""
+    async with stage() as made:
+        assert made.deliver(event(1, *NAMES)) == ("accepted",)
+        made.answered()
+        yield made
+
+
+# --- the answer first ----------------------------------------------------------------------------
+
+
+async def test_ordinary_batch_is_answered_before_anybody_is_written_to(live: Stage) -> None:
+    assert live.deliver(event(2, "a"), event(3, "b")) == ("accepted", "accepted")
+    assert (live.seqs("a"), live.seqs("b")) == ([1], [1])
+    live.answered()
+    assert (live.seqs("a"), live.seqs("b")) == ([1, 2], [1, 3])
+    assert live.sent["a"][-1] == {
+        "type": "event",
+        "topic": TOPIC,
+        "partition": 0,
+        "seq": 2,
+        "event_id": "0-2",
+        "key": "k",
+        "collection": "",
+        "op": "insert",
+        "document": {"n": 1},
+        "subscriptions": ["a"],
+    }
+
+
+async def test_what_waits_goes_before_the_next_batch(live: Stage) -> None:
+    live.deliver(event(2, "a"))
+    live.deliver(event(3, "a"))
+    assert live.seqs("a") == [1, 2]
+    live.answered()
+    assert live.seqs("a") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("batch", "verdicts"),
+    [
+        pytest.param([event(2, "gone")], ("no_subscriber",), id="nobody wants it"),
+        pytest.param([event(1, "a")], ("duplicate",), id="had it"),
+        pytest.param([event(2, "a"), event(2, "a")], ("accepted", "duplicate"), id="twice"),
+        pytest.param(
+            [event(2, "a"), event(3, "a", event_id="0-2")],
+            ("accepted", "duplicate"),
+            id="same event",
+        ),
+        pytest.param(
+            [event(2, "a"), event(2, "a", event_id="x")],
+            ("accepted", "duplicate"),
+            id="one place for two events",
+        ),
+        pytest.param(
+            [event(3, "a"), event(2, "a")], ("accepted", "duplicate"), id="the wrong way round"
+        ),
+        pytest.param(
+            [event(2, "a"), event(3, "a", epoch=2), event(4, "gone", epoch=2)],
+            ("accepted", "accepted", "no_subscriber"),
+            id="a sender that takes over within the batch",
+        ),
+        pytest.param([event(2, "a", event_id="0-1")], ("duplicate",), id="event of before"),
+        pytest.param([event(2, "a", epoch=0)], ("stale_fence",), id="overtaken sender"),
+        pytest.param([event(2, "a", left=("a",))], ("accepted",), id="left"),
+        pytest.param([event(2, "a", since=(1,))], ("accepted",), id="a lane that was late"),
+        pytest.param([event(2, "a", redelivery=True)], ("accepted",), id="sent again"),
+        pytest.param([event(2, lost_from=2)], ("accepted",), id="a gap"),
+        pytest.param([event(2, "a", broadcast=True)], ("accepted",), id="to whom it concerns"),
+        pytest.param(
+            [event(2, "a"), event(2, "a", topic="other")],
+            ("accepted", "duplicate"),
+            id="topics that are mixed up",
+        ),
+        pytest.param([], (), id="nothing"),
+    ],
+)
+async def test_what_needs_a_closer_look_is_looked_at_before_the_answer(
+    live: Stage, batch: list[Delivery], verdicts: tuple[str, ...]
+) -> None:
+    assert live.deliver(*batch) == verdicts
+    assert not live.jobs
+
+
+# --- between the answer and the rest -------------------------------------------------------------
+
+
+async def test_nothing_is_written_to_a_subscriber_that_left_meanwhile(live: Stage) -> None:
+    live.deliver(event(2, "a", "b"))
+    await live.subscriptions.unsubscribe(live.subscribers["a"])
+    live.answered()
+    assert (live.seqs("a"), live.seqs("b")) == ([1], [1, 2])
+
+
+async def test_it_waits_in_the_queue_of_one_whose_connection_is_full_by_now(live: Stage) -> None:
+    ready: list[str] = []
+    live.deliver(event(2, "a"), event(3, "a"))
+    live.subscribers["a"].send = None
+    live.subscribers["a"].ready = lambda: ready.append("a")
+    live.answered()
+    assert (live.seqs("a"), len(live.subscribers["a"].feed), ready) == ([1], 2, ["a"])
+    assert live.subscriptions.totals.depth == 2
+
+
+async def test_one_that_was_forgotten_meanwhile_will_read_it_from_the_log(live: Stage) -> None:
+    live.deliver(event(2, "a"))
+    feed = live.subscribers["a"].feed
+    feed.hold()
+    live.answered()
+    assert live.seqs("a") == [1]
+    feed.release({})
+    assert feed.behind() == [0]
+
+
+async def test_a_fence_that_comes_after_the_answer_holds_nothing_back(live: Stage) -> None:
+    live.deliver(event(2, "a"))
+    live.subscriptions.fences.raise_to([Owner(PartitionRef(TOPIC, 0), "router-2", 9)])
+    live.answered()
+    assert live.seqs("a") == [1, 2]
+
+
+async def test_whoever_should_have_got_what_fails_has_to_come_again(live: Stage) -> None:
+    def fail(_message: bytes) -> None:
+        raise RuntimeError("no")
+
+    live.subscribers["b"].send = fail
+    assert live.deliver(event(2, "a"), event(3, "b")) == ("accepted", "accepted")
+    live.answered()
+    assert isinstance(live.subscribers["a"].closing, errors.NotNow)
+    assert isinstance(live.subscribers["b"].closing, errors.NotNow)
+    assert live.subscribers["c"].closing is None
+
+
+# --- against the oracle --------------------------------------------------------------------------
+
+names = st.lists(st.sampled_from((*NAMES, "gone")), min_size=1, max_size=3, unique=True).map(tuple)
+odd: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{}] * 12
+    + [
+        {"left": ("a",)},
+        {"since": (2, 2, 2)},
+        {"redelivery": True},
+        {"lost_from": 1},
+        {"broadcast": True},
+        {"epoch": 2},
+        {"event_id": "the same"},
+    ]
+)
+batches = st.lists(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), names, odd), max_size=5), max_size=6
+)
+
+
+@given(batches)
+@settings(deadline=None, max_examples=60)
+def test_agrees_with_one_that_passes_everything_on_at_once(
+    steps: list[list[tuple[int, int, tuple[str, ...], dict[str, Any]]]],
+) -> None:
+    async def compare() -> None:
+        async with stage() as own, stage(AtOnce) as oracle:
+            last = {0: 0, 1: 0}
+            for step in steps:
+                batch = []
+                for ahead, partition, wanted, more in step:
+                    # Now and then one comes a second time.
+                    last[partition] += ahead - 1 if more else ahead
+                    batch.append(event(last[partition] or 1, *wanted, partition=partition, **more))
+                assert own.deliver(*batch) == oracle.deliver(*batch)
+                own.answered()
+                assert own.sent == oracle.sent
+                assert own.deliveries.remembered == oracle.deliveries.remembered
+            assert own.deliveries.verdicts == oracle.deliveries.verdicts
+            assert own.subscriptions.totals == oracle.subscriptions.totals
+
+    asyncio.run(compare())
