@@ -20,6 +20,7 @@ NODE_HEADER = "x-streamer-node"
 """Names the sender."""
 AUTHORIZATION = "authorization"
 
+Bytes = bytes | memoryview
 Accept = Callable[[DeliveryBatch], DeliveryAnswer]
 """The gateway's decision about a batch; raises a HeadgateError to refuse it as a whole."""
 Admit = Callable[[str, str], None]
@@ -55,7 +56,7 @@ def authorization_of(token: str) -> str:
     return f"Bearer {token}"
 
 
-def read_answer(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
+def read_answer(url: str, data: Bytes, batch: DeliveryBatch) -> DeliveryAnswer:
     try:
         return checked(url, _decode_answer(data), batch)
     except msgspec.DecodeError as error:
@@ -113,7 +114,7 @@ def _garbage(url: str, error: msgspec.DecodeError) -> NotNow:
 # --- the gateway's end ---------------------------------------------------------------------------
 
 
-def read_batch(data: bytes) -> DeliveryBatch:
+def read_batch(data: Bytes) -> DeliveryBatch:
     try:
         return _decode_batch(data)
     except msgspec.DecodeError as error:

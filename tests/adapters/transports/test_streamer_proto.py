@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate import errors
 from headgate.adapters.grpc import streamer
@@ -24,6 +26,47 @@ def test_the_compiled_messages_are_those_of_the_proto_file(tmp_path: Path) -> No
     subprocess.run(["sh", ROOT / "scripts/proto.sh", compiled], check=True, timeout=60)
     used = Path(streamer.__file__).with_name("streamer.binpb")
     assert used.read_bytes() == compiled.read_bytes(), "run make proto"
+
+
+@pytest.mark.parametrize("message", [EventBatch, DeliveryAck], ids=["batch", "ack"])
+@given(st.binary(min_size=1), st.sampled_from([1, 127, 128, 16_383, 16_384, 2_097_152]))
+def test_what_is_only_json_is_written_and_read_as_the_library_does(
+    message: Any, some: bytes, size: int
+) -> None:
+    for text in (some, b"x" * size):
+        encoded = message(json=text).SerializeToString()
+        assert streamer.encode(text) == encoded
+        found = streamer.only_json(encoded)
+        assert found is not None
+        assert bytes(found) == text
+
+
+@given(st.binary(max_size=200))
+def test_whatever_the_bytes_are_json_is_found_only_where_the_library_finds_nothing_else(
+    data: bytes,
+) -> None:
+    for tried in (data, b"\x7a" + data):
+        found = streamer.only_json(tried)
+        if found is not None:
+            assert EventBatch.FromString(tried) == EventBatch(json=bytes(found))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        EventBatch(),
+        EventBatch(gateway_id=GATEWAY, json=b"{}"),
+        EventBatch(window=1),
+        EventBatch(events=[StreamerEvent(seq=1)]),
+    ],
+    ids=["empty", "with a field before it", "another field", "events"],
+)
+def test_all_other_messages_are_left_to_the_library(message: Any) -> None:
+    assert streamer.only_json(message.SerializeToString()) is None
+    assert streamer.only_json(b"\x7a\x00") is None
+    assert streamer.only_json(b"\x7a\x05abc") is None
+    assert streamer.only_json(b"\x7a\x01ab") is None
+    assert streamer.only_json(b"\x7a" + b"\x80" * 9) is None
 
 
 def event(**changes: Any) -> Any:
