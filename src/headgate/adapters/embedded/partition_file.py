@@ -247,8 +247,10 @@ class PartitionFile:
                 ) from error
         with storage_errors(self._what):
             known = self._known(list(event_ids))
-            latest = dict(self._connection.execute(LATEST_IDS, (UNLISTED_MAX,)))
-        return {one: latest[one] for one in event_ids if one in latest} | known
+            # Somebody else may have written under the same epoch, and not have listed it yet.
+            foreign = dict(self._connection.execute(LATEST_IDS, (self._head or 0, UNLISTED_MAX)))
+        unlisted = foreign | self._unlisted
+        return {one: unlisted[one] for one in event_ids if one in unlisted} | known
 
     def seal(self) -> int:
         with self._transactions.begin():

@@ -85,7 +85,7 @@ IDS_OF_RECORDS = "INSERT INTO ids SELECT event_id, seq, time_ms FROM records WHE
 IDS_OF_LATEST = """
 INSERT OR IGNORE INTO ids SELECT event_id, seq, time_ms FROM records ORDER BY seq DESC LIMIT ?
 """
-LATEST_IDS = "SELECT event_id, seq FROM records ORDER BY seq DESC LIMIT ?"
+LATEST_IDS = "SELECT event_id, seq FROM records WHERE seq > ? ORDER BY seq DESC LIMIT ?"
 FRONT = """
 SELECT seq, time_ms, length(document), coalesce(length(earlier), 0)
 FROM records WHERE seq <= ? ORDER BY seq LIMIT ?
