@@ -18,6 +18,7 @@ import uvloop
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.processes import collect_rarely
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.decide.recent_ids import RecentIds
 from headgate.metrics.roles import GatewayMetrics
@@ -158,7 +159,9 @@ async def run() -> None:
         async def answer(order: Open | Tell) -> msgspec.Struct:
             match order:
                 case Open():
-                    return await receiving.open(order)
+                    opened = await receiving.open(order)
+                    collect_rarely()
+                    return opened
                 case Tell():
                     return receiving.tell()
 

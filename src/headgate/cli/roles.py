@@ -95,9 +95,9 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopping, number)
-    if supervised:
-        from headgate.adapters.processes import on_parent_gone
+    from headgate.adapters.processes import collect_rarely, on_parent_gone
 
+    if supervised:
         on_parent_gone(lambda: loop.call_soon_threadsafe(stopping.set))
     await _unless_stopped(_coordinator_answers(role, config), stopping)
     if stopping.is_set():
@@ -106,6 +106,7 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
     try:
         address = await _unless_stopped(service.start(), stopping)
         if address is not None:
+            collect_rarely()
             print(f"ready {address}", flush=True)
             await _unless_stopped(service.failed(), stopping)
     finally:
