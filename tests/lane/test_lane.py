@@ -131,6 +131,43 @@ async def test_failed_batches_are_sent_again_in_order() -> None:
 
 
 @on_virtual_time
+async def test_a_batch_is_made_ready_while_the_one_before_it_is_under_way() -> None:
+    world = LaneWorld(batch_max_size=3)
+    world.gateways.delays_s["gateway-1"] = 1.0
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.append(10)
+    await settle_down(0.5)
+    world.gateways.prepared.clear()
+    await settle_down(20)
+    assert world.gateways.seqs("gateway-1") == list(range(1, 11))
+    ready = [id(batch) for batch in world.gateways.prepared]
+    assert ready, "three more waited while one was under way"
+    assert set(ready) <= {id(batch) for _, batch in world.gateways.batches}
+
+
+@on_virtual_time
+async def test_what_was_made_ready_and_isnt_wanted_any_more_is_not_sent() -> None:
+    world = LaneWorld(batch_max_size=3)
+    world.start()
+    await world.subscribed(everything("s1"), everything("s2"))
+    world.append(1)
+    await settle_down(1)
+    world.gateways.delays_s["gateway-1"] = 1.0
+    world.append(9)
+    await settle_down(0.5)
+    world.append(9)
+    await settle_down(2)
+    assert world.gateways.prepared
+    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    after_s = asyncio.get_running_loop().time()
+    await settle_down(20)
+    assert world.gateways.seqs("gateway-1") == list(range(1, 20))
+    sent = [batch for at_s, batch in world.gateways.batches if at_s > after_s]
+    assert {one.subscriptions for batch in sent for one in batch.deliveries} == {("s2",)}
+
+
+@on_virtual_time
 async def test_retries_back_off_as_configured() -> None:
     world = LaneWorld(
         retry_initial_s=1.0, retry_max_s=4.0, retry_multiplier=2.0, retry_max_attempts=9,

@@ -23,6 +23,7 @@ from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import LetterStore
+from headgate.ports.transport import Meanwhile
 from tests.services.gateway.doubles import TOPIC, FakeSession, MemoryLog
 from tests.virtual_time import run_virtual
 
@@ -223,11 +224,24 @@ class FakeGateways:
         self.accepted: dict[str, list[Delivery]] = {}
         self.timeouts_s: list[float] = []
         self.on_batch: Callable[[], None] = lambda: None
+        self.prepared: list[DeliveryBatch] = []
 
-    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        self.prepared.append(batch)
+
+    async def deliver(
+        self,
+        url: str,
+        batch: DeliveryBatch,
+        *,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> DeliveryAnswer:
         self.timeouts_s.append(timeout_s)
         self.batches.append((asyncio.get_running_loop().time(), batch))
         self.on_batch()
+        if meanwhile is not None:
+            meanwhile()
         if batch.gateway_id in self.hanging:
             await asyncio.sleep(timeout_s)
             raise HeadgateError("no answer")

@@ -20,6 +20,8 @@ NODE_HEADER = "x-streamer-node"
 """Names the sender."""
 AUTHORIZATION = "authorization"
 
+PREPARED_MAX = 64
+
 Bytes = bytes | memoryview
 Accept = Callable[[DeliveryBatch], DeliveryAnswer]
 """The gateway's decision about a batch; raises a HeadgateError to refuse it as a whole."""
@@ -54,6 +56,24 @@ _decode_reply = msgspec.json.Decoder(_Reply).decode
 
 def authorization_of(token: str) -> str:
     return f"Bearer {token}"
+
+
+class Outgoing:
+    """Batches on their way out: one per address is encoded before it is its turn."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[str, tuple[DeliveryBatch, bytes]] = {}
+
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        if len(self._prepared) >= PREPARED_MAX:
+            self._prepared.clear()
+        self._prepared[url] = (batch, encode_batch(batch))
+
+    def encoded(self, url: str, batch: DeliveryBatch) -> bytes:
+        prepared = self._prepared.pop(url, None)
+        if prepared is not None and prepared[0] is batch:
+            return prepared[1]
+        return encode_batch(batch)
 
 
 def read_answer(url: str, data: Bytes, batch: DeliveryBatch) -> DeliveryAnswer:

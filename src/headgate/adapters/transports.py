@@ -12,7 +12,7 @@ from pathlib import Path
 from headgate.adapters.http.delivery import HttpDeliveryTransport
 from headgate.errors import NotNow
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from headgate.ports.transport import DeliveryTransport
+from headgate.ports.transport import DeliveryTransport, Meanwhile
 
 
 class Transports:
@@ -31,12 +31,24 @@ class Transports:
         self._nats = nats
         self._opened: dict[str, DeliveryTransport] = {}
 
-    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        transport = self._opened.get(url.partition("://")[0])
+        if transport is not None:
+            transport.prepare(url, batch)
+
+    async def deliver(
+        self,
+        url: str,
+        batch: DeliveryBatch,
+        *,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> DeliveryAnswer:
         scheme, _, _ = url.partition("://")
         transport = self._opened.get(scheme)
         if transport is None:
             transport = self._opened[scheme] = self._open(scheme, url)
-        return await transport.deliver(url, batch, timeout_s=timeout_s)
+        return await transport.deliver(url, batch, timeout_s=timeout_s, meanwhile=meanwhile)
 
     async def close(self) -> None:
         opened = list(self._opened.values())

@@ -18,7 +18,9 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -124,8 +126,13 @@ class Contest:
                 await exchange(payload)
 
         async def send_own(sender: int) -> None:
-            for batch in batches[sender]:
-                answer = await self._transport.deliver(self._url, batch, timeout_s=TIMEOUT_S)
+            for batch, following in zip_longest(batches[sender], batches[sender][1:]):
+                answer = await self._transport.deliver(
+                    self._url,
+                    batch,
+                    timeout_s=TIMEOUT_S,
+                    meanwhile=partial(self._prepare, following),
+                )
                 if answer.verdicts.count("accepted") != len(batch.deliveries):
                     raise Failed(f"{self._protocol}: not every event was accepted")
 
@@ -141,6 +148,11 @@ class Contest:
         if after.sent - before.sent != events:
             raise Failed(f"{self._protocol}: {after.sent - before.sent} of {events} were passed on")
         return Round(events / own_s, events / bare_s, (after.cpu_s - before.cpu_s) * 1e6 / events)
+
+    def _prepare(self, following: DeliveryBatch | None) -> None:
+        """As a lane does that has the next batch waiting."""
+        if following is not None:
+            self._transport.prepare(self._url, following)
 
     def _payload(self, batch: DeliveryBatch) -> bytes:
         data = encode_batch(batch)

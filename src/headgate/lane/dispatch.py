@@ -15,6 +15,8 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import is_
 from typing import Protocol
 
 import msgspec
@@ -102,6 +104,8 @@ class GatewayPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._loop = asyncio.get_running_loop()
+        self._prepared: DeliveryBatch | None = None
+        """What is probably sent next."""
         self._sent_at_s: float | None = None
         self._round_trip_s = 0.0
         self._round_trips = Stopwatch()
@@ -236,10 +240,15 @@ class GatewayPipeline:
         url = self._surroundings.gateway_url(self.gateway_id)
         if url is None:
             raise NotNow(f"nobody knows where gateway {self.gateway_id} is")
-        batch = DeliveryBatch(self.gateway_id, self._window, self._attempt, tuple(deliveries))
+        batch = self._batch(deliveries)
         self._sent_at_s = began_s = self._loop.time()
         try:
-            answer = await self._transport.deliver(url, batch, timeout_s=self._timeout_s)
+            answer = await self._transport.deliver(
+                url,
+                batch,
+                timeout_s=self._timeout_s,
+                meanwhile=partial(self._prepare_next, url),
+            )
         except HeadgateError:
             raise
         except Exception as error:
@@ -253,6 +262,20 @@ class GatewayPipeline:
         self._round_trips.took(took_s)
         self._sent += 1
         return answer
+
+    def _batch(self, deliveries: list[Delivery]) -> DeliveryBatch:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and _are_the_same(prepared.deliveries, deliveries):
+            return prepared
+        return DeliveryBatch(self.gateway_id, self._window, self._attempt, tuple(deliveries))
+
+    def _prepare_next(self, url: str) -> None:
+        """While a gateway is busy with a batch: make the next one ready, if it is full already."""
+        wanted = [self._wanted(delivery) for delivery in self.outbound.upcoming()]
+        sent = [delivery for delivery in wanted if delivery is not None]
+        if sent:
+            self._prepared = self._batch(sent)
+            self._transport.prepare(url, self._prepared)
 
     # --- parked letters --------------------------------------------------------------------------
 
@@ -362,3 +385,7 @@ class GatewayPipeline:
         self._surroundings.overtaken(
             ref, f"gateway {self.gateway_id} has seen a newer owner of {ref}"
         )
+
+
+def _are_the_same(some: Sequence[Delivery], others: Sequence[Delivery]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))

@@ -6,14 +6,33 @@ transports keep the same contract, so that a lane need not know which one it has
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 
+Meanwhile = Callable[[], None]
+
 
 class DeliveryTransport(Protocol):
-    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        """Make ready what is probably delivered next at `url`; it need not be.
+
+        At most one per address is kept, and forgotten when another one is delivered there.
+        """
+
+    async def deliver(
+        self,
+        url: str,
+        batch: DeliveryBatch,
+        *,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> DeliveryAnswer:
         """Send one batch and wait for its verdicts: one per delivery, in their order.
+
+        A transport that can tell when the batch has left calls `meanwhile` then, at most once:
+        the moment to prepare the next one.
 
         Raises NotNow (PeerUnreachable where nothing answered) for whatever may work later with the
         same batch: no connection, no answer within `timeout_s`, a failure at the gateway, an answer

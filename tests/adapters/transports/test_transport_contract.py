@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 
 import msgspec
 import nats as nats_client
@@ -133,6 +134,28 @@ async def test_answers_of_concurrent_batches_are_not_mixed_up(
         )
     )
     assert [answer.depth for answer in answers] == sizes
+
+
+async def test_what_is_prepared_is_what_arrives_unless_something_else_is_sent(
+    listen: Listen, lanes: Transports
+) -> None:
+    book = Book()
+    _, url = await listen(book)
+    first, second, other = (batch(delivery(seq)) for seq in (1, 2, 3))
+    calls: list[int] = []
+
+    def prepare(following: DeliveryBatch) -> None:
+        calls.append(following.deliveries[0].seq)
+        lanes.prepare(url, following)
+
+    for sent, following in ((first, second), (second, other), (first, other), (second, first)):
+        calls.clear()
+        answer = await lanes.deliver(
+            url, sent, timeout_s=TIMEOUT_S, meanwhile=partial(prepare, following)
+        )
+        assert answer.verdicts == ("accepted",)
+        assert len(calls) <= 1
+    assert [one.seq for one in book.deliveries] == [1, 2, 1, 2]
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -187,6 +187,19 @@ def test_a_full_batch_goes_at_once_and_a_larger_one_is_split() -> None:
     assert [one.seq for one in step.deliveries] == [1, 2, 3, 4]
 
 
+def test_what_comes_next_is_known_once_it_is_a_full_batch() -> None:
+    outbound = Outbound(RULES)
+    for seq in range(1, 8):
+        outbound.put(delivery(0, seq), 0.0, lambda _: [])
+    assert isinstance(outbound.next(0.0), Send)
+    assert outbound.upcoming() == []
+    outbound.put(delivery(0, 8), 0.0, lambda _: [])
+    upcoming = outbound.upcoming()
+    outbound.answered(["accepted"] * 4, fill=0.0, now_s=0.0)
+    assert outbound.next(0.0) == Send(upcoming)
+    assert [one.seq for one in upcoming] == [5, 6, 7, 8]
+
+
 def test_a_retry_holds_what_is_behind_it() -> None:
     outbound = Outbound(RULES)
     outbound.put(delivery(0, 1), 0.0, lambda _: [])

@@ -21,15 +21,16 @@ from headgate.adapters.delivery_wire import (
     NODE_HEADER,
     Accept,
     Admit,
+    Outgoing,
     Refusal,
     authorization_of,
-    encode_batch,
     no_answer,
     refused,
 )
 from headgate.adapters.grpc.streamer import DELIVER, SERVICE, ack_of, encode, read_ack
 from headgate.errors import HeadgateError, OperatorError, PortInUse, Unauthorized
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.ports.transport import Meanwhile
 
 GATEWAYS_MAX = 1_024
 OPTIONS: Sequence[tuple[str, int]] = (
@@ -60,11 +61,13 @@ class _Gateway:
         self._idle: list[Any] = []
         self._method: Any = channel.stream_stream(f"/{SERVICE}/{DELIVER}")
 
-    async def exchange(self, data: bytes) -> Any:
+    async def exchange(self, data: bytes, meanwhile: Meanwhile | None) -> Any:
         """One batch out, one answer in; grpc.aio.EOF when the gateway ended the stream."""
         stream = self._stream()
         try:
             await stream.write(data)
+            if meanwhile is not None:
+                meanwhile()
             answer = await stream.read()
         except BaseException:
             stream.cancel()
@@ -93,13 +96,24 @@ class GrpcDeliveryTransport:
             self._metadata.append((AUTHORIZATION, authorization_of(token)))
         self._authority = authority or None
         self._gateways: dict[str, _Gateway] = {}
+        self._outgoing = Outgoing()
 
-    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
-        data = encode(encode_batch(batch))
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        self._outgoing.prepare(url, batch)
+
+    async def deliver(
+        self,
+        url: str,
+        batch: DeliveryBatch,
+        *,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> DeliveryAnswer:
+        data = encode(self._outgoing.encoded(url, batch))
         gateway = self._gateways.get(url) or await self._open(url)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await gateway.exchange(data)
+                answer = await gateway.exchange(data, meanwhile)
         except TimeoutError as error:
             raise no_answer(url, f"nothing came within {timeout_s:g} s") from error
         except grpc.aio.AioRpcError as error:

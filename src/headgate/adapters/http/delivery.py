@@ -29,6 +29,7 @@ from headgate.adapters.delivery_wire import (
 from headgate.adapters.http.messages import JSON, Request, Response, Route
 from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.ports.transport import Meanwhile
 
 PATH = "/internal/v1/streamer/events"
 CONNECT_TIMEOUT_S = 2.0
@@ -58,7 +59,17 @@ class HttpDeliveryTransport:
             builder = builder.add_root_certificate_pem(authority)
         self._client = builder.build()
 
-    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        """Nothing: the client sends and waits in one go, so there is no time for it."""
+
+    async def deliver(
+        self,
+        url: str,
+        batch: DeliveryBatch,
+        *,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> DeliveryAnswer:
         request = (
             self._client.post(url + PATH)
             .timeout(timedelta(seconds=timeout_s))

@@ -19,6 +19,7 @@ from headgate.adapters.delivery_wire import Accept, encode_batch, no_answer, rea
 from headgate.adapters.nats.connection import connect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.ports.transport import Meanwhile
 
 SCHEME = "nats://"
 QUEUE = "gateway"
@@ -39,7 +40,17 @@ class NatsDeliveryTransport:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
 
-    async def deliver(self, url: str, batch: DeliveryBatch, *, timeout_s: float) -> DeliveryAnswer:
+    def prepare(self, url: str, batch: DeliveryBatch) -> None:
+        """Nothing: the client sends and waits in one go, so there is no time for it."""
+
+    async def deliver(
+        self,
+        url: str,
+        batch: DeliveryBatch,
+        *,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> DeliveryAnswer:
         try:
             async with asyncio.timeout(timeout_s):
                 client = await self._connected(url)

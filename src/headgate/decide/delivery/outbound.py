@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
@@ -220,6 +221,12 @@ class Outbound:
         if due_s <= now_s:
             return self._send(now_s)
         return Wait(min(due_s, redrive_s))
+
+    def upcoming(self) -> list[Delivery]:
+        """What will be sent after what is in flight, if all goes well: a full batch, or nothing."""
+        if len(self._waiting) < self._size_limit:
+            return []
+        return [delivery for _, delivery in islice(self._waiting, self._size_limit)]
 
     def _due_s(self) -> float:
         waiting = self._waiting
