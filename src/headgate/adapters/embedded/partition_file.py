@@ -72,7 +72,6 @@ class PartitionFile:
         self._what = f"the write to partition {ref.partition} of {ref.topic}"
         self._connection = self._connect()
         self._connection.wal_autocheckpoint(0)
-        self._connection.pragma("cache_size", -16 * 1024)
         self._transactions = Transactions(self._connection, self._what)
         self.upkeep = Upkeep(self._connection, self._what)
         self._epoch: int | None = None
