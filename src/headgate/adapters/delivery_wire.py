@@ -61,19 +61,20 @@ def authorization_of(token: str) -> str:
 class Outgoing:
     """Batches on their way out: one per address is encoded before it is its turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, encode: Callable[[DeliveryBatch], bytes]) -> None:
+        self._encode = encode
         self._prepared: dict[str, tuple[DeliveryBatch, bytes]] = {}
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
         if len(self._prepared) >= PREPARED_MAX:
             self._prepared.clear()
-        self._prepared[url] = (batch, encode_batch(batch))
+        self._prepared[url] = (batch, self._encode(batch))
 
     def encoded(self, url: str, batch: DeliveryBatch) -> bytes:
         prepared = self._prepared.pop(url, None)
         if prepared is not None and prepared[0] is batch:
             return prepared[1]
-        return encode_batch(batch)
+        return self._encode(batch)
 
 
 def read_answer(url: str, data: Bytes, batch: DeliveryBatch) -> DeliveryAnswer:

@@ -24,6 +24,7 @@ from headgate.adapters.delivery_wire import (
     Outgoing,
     Refusal,
     authorization_of,
+    encode_batch,
     no_answer,
     refused,
 )
@@ -96,7 +97,7 @@ class GrpcDeliveryTransport:
             self._metadata.append((AUTHORIZATION, authorization_of(token)))
         self._authority = authority or None
         self._gateways: dict[str, _Gateway] = {}
-        self._outgoing = Outgoing()
+        self._outgoing = Outgoing(lambda batch: encode(encode_batch(batch)))
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
         self._outgoing.prepare(url, batch)
@@ -109,7 +110,7 @@ class GrpcDeliveryTransport:
         timeout_s: float,
         meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
-        data = encode(self._outgoing.encoded(url, batch))
+        data = self._outgoing.encoded(url, batch)
         gateway = self._gateways.get(url) or await self._open(url)
         try:
             async with asyncio.timeout(timeout_s):

@@ -190,9 +190,8 @@ class Deliveries:
                 return False
             last_seq = seq
             for name in delivery.subscriptions:
-                subscriber = get(name)
                 if (
-                    subscriber is not None
+                    (subscriber := get(name)) is not None
                     and subscriber.send is not None
                     and (flow := subscriber.feed.flow) is not None
                     and flow.get(partition, seq) < seq
