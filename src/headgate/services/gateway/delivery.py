@@ -8,7 +8,9 @@ A lane waits for its answer, so the answer goes first where that is possible: a 
 events for subscribers that keep up (`_is_plain` says what that means) waits here as a whole, is
 answered, and passed on right after. Never more than one: what waits is passed on before the next
 batch is looked at. Should a subscriber leave or fall behind in between, that is as if the batch had
-come a moment later: its feed decides.
+come a moment later: its feed decides. An event of it that turns out to have been here before, under
+another place, was told as accepted, which settles it like any other verdict; it is counted as what
+it is.
 
 An event that is in the log twice goes to a subscriber once, as far as ids are remembered: from
 where it was seen first, provided that the subscriber began before that place. What an operator
@@ -130,21 +132,29 @@ class Deliveries:
 
     def _pass_on_all(self, deliveries: Sequence[Delivery]) -> None:
         touched: dict[str, Subscriber] = {}
-        if self._recent is not None:
-            now_s = self._now_s()
-            self._recent.remember(
-                deliveries[0].topic,
-                [delivery.event_id for delivery in deliveries],
-                [(delivery.partition, delivery.seq) for delivery in deliveries],
-                now_s,
-            )
-            self._recent.forget_old(now_s)
-        for delivery, message, name in self._write(deliveries):
-            subscriber = self._get(name)
-            if subscriber is not None and subscriber.closing is None:
-                subscriber.deliver(delivery.partition, delivery.seq, message, since=0)
-                touched[name] = subscriber
+        now_s = self._now_s()
+        if self._are_new(deliveries, now_s):
+            for delivery, message, name in self._write(deliveries):
+                subscriber = self._get(name)
+                if subscriber is not None and subscriber.closing is None:
+                    subscriber.deliver(delivery.partition, delivery.seq, message, since=0)
+                    touched[name] = subscriber
+        else:
+            self.verdicts["accepted"] -= len(deliveries)
+            self.verdicts.update([self._deliver(one, touched, now_s) for one in deliveries])
         self._wake(touched)
+
+    def _are_new(self, deliveries: Sequence[Delivery], now_s: float) -> bool:
+        """Whether none of these events was here before, of one topic; then they are remembered."""
+        if self._recent is None:
+            return True
+        self._recent.forget_old(now_s)
+        topic, event_ids = deliveries[0].topic, [delivery.event_id for delivery in deliveries]
+        if not self._recent.knows_none_of(topic, event_ids):
+            return False
+        places = [(delivery.partition, delivery.seq) for delivery in deliveries]
+        self._recent.remember(topic, event_ids, places, now_s)
+        return True
 
     def _wake(self, touched: dict[str, Subscriber]) -> None:
         for subscriber in touched.values():
@@ -154,8 +164,8 @@ class Deliveries:
     # --- verdicts --------------------------------------------------------------------------------
 
     def _is_plain(self, batch: DeliveryBatch) -> bool:
-        """Whether all of a batch is accepted for sure: records of one topic, each one new, behind
-        the one before it, and for somebody who has nothing else waiting.
+        """Whether all of a batch is settled for sure: records of one topic, each behind the one
+        before it, and for somebody who has nothing else waiting.
 
         This is what a lane waits for: see docs/benchmarks/deliver.md.
         """
@@ -199,9 +209,6 @@ class Deliveries:
                     break
             else:
                 return False
-        event_ids = [delivery.event_id for delivery in batch.deliveries]
-        if self._recent is not None and not self._recent.knows_none_of(topic, event_ids):
-            return False
         for ref, fence in senders.items():
             fences.admit(ref, fence)
         return True
