@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.history import MARGIN, lost, next_head
 from headgate.errors import HistoryLost
-from headgate.lane.run import REMEMBERED
+from headgate.lane.reading import REMEMBERED
 from headgate.model.event import PartitionRef
 
 REF = PartitionRef("flights", 3)

@@ -29,7 +29,6 @@ from typing import Any
 
 import structlog
 
-from headgate.decide.gaps import Gap, dense
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.routing import Routes
 from headgate.decide.settling import Outcome
@@ -38,11 +37,12 @@ from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
+from headgate.lane.reading import Reading
 from headgate.lane.saving import Saving
 from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery
-from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
@@ -56,13 +56,6 @@ log = structlog.get_logger()
 CLAIM_AGAIN_S = 0.5
 CLAIM_PATIENCE_S = 30.0
 """How long a lane that starts puts up with a checkpoint store that is away."""
-LOOK_EVERY_S = 0.5
-"""How often a lane that finds nothing more asks where the log ends, at most."""
-TURN = 100
-"""Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
-event loop, and how long those are is how many deliveries per second there can be to a gateway."""
-REMEMBERED = 500_000
-"""Matched records that a lane reads ahead of the oldest unsettled one, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +97,21 @@ class Lane:
         self._saving = Saving(
             spec.settings, ports.checkpoints, self._partitions.values, self.overtaken
         )
+        self._reading = Reading(
+            spec.settings,
+            ports.reader,
+            partitions=self._partitions,
+            matching=self._matching,
+            dispatcher=self._dispatcher,
+            saving=self._saving,
+            gateways=lambda: list(self._urls),
+            stopped=self.stopped,
+        )
         self._reason = ""
         self._overdue = False
         self._handed_off: list[Owner] = []
         self._hand_offs: set[asyncio.Task[None]] = set()
-        self._read = self._matched = self._delivered = self._gaps = 0
+        self._delivered = 0
         self._routing = Stopwatch()
         self._started_s = time.time()
         self._cpu_before_s = time.process_time()
@@ -237,90 +240,7 @@ class Lane:
         await self._subscribed.wait()
         await self._found_gateways.wait()
         self._dispatcher.start()
-        for claimed in self._partitions.values():
-            if claimed.to_be_skipped is not None:
-                self._pass(claimed, claimed.to_be_skipped)
-        async with self._ports.reader.follow(list(self._partitions)) as wake_ups:
-            hungry = set(self._partitions)
-            while not self._ending.is_set():
-                if not hungry:
-                    hungry |= await anext(wake_ups)
-                for ref in sorted(hungry):
-                    partition = self._partitions.get(ref)
-                    if partition is None or not await self._read_some(partition):
-                        hungry.discard(ref)
-
-    async def _read_some(self, partition: SourcePartition) -> bool:
-        """Read and match up to a limit; False when the partition has nothing more for now."""
-        settings = self._spec.settings
-        await self._dispatcher.room(lambda: self._unsettled() < REMEMBERED)
-        found = await self._ports.reader.read(
-            partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
-        )
-        if not self._may_read(partition):
-            return False
-        if not found:
-            return await self._look_behind_the_end(partition)
-        if partition.begins_again(found[0]):
-            self.stopped(partition.ref, str(partition.lost_history))
-            return False
-        if gap := partition.gap_before(found[0], settings.gap_max_s):
-            self._pass(partition, gap)
-        records = dense(found)
-        for begin in range(0, len(records), TURN):
-            if not self._may_read(partition):
-                return False
-            self._match(partition, records[begin : begin + TURN])
-            # Pipelines and acknowledgements get their turn in between.
-            await asyncio.sleep(0)
-        return len(found) == settings.read_limit or len(records) < len(found)
-
-    async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
-        """Nothing more is found: does the log end there? True when there is more to read."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s < partition.look_at_s:
-            return False
-        partition.look_at_s = now_s + LOOK_EVERY_S
-        head = (await self._ports.reader.extent(partition.ref)).head
-        if head <= partition.read_seq:
-            partition.ends_at(head)
-            return False
-        found = await self._ports.reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
-        if not found and self._may_read(partition):
-            self._pass(partition, Gap(partition.read_seq + 1, head))
-        return True
-
-    def _may_read(self, partition: SourcePartition) -> bool:
-        return self.holds(partition.ref) and not partition.is_still
-
-    def _pass(self, partition: SourcePartition, gap: Gap) -> None:
-        """Go on behind records that won't come, and have every gateway say so to its subscribers;
-        those with none of the topic have nothing to say."""
-        log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
-        self._gaps += 1
-        gateways = list(self._urls) if self._spec.settings.gap_enabled else []
-        partition.lose(gap, untold=len(gateways), now_ms=time.time_ns() // 1_000_000)
-        for gateway_id in gateways:
-            self._dispatcher.put(gateway_id, partition.notice(gap))
-
-    def _match(self, partition: SourcePartition, records: Sequence[Record]) -> None:
-        """No await in here: the index is the same for every record of one call. The records are
-        dense and follow what was read, so those that concern nobody are passed in whole runs."""
-        tracker, put = partition.tracker, self._dispatcher.put
-        before = tracker.position
-        for record, deliveries in self._matching.deliveries(partition, records):
-            tracker.pass_unmatched(record.seq - 1)
-            tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
-            for gateway_id, delivery in deliveries.items():
-                put(gateway_id, delivery)
-            self._matched += len(deliveries)
-        tracker.pass_unmatched(records[-1].seq)
-        partition.accept(records[-1])
-        self._read += len(records)
-        self._saving.count(tracker.position - before)
-
-    def _unsettled(self) -> int:
-        return sum(p.tracker.unsettled for p in self._partitions.values())
+        await self._reading.run(self._ending)
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -441,14 +361,14 @@ class Lane:
     def _lane_report(self) -> control.LaneReport:
         return control.LaneReport(
             partitions=tuple(p.report() for p in self._partitions.values()),
-            read=self._read,
-            matched=self._matched,
+            read=self._reading.read,
+            matched=self._reading.matched,
             delivered=self._delivered,
             filter_errors=self._matching.filter_errors,
             cpu_s=round(time.process_time() - self._cpu_before_s, 3),
             links=self._dispatcher.links(),
             letters=self._dispatcher.error,
-            gaps=self._gaps,
+            gaps=self._reading.gaps,
             checkpoints=max((p.save_error for p in self._partitions.values()), default=""),
             checkpoints_saved=self._saving.saves,
             checkpoint_errors=self._saving.errors,
@@ -503,8 +423,8 @@ class Lane:
             pid=os.getpid(),
             reason=self._reason,
             fenced=not self._partitions,
-            read=self._read,
-            matched=self._matched,
+            read=self._reading.read,
+            matched=self._reading.matched,
             delivered=self._delivered,
             started_s=self._started_s,
             ended_s=time.time(),

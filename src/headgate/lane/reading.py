@@ -1,0 +1,148 @@
+"""A lane reads its partitions: what is new is matched and handed on, what is lost is said.
+
+Order per partition is that of the log. Reading stops where too much is unsettled or a pipeline has
+no room, and goes on by itself. Invariant: nothing is passed over without a word, neither a hole in
+`seq` nor the end of a log that lies before what was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from headgate.decide.gaps import Gap, dense
+from headgate.lane.delivering import Dispatcher
+from headgate.lane.matching import Matching
+from headgate.lane.partition import SourcePartition
+from headgate.lane.saving import Saving
+from headgate.lane.spec import LaneSettings
+from headgate.model.event import PartitionRef, Record
+from headgate.ports.log import LogReader
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 0.5
+"""How often a lane that finds nothing more asks where the log ends, at most."""
+TURN = 100
+"""Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
+event loop, and how long those are is how many deliveries per second there can be to a gateway."""
+REMEMBERED = 500_000
+"""Matched records that a lane reads ahead of the oldest unsettled one, at most."""
+
+
+class Reading:
+    """`partitions` are the lane's, as they come and go; `gateways` those that it knows of, and
+    `stopped` is told of a partition that can't be read on."""
+
+    def __init__(
+        self,
+        settings: LaneSettings,
+        reader: LogReader,
+        *,
+        partitions: Mapping[PartitionRef, SourcePartition],
+        matching: Matching,
+        dispatcher: Dispatcher,
+        saving: Saving,
+        gateways: Callable[[], Sequence[str]],
+        stopped: Callable[[PartitionRef, str], None],
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._partitions = partitions
+        self._matching = matching
+        self._dispatcher = dispatcher
+        self._saving = saving
+        self._gateways = gateways
+        self._stopped = stopped
+        self.read = self.matched = self.gaps = 0
+
+    async def run(self, ending: asyncio.Event) -> None:
+        """Follow all partitions until `ending`."""
+        for claimed in self._partitions.values():
+            if claimed.to_be_skipped is not None:
+                self._pass(claimed, claimed.to_be_skipped)
+        async with self._reader.follow(list(self._partitions)) as wake_ups:
+            hungry = set(self._partitions)
+            while not ending.is_set():
+                if not hungry:
+                    hungry |= await anext(wake_ups)
+                for ref in sorted(hungry):
+                    partition = self._partitions.get(ref)
+                    if partition is None or not await self._read_some(partition):
+                        hungry.discard(ref)
+
+    async def _read_some(self, partition: SourcePartition) -> bool:
+        """Read and match up to a limit; False when the partition has nothing more for now."""
+        settings = self._settings
+        await self._dispatcher.room(lambda: self._unsettled() < REMEMBERED)
+        found = await self._reader.read(
+            partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
+        )
+        if not self._may_read(partition):
+            return False
+        if not found:
+            return await self._look_behind_the_end(partition)
+        if partition.begins_again(found[0]):
+            self._stopped(partition.ref, str(partition.lost_history))
+            return False
+        if gap := partition.gap_before(found[0], settings.gap_max_s):
+            self._pass(partition, gap)
+        records = dense(found)
+        for begin in range(0, len(records), TURN):
+            if not self._may_read(partition):
+                return False
+            self._match(partition, records[begin : begin + TURN])
+            # Pipelines and acknowledgements get their turn in between.
+            await asyncio.sleep(0)
+        return len(found) == settings.read_limit or len(records) < len(found)
+
+    async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
+        """Nothing more is found: does the log end there? True when there is more to read."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < partition.look_at_s:
+            return False
+        partition.look_at_s = now_s + LOOK_EVERY_S
+        head = (await self._reader.extent(partition.ref)).head
+        if head <= partition.read_seq:
+            partition.ends_at(head)
+            return False
+        found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
+        if not found and self._may_read(partition):
+            self._pass(partition, Gap(partition.read_seq + 1, head))
+        return True
+
+    def _may_read(self, partition: SourcePartition) -> bool:
+        return partition.ref in self._partitions and not partition.is_still
+
+    def _pass(self, partition: SourcePartition, gap: Gap) -> None:
+        """Go on behind records that won't come, and have every gateway say so to its subscribers;
+        those with none of the topic have nothing to say."""
+        log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
+        self.gaps += 1
+        gateways = self._gateways() if self._settings.gap_enabled else []
+        partition.lose(gap, untold=len(gateways), now_ms=time.time_ns() // 1_000_000)
+        for gateway_id in gateways:
+            self._dispatcher.put(gateway_id, partition.notice(gap))
+
+    def _match(self, partition: SourcePartition, records: Sequence[Record]) -> None:
+        """No await in here: the index is the same for every record of one call. The records are
+        dense and follow what was read, so those that concern nobody are passed in whole runs."""
+        tracker, put = partition.tracker, self._dispatcher.put
+        before = tracker.position
+        for record, deliveries in self._matching.deliveries(partition, records):
+            tracker.pass_unmatched(record.seq - 1)
+            tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
+            for gateway_id, delivery in deliveries.items():
+                put(gateway_id, delivery)
+            self.matched += len(deliveries)
+        tracker.pass_unmatched(records[-1].seq)
+        partition.accept(records[-1])
+        self.read += len(records)
+        self._saving.count(tracker.position - before)
+
+    def _unsettled(self) -> int:
+        return sum(p.tracker.unsettled for p in self._partitions.values())
