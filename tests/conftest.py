@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import psutil
 import pytest
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 INTERRUPTED_S = 20.0
 WORKER = "import sys;exec(eval(sys.stdin.readline()))"
 """What pytest-xdist starts a worker with."""
+
+# The same examples in every run: a change is judged by its own faults. New ones are looked for with
+# `pytest --hypothesis-profile explore`.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.register_profile("explore", derandomize=False)
+hypothesis.settings.load_profile("repeatable")
 
 # The imports inside the fixtures keep a run of pure tests from loading every client and Spark.
 

@@ -118,3 +118,14 @@ def request(*names: str) -> AppendRequest:
 
 TestKeys = Keys.TestCase
 TestKeys.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_keys_of_a_twin_outlive_its_records() -> None:
+    """It has not listed them when retention takes its records, and retention runs elsewhere."""
+    keys = Keys()
+    keys.make()
+    keys.a_twin_appends_under_the_same_epoch("a", by=-2)
+    keys.drop_the_front(keep=0)
+    keys.find(["a"])
+    keys.append_one("a")
+    keys.teardown()

@@ -135,8 +135,7 @@ class PartitionFile:
                 return self._advanced(head, requests)
         with self._transactions.begin():
             state = self._owned()
-            if self._unlisted or state.head != head:
-                self._execute(IDS_OF_LATEST, UNLISTED_MAX)
+            self._list_keys(state)
             known = self._known([one.event_id for each in requests for one in each.events])
             placed = place(self._ref, state, requests, known)
             self._write(state, placed)
@@ -211,6 +210,12 @@ class PartitionFile:
             last_new_records(count),
             [head + 1 + at, version, *last, *missing, self._listed_up_to(head)],
         )
+
+    def _list_keys(self, state: PartitionState) -> None:
+        """Put keys into `ids` that may be missing: of records from here, and from somebody else who
+        writes under the same epoch."""
+        if self._unlisted or state.head != self._head:
+            self._execute(IDS_OF_LATEST, UNLISTED_MAX)
 
     def _listed_up_to(self, head: int) -> int:
         """The last record whose key is in `ids`."""
@@ -306,7 +311,7 @@ class PartitionFile:
         """Drop a bounded number of records and keys; True when there may be more to drop."""
         with self._transactions.begin():
             state = self._owned()
-            self._execute(IDS_OF_RECORDS, self._listed_up_to(state.head))
+            self._list_keys(state)
             front = list(self._connection.execute(FRONT, (up_to_seq, DROP_ROWS)))
             count, freed_bytes = expired_prefix(
                 front, retention, size_bytes=state.size_bytes, now_ms=now_ms
