@@ -55,7 +55,7 @@ def test_what_is_taken_back_was_never_seen() -> None:
 )
 def test_many_are_looked_up_at_once(topic: str, ids: list[str], unknown: bool) -> None:
     recent = RecentIds(capacity=10, ttl_s=60)
-    recent.remember("t", ["a", "b"], [HERE, THERE], 0)
+    recent.remember("t", ["a", "b"], [(1, [5]), (2, [5])], 0)
     assert recent.knows_none_of(topic, ids) is unknown
 
 
@@ -80,14 +80,20 @@ def test_agrees_with_a_list_that_remembers_everything(capacity: int, steps: list
     now = 0
     for names, seq, passed in steps:
         now += passed
-        place = (0, seq)
+        places = [(0, seq + at) if at < 2 else (1, at) for at in range(len(names))]
         recent.forget_old(now)
         naive = [entry for entry in naive if now - entry[0] < 10][-capacity:]
         assert len(recent) == len(naive)
         found = [next((at for _, known, at in naive if known == name), None) for name in names]
         assert recent.knows_none_of("t", names) is (not any(found))
         if any(found):
-            assert [recent.see("t", name, place, now) for name in names] == found
+            seen = [recent.see("t", *each, now) for each in zip(names, places, strict=True)]
+            assert seen == found
         else:
-            recent.remember("t", names, [place] * len(names), now)
-        naive += [(now, name, place) for name, at in zip(names, found, strict=True) if at is None]
+            runs = [(number, [at for part, at in places if part == number]) for number in (0, 1)]
+            recent.remember("t", names, runs, now)
+        naive += [
+            (now, name, place)
+            for name, place, at in zip(names, places, found, strict=True)
+            if at is None
+        ]

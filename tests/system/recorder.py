@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from headgate.adapters.delivery_wire import Accept
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import load_config
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import Batch, DeliveryAnswer
 from headgate.model.event import Fence, PartitionRef
 from headgate.services.gateway.listeners import Listener, listener_for
 from headgate.services.gateway.service import GatewayOptions
@@ -37,7 +37,7 @@ class RecordingGateway:
         gateway = build_gateway(config, DataFolder.open(config.data))
         accept = gateway._deliveries.accept
 
-        def recorded(batch: DeliveryBatch) -> DeliveryAnswer:
+        def recorded(batch: Batch) -> DeliveryAnswer:
             answer = accept(batch)
             for delivery, verdict in zip(batch.deliveries, answer.verdicts, strict=True):
                 ref = PartitionRef(delivery.topic, delivery.partition)

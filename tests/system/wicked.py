@@ -18,7 +18,7 @@ from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.messages import Handler, Request, Response, Route, StreamResponse
 from headgate.adapters.http.server import HttpServer
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.services.gateway.listeners import Listener
 from headgate.services.gateway.service import GatewayOptions
 from tests.system.recorder import RecordingGateway
@@ -99,12 +99,14 @@ class Front:
 
         return endpoint
 
-    def _accept(self, batch: DeliveryBatch) -> DeliveryAnswer:
+    def _accept(self, batch: Batch) -> DeliveryAnswer:
         accept = self._accept_all
         if self._trouble != "accepts half a batch" or len(batch.deliveries) < 2:
             return accept(batch)
         half = len(batch.deliveries) // 2
-        first = msgspec.structs.replace(batch, deliveries=batch.deliveries[:half])
+        first = DeliveryBatch(
+            batch.gateway_id, batch.window, batch.attempt, batch.deliveries[:half]
+        )
         later: list[Verdict] = ["retry"] * (len(batch.deliveries) - half)
         answer = accept(first)
         return msgspec.structs.replace(answer, verdicts=(*answer.verdicts, *later))

@@ -1,19 +1,26 @@
 """What a batch and its answer look like on the way, whichever transport carries them.
 
-JSON on both ways, with the documents as they are. Invariant: whatever a gateway answers becomes a
-`DeliveryAnswer` with one verdict per delivery, or one of the errors that ports.transport names.
-Internal to Headgate: both ends are of the same version, or of two neighbouring ones.
+JSON on both ways, with the documents as they are. A batch of ordinary records is several lines: its
+outline, which is all that an answer needs; what else a gateway wants to know of its events; then
+for each of them the message that subscribers read, so that a gateway passes on what it never
+parsed. Every other batch is one JSON object, the `DeliveryBatch`.
+
+Invariant: whatever a gateway answers becomes a `DeliveryAnswer` with one verdict per delivery, or
+one of the errors that ports.transport names. Internal to Headgate: both ends are of the same
+version, or of two neighbouring ones.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from functools import cached_property
 
 import msgspec
 
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, PeerUnreachable, TooLarge
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Outline
+from headgate.model.event_message import EventMessage, event_lines, read_part
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 NODE_HEADER = "x-streamer-node"
@@ -23,7 +30,7 @@ AUTHORIZATION = "authorization"
 PREPARED_MAX = 64
 
 Bytes = bytes | memoryview
-Accept = Callable[[DeliveryBatch], DeliveryAnswer]
+Accept = Callable[[Batch], DeliveryAnswer]
 """The gateway's decision about a batch; raises a HeadgateError to refuse it as a whole."""
 Admit = Callable[[str, str], None]
 """Takes the authorization that was given and who gave it; raises Unauthorized if it is wrong."""
@@ -43,9 +50,18 @@ class _Reply(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
 
 
+class _Details(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of each event of a batch of lines, besides its outline and its message."""
+
+    event_ids: list[str]
+    times_ms: list[int]
+
+
 _encoder = msgspec.json.Encoder()
 encode_batch: Callable[[DeliveryBatch], bytes] = _encoder.encode
 encode_answer: Callable[[DeliveryAnswer], bytes] = _encoder.encode
+_decode_outline = msgspec.json.Decoder(Outline).decode
+_decode_details = msgspec.json.Decoder(_Details).decode
 _decode_batch = msgspec.json.Decoder(DeliveryBatch).decode
 _decode_answer = msgspec.json.Decoder(DeliveryAnswer).decode
 _decode_reply = msgspec.json.Decoder(_Reply).decode
@@ -56,6 +72,18 @@ _decode_reply = msgspec.json.Decoder(_Reply).decode
 
 def authorization_of(token: str) -> str:
     return f"Bearer {token}"
+
+
+def encode_lines(batch: DeliveryBatch) -> bytes:
+    """As lines, if it can be; otherwise as `encode_batch` does."""
+    outline = batch.outline
+    if outline is None:
+        return encode_batch(batch)
+    messages = event_lines(batch.deliveries)
+    if messages.count(b"\n") != len(batch.deliveries):  # a document has lines of its own
+        return encode_batch(batch)
+    details = _Details(batch.event_ids, [delivery.time_ms for delivery in batch.deliveries])
+    return b"\n".join((_encoder.encode(outline), _encoder.encode(details), messages))
 
 
 class Outgoing:
@@ -135,11 +163,96 @@ def _garbage(url: str, error: msgspec.DecodeError) -> NotNow:
 # --- the gateway's end ---------------------------------------------------------------------------
 
 
-def read_batch(data: Bytes) -> DeliveryBatch:
+class LinesBatch:
+    """A batch that came as lines, of which the outline was read; the others are when somebody
+    looks at them, and raise InvalidRequest then if they are not what the outline says."""
+
+    def __init__(self, outline: Outline, data: bytes, start: int) -> None:
+        self.outline = outline
+        self.gateway_id = outline.gateway_id
+        self.window = outline.window
+        self.attempt = outline.attempt
+        self._data = data
+        self._start = start
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        lines = self._data[self._start :].split(b"\n")
+        if len(lines) != len(self.outline) + 2:
+            raise _invalid("it isn't what its outline says")
+        return lines
+
+    @cached_property
+    def _details(self) -> _Details:
+        try:
+            details = _decode_details(self._lines[0])
+        except msgspec.DecodeError as error:
+            raise _invalid(error) from error
+        if not len(details.event_ids) == len(details.times_ms) == len(self.outline):
+            raise _invalid("it isn't what its outline says")
+        return details
+
+    @property
+    def event_ids(self) -> list[str]:
+        return self._details.event_ids
+
+    @cached_property
+    def messages(self) -> list[bytes]:
+        return [line[:-1] for line in self._lines[1:-1]]
+
+    @cached_property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        places = [(run.epoch, names) for run in self.outline.runs for names in run.subscriptions]
+        each = zip(self.messages, places, self._details.times_ms, strict=True)
+        try:
+            return tuple(
+                [_delivery(read_part(message), *place, time_ms) for message, place, time_ms in each]
+            )
+        except (msgspec.DecodeError, ValueError) as error:
+            raise _invalid(error) from error
+
+
+def _delivery(
+    message: EventMessage, epoch: int, subscriptions: tuple[str, ...], time_ms: int
+) -> Delivery:
+    return Delivery(
+        topic=message.topic,
+        partition=message.partition,
+        seq=message.seq,
+        event_id=message.event_id,
+        key=message.key,
+        collection=message.collection,
+        op=message.op,
+        document=message.document,
+        subscriptions=subscriptions,
+        epoch=epoch,
+        time_ms=time_ms,
+    )
+
+
+def read_batch(data: bytes, start: int = 0) -> Batch:
+    """The batch that begins at `start`; if it is lines, only the first is read for now."""
+    if data[start : start + 1] != b"[":
+        return _read_whole(memoryview(data)[start:])
+    end = data.find(b"\n", start)
+    if end < 0:
+        raise _invalid("there is nothing behind its outline")
+    try:
+        outline = _decode_outline(memoryview(data)[start:end])
+    except msgspec.DecodeError as error:
+        raise _invalid(error) from error
+    return LinesBatch(outline, data, end + 1)
+
+
+def _read_whole(data: Bytes) -> DeliveryBatch:
     try:
         return _decode_batch(data)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the batch is not valid: {error}") from error
+        raise _invalid(error) from error
+
+
+def _invalid(reason: object) -> InvalidRequest:
+    return InvalidRequest(f"the batch is not valid: {reason}")
 
 
 def reply_to(data: bytes, accept: Accept) -> bytes:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.delivery_wire import encode_answer, encode_batch
+from headgate.adapters.delivery_wire import encode_answer, encode_lines
 from headgate.adapters.grpc.streamer import encode
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
@@ -155,7 +155,7 @@ class Contest:
             self._transport.prepare(self._url, following)
 
     def _payload(self, batch: DeliveryBatch) -> bytes:
-        data = encode_batch(batch)
+        data = encode_lines(batch)
         return encode(data) if self._protocol == "grpc" else data
 
 
@@ -187,7 +187,7 @@ async def run(quick: bool, say: Say) -> Result:
             contest = Contest(protocol, opened.urls[protocol], listening.url, transport, routed)
             stack.push_async_callback(contest.bare.close)
             rounds[protocol] = await _rounds(contest, gateway, size)
-    payload = encode_batch(Routed(0, ["0" * 24]).batches(1)[0])
+    payload = encode_lines(Routed(0, ["0" * 24]).batches(1)[0])
     conditions: dict[str, str | int | float] = {
         **machine(),
         **{

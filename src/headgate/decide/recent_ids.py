@@ -12,18 +12,34 @@ from collections.abc import Sequence
 
 Place = tuple[int, int]
 """Partition and seq. Plain, because one is made for every delivery."""
+Places = Sequence[tuple[int, Sequence[int]]]
+"""Many of them: partitions, each with the seqs that follow each other there."""
 
 
 class _Sighting:
     """Ids of a topic that were seen at the same time, the first of them first: a batch of them is
     one thing to keep and to let go."""
 
-    __slots__ = ("ids", "now_s", "topic")
+    __slots__ = ("_forgotten", "_places", "ids", "now_s", "topic")
 
-    def __init__(self, topic: str, now_s: float, ids: Sequence[str]) -> None:
+    def __init__(self, topic: str, now_s: float, ids: Sequence[str], places: Places) -> None:
         self.topic = topic
         self.now_s = now_s
         self.ids = deque(ids)
+        self._places = places
+        self._forgotten = 0
+
+    def place_of(self, event_id: str) -> Place:
+        at = self.ids.index(event_id) + self._forgotten
+        for partition, seqs in self._places:
+            if at < len(seqs):
+                return partition, seqs[at]
+            at -= len(seqs)
+        raise LookupError(event_id)
+
+    def forget_first(self) -> str:
+        self._forgotten += 1
+        return self.ids.popleft()
 
 
 class RecentIds:
@@ -32,26 +48,27 @@ class RecentIds:
     def __init__(self, *, capacity: int, ttl_s: float) -> None:
         self._capacity = capacity
         self._ttl_s = ttl_s
-        self._seen: dict[str, dict[str, Place]] = {}
-        """Per topic the ids, each with its place."""
+        self._seen: dict[str, dict[str, _Sighting]] = {}
+        """Per topic the ids, each with when and where it was seen first."""
         self._sightings: deque[_Sighting] = deque()
         self._count = 0
 
     def see(self, topic: str, event_id: str, place: Place, now_s: float) -> Place | None:
         """Where the event was seen first; None if that is here and now, which is remembered."""
         found = self._seen.get(topic, {}).get(event_id)
-        if found is None:
-            self.remember(topic, (event_id,), (place,), now_s)
-        return found
+        if found is not None:
+            return found.place_of(event_id)
+        partition, seq = place
+        self.remember(topic, (event_id,), ((partition, (seq,)),), now_s)
+        return None
 
-    def remember(
-        self, topic: str, event_ids: Sequence[str], places: Sequence[Place], now_s: float
-    ) -> None:
+    def remember(self, topic: str, event_ids: Sequence[str], places: Places, now_s: float) -> None:
         """These were seen, each for the first time: `knows_none_of` them."""
         if not event_ids:
             return
-        self._seen.setdefault(topic, {}).update(zip(event_ids, places, strict=True))
-        self._sightings.append(_Sighting(topic, now_s, event_ids))
+        sighting = _Sighting(topic, now_s, event_ids, places)
+        self._seen.setdefault(topic, {}).update(dict.fromkeys(event_ids, sighting))
+        self._sightings.append(sighting)
         self._count += len(event_ids)
 
     def take_back(self) -> None:
@@ -82,7 +99,7 @@ class RecentIds:
             if excess < len(oldest.ids):
                 known = self._seen[oldest.topic]
                 for _ in range(excess):
-                    del known[oldest.ids.popleft()]
+                    del known[oldest.forget_first()]
                 self._count -= excess
             else:
                 self._drop(sightings.popleft())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import msgspec
 
 from headgate.model.event import Op
+from headgate.model.event_message import event_part
 
 Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry", "rejected"]
 """`accepted`, `duplicate` and `no_subscriber` settle the event; `retry` means not now, `rejected`
@@ -48,6 +50,59 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     that the sender knows to be there."""
 
 
+class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Deliveries of one partition that follow each other: the seq and the subscriptions of each."""
+
+    partition: int
+    epoch: int
+    seqs: tuple[int, ...]
+    subscriptions: tuple[tuple[str, ...], ...]
+
+
+class Outline(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What has to be known of a batch of ordinary records of one topic to settle it: where each of
+    them is from, and for whom it is."""
+
+    gateway_id: str
+    window: int
+    attempt: int
+    topic: str
+    runs: tuple[Run, ...]
+
+    def __len__(self) -> int:
+        return sum([len(run.seqs) for run in self.runs])
+
+    def names(self) -> set[str]:
+        """All subscriptions that it is for."""
+        return {name for run in self.runs for names in run.subscriptions for name in names}
+
+
+class Batch(Protocol):
+    """What a gateway is given: a DeliveryBatch, or one that is still to be read."""
+
+    @property
+    def gateway_id(self) -> str: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]: ...
+
+    @property
+    def outline(self) -> Outline | None: ...
+
+    @property
+    def event_ids(self) -> Sequence[str]: ...
+
+    @property
+    def messages(self) -> Sequence[bytes]:
+        """What subscribers read of each delivery: see `event_part`."""
+
+
 class DeliveryBatch(msgspec.Struct, frozen=True):
     """Deliveries of one lane, in `seq` order per partition.
 
@@ -58,6 +113,44 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
     window: int
     attempt: int
     deliveries: tuple[Delivery, ...]
+
+    @property
+    def event_ids(self) -> list[str]:
+        return [delivery.event_id for delivery in self.deliveries]
+
+    @property
+    def messages(self) -> list[bytes]:
+        return [event_part(delivery) for delivery in self.deliveries]
+
+    @property
+    def outline(self) -> Outline | None:
+        """None where there is anything but records of one topic that everybody here is to have."""
+        if not self.deliveries:
+            return None
+        topic = self.deliveries[0].topic
+        runs: list[Run] = []
+        partition, epoch = -1, -1
+        seqs: list[int] = []
+        subscriptions: list[tuple[str, ...]] = []
+        for delivery in self.deliveries:
+            if (
+                delivery.topic != topic
+                or delivery.since
+                or delivery.left
+                or delivery.redelivery
+                or delivery.lost_from
+                or delivery.broadcast
+            ):
+                return None
+            if delivery.partition != partition or delivery.epoch != epoch:
+                if seqs:
+                    runs.append(Run(partition, epoch, tuple(seqs), tuple(subscriptions)))
+                partition, epoch = delivery.partition, delivery.epoch
+                seqs, subscriptions = [], []
+            seqs.append(delivery.seq)
+            subscriptions.append(delivery.subscriptions)
+        runs.append(Run(partition, epoch, tuple(seqs), tuple(subscriptions)))
+        return Outline(self.gateway_id, self.window, self.attempt, topic, tuple(runs))
 
 
 class DeliveryAnswer(msgspec.Struct, frozen=True):

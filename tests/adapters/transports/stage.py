@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from headgate.adapters.transports import Transports
-from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
 
 TIMEOUT_S = 10.0
@@ -67,16 +67,16 @@ class Way:
         )
 
 
-Accepting = Callable[[DeliveryBatch], DeliveryAnswer]
+Accepting = Callable[[Batch], DeliveryAnswer]
 
 
 @dataclass
 class Book:
     """A gateway's decision that takes everything and writes it down."""
 
-    batches: list[DeliveryBatch] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
 
-    def __call__(self, batch: DeliveryBatch) -> DeliveryAnswer:
+    def __call__(self, batch: Batch) -> DeliveryAnswer:
         self.batches.append(batch)
         accepted: Verdict = "accepted"
         return DeliveryAnswer((accepted,) * len(batch.deliveries), depth=7, fill=0.25)
@@ -105,7 +105,7 @@ def batch(*deliveries: Delivery, gateway_id: str = GATEWAY) -> DeliveryBatch:
     return DeliveryBatch(gateway_id, window=3, attempt=1, deliveries=deliveries)
 
 
-def plain(found: DeliveryBatch) -> list[object]:
+def plain(found: Batch) -> list[object]:
     """A batch with its documents as bytes, to compare."""
     return [
         found.gateway_id,

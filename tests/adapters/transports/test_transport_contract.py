@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from headgate import errors
 from headgate.adapters.transports import Transports
-from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.telemetry import LogEvent
 from tests.adapters.transports.conftest import Listen
 from tests.adapters.transports.stage import (
@@ -122,7 +122,7 @@ async def test_two_gateways_at_once_get_their_own(listen: Listen, lanes: Transpo
 async def test_answers_of_concurrent_batches_are_not_mixed_up(
     listen: Listen, lanes: Transports
 ) -> None:
-    def by_size(found: DeliveryBatch) -> DeliveryAnswer:
+    def by_size(found: Batch) -> DeliveryAnswer:
         return DeliveryAnswer((VERDICTS[0],) * len(found.deliveries), len(found.deliveries))
 
     _, url = await listen(by_size)
@@ -177,7 +177,7 @@ async def test_only_a_wrong_batch_is_refused_for_good(
 ) -> None:
     book = Book()
 
-    def refuse_once(found: DeliveryBatch) -> DeliveryAnswer:
+    def refuse_once(found: Batch) -> DeliveryAnswer:
         if not book.batches:
             book(found)
             raise raised

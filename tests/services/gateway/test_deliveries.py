@@ -16,10 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import errors
+from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.decide.recent_ids import RecentIds
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.control import Hello
-from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryBatch, Verdict
+from headgate.model.delivery import (
+    SETTLING_VERDICTS,
+    Batch,
+    Delivery,
+    DeliveryBatch,
+    Outline,
+    Verdict,
+)
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner
 from headgate.services.gateway.delivery import Deliveries
@@ -34,7 +42,7 @@ NAMES = ("a", "b", "c")
 class AtOnce(Deliveries):
     """Passes everything on before it answers: the oracle."""
 
-    def _is_plain(self, _batch: DeliveryBatch) -> bool:
+    def _is_plain(self, _outline: Outline) -> bool:
         return False
 
 
@@ -45,6 +53,7 @@ class Stage:
     subscriptions: Subscriptions
     deliveries: Deliveries
     jobs: list[Callable[[], None]]
+    arrive: Callable[[DeliveryBatch], Batch]
     sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     subscribers: dict[str, Subscriber] = field(default_factory=dict)
 
@@ -57,7 +66,7 @@ class Stage:
 
     def deliver(self, *deliveries: Delivery) -> tuple[Verdict, ...]:
         batch = DeliveryBatch(NODE, 1, 0, self.named(deliveries))
-        return self.deliveries.accept(batch).verdicts
+        return self.deliveries.accept(self.arrive(batch)).verdicts
 
     def named(self, deliveries: tuple[Delivery, ...]) -> tuple[Delivery, ...]:
         """With the ids of the subscriptions, which differ from stage to stage."""
@@ -82,8 +91,19 @@ class Stage:
             self.jobs.pop(0)()
 
 
+def as_it_is(batch: DeliveryBatch) -> Batch:
+    return batch
+
+
+def as_lines(batch: DeliveryBatch) -> Batch:
+    """As lanes send it."""
+    return read_batch(encode_lines(batch))
+
+
 @asynccontextmanager
-async def stage(kind: type[Deliveries] = Deliveries) -> AsyncIterator[Stage]:
+async def stage(
+    kind: type[Deliveries] = Deliveries, arrive: Callable[[DeliveryBatch], Batch] = as_it_is
+) -> AsyncIterator[Stage]:
     coordinator = FakeCoordinator(topology=topology(partitions=2))
     subscriptions = Subscriptions(
         NODE, Bounds(), reader=MemoryLog(), metrics=GatewayMetrics(), now_s=lambda: 0.0
@@ -99,7 +119,7 @@ async def stage(kind: type[Deliveries] = Deliveries) -> AsyncIterator[Stage]:
     hello = Hello(role="gateway", node_id=NODE, incarnation="1")
     session = coordinator.open_session(lambda: hello)
     listening = asyncio.create_task(subscriptions.registration.listen(session))
-    made = Stage(subscriptions, deliveries, jobs)
+    made = Stage(subscriptions, deliveries, jobs, arrive)
     try:
         for name in NAMES:
             await made.subscribe(name)
@@ -126,10 +146,10 @@ def event(seq: int, *names: str, partition: int = 0, **more: Any) -> Delivery:
     return Delivery(**{**about, **more})
 
 
-@pytest.fixture
-async def live() -> AsyncIterator[Stage]:
+@pytest.fixture(params=[as_it_is, as_lines])
+async def live(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     """A stage whose subscribers have each had record 1, and keep up."""
-    async with stage() as made:
+    async with stage(arrive=request.param) as made:
         assert made.deliver(event(1, *NAMES)) == ("accepted",)
         made.answered()
         yield made
@@ -277,6 +297,28 @@ async def test_whoever_should_have_got_what_fails_has_to_come_again(live: Stage)
     assert live.subscribers["c"].closing is None
 
 
+@pytest.mark.parametrize("rest", [b"garbage", b'[["0-2","0-3"],[0,0]]\n', b""])
+async def test_whoever_a_batch_is_for_that_turns_out_to_be_unreadable_has_to_come_again(
+    live: Stage, rest: bytes
+) -> None:
+    def spoilt(batch: DeliveryBatch) -> Batch:
+        outline, _, _ = encode_lines(batch).partition(b"\n")
+        return read_batch(outline + b"\n" + rest)
+
+    live.arrive = spoilt
+    assert live.deliver(event(2, "a"), event(3, "b")) == ("accepted", "accepted")
+    live.answered()
+    assert isinstance(live.subscribers["a"].closing, errors.NotNow)
+    assert isinstance(live.subscribers["b"].closing, errors.NotNow)
+    assert live.subscribers["c"].closing is None
+
+
+async def test_a_batch_that_is_unreadable_and_looked_at_closely_is_refused(live: Stage) -> None:
+    live.arrive = lambda batch: read_batch(encode_lines(batch)[:-2])
+    with pytest.raises(errors.InvalidRequest):
+        live.deliver(event(2, "gone"))
+
+
 # --- against the oracle --------------------------------------------------------------------------
 
 names = st.lists(st.sampled_from((*NAMES, "gone")), min_size=1, max_size=3, unique=True).map(tuple)
@@ -303,7 +345,7 @@ def test_agrees_with_one_that_passes_everything_on_at_once(
     steps: list[list[tuple[int, int, tuple[str, ...], dict[str, Any]]]],
 ) -> None:
     async def compare() -> None:
-        async with stage() as own, stage(AtOnce) as oracle:
+        async with stage(arrive=as_lines) as own, stage(AtOnce) as oracle:
             last = {0: 0, 1: 0}
             for step in steps:
                 batch = []

@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 from headgate import errors
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
 from headgate.services.gateway.listeners import Guard, ListenerOptions, listener_for, reachable
 from headgate.telemetry import LogEvent
 from tests.servers.nats import Nats
 from tests.services.gateway.world import running
 
 
-def nothing(_batch: DeliveryBatch) -> DeliveryAnswer:
+def nothing(_batch: Batch) -> DeliveryAnswer:
     return DeliveryAnswer(())
 
 

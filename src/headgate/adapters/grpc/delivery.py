@@ -24,7 +24,7 @@ from headgate.adapters.delivery_wire import (
     Outgoing,
     Refusal,
     authorization_of,
-    encode_batch,
+    encode_lines,
     no_answer,
     refused,
 )
@@ -97,7 +97,7 @@ class GrpcDeliveryTransport:
             self._metadata.append((AUTHORIZATION, authorization_of(token)))
         self._authority = authority or None
         self._gateways: dict[str, _Gateway] = {}
-        self._outgoing = Outgoing(lambda batch: encode(encode_batch(batch)))
+        self._outgoing = Outgoing(lambda batch: encode(encode_lines(batch)))
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
         self._outgoing.prepare(url, batch)

@@ -80,16 +80,16 @@ def encode(message_json: bytes) -> bytes:
     return b"".join((_JSON_TAG, length, message_json))
 
 
-def only_json(data: bytes) -> memoryview | None:
-    """The `json` of a message that has nothing else, without copying it; None for all others."""
+def only_json(data: bytes) -> int | None:
+    """Where the `json` of a message begins that has nothing else; None for all others."""
     if data[:1] != _JSON_TAG:
         return None
     size = 0
     for at, byte in enumerate(data[1 : 1 + _VARINT_BYTES_MAX]):
         size |= (byte & 0x7F) << 7 * at
         if byte <= 0x7F:
-            found = memoryview(data)[at + 2 :]
-            return found if size and len(found) == size else None
+            start = at + 2
+            return start if size and len(data) == start + size else None
     return None
 
 
@@ -97,8 +97,8 @@ def only_json(data: bytes) -> memoryview | None:
 
 
 def read_ack(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
-    if (answer_json := only_json(data)) is not None:
-        return read_answer(url, answer_json, batch)
+    if (start := only_json(data)) is not None:
+        return read_answer(url, memoryview(data)[start:], batch)
     try:
         ack = DeliveryAck.FromString(data)
         if ack.HasField("refusal"):
@@ -117,8 +117,8 @@ def read_ack(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
 def ack_of(data: bytes, accept: Accept) -> bytes:
     """What becomes of one batch, as bytes for the way back."""
     try:
-        if (batch_json := only_json(data)) is not None:
-            return encode(encode_answer(accept(read_batch(batch_json))))
+        if (start := only_json(data)) is not None:
+            return encode(encode_answer(accept(read_batch(data, start))))
         batch = _event_batch(data)
         if batch.json:
             return encode(encode_answer(accept(read_batch(batch.json))))

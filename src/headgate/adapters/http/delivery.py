@@ -20,13 +20,13 @@ from headgate.adapters.delivery_wire import (
     Refusal,
     authorization_of,
     encode_answer,
-    encode_batch,
+    encode_lines,
     no_answer,
     read_answer,
     read_batch,
     refused,
 )
-from headgate.adapters.http.messages import JSON, Request, Response, Route
+from headgate.adapters.http.messages import NDJSON, Request, Response, Route
 from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.ports.transport import Meanwhile
@@ -44,7 +44,7 @@ class HttpDeliveryTransport:
     """
 
     def __init__(self, node_id: str, *, token: str = "", authority: bytes = b"") -> None:
-        headers = {"content-type": JSON, NODE_HEADER: node_id}
+        headers = {"content-type": NDJSON, NODE_HEADER: node_id}
         if token:
             headers[AUTHORIZATION] = authorization_of(token)
         builder = (
@@ -73,7 +73,7 @@ class HttpDeliveryTransport:
         request = (
             self._client.post(url + PATH)
             .timeout(timedelta(seconds=timeout_s))
-            .body_bytes(encode_batch(batch))
+            .body_bytes(encode_lines(batch))
             .build()
         )
         try:

@@ -19,6 +19,8 @@ from headgate import errors
 T = TypeVar("T")
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
+"""One JSON value per line."""
 MAX_QUERY_BYTES = 64 * 1024
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -15,7 +15,7 @@ from msgspec import structs
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from headgate.adapters.delivery_wire import Accept, encode_batch, no_answer, read_reply, reply_to
+from headgate.adapters.delivery_wire import Accept, encode_lines, no_answer, read_reply, reply_to
 from headgate.adapters.nats.connection import connect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -88,7 +88,7 @@ class NatsDeliveryTransport:
     async def _deliver(
         self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
     ) -> DeliveryAnswer:
-        data = encode_batch(batch)
+        data = encode_lines(batch)
         if len(data) > client.max_payload:
             return await self._in_parts(client, url, batch, timeout_s)
         reply = await client.request(url.removeprefix(SCHEME), data, timeout=timeout_s)

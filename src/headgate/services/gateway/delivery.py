@@ -6,11 +6,12 @@ order of a batch is the order of every queue.
 
 A lane waits for its answer, so the answer goes first where that is possible: a batch of ordinary
 events for subscribers that keep up (`_is_plain` says what that means) waits here as a whole, is
-answered, and passed on right after. Never more than one: what waits is passed on before the next
-batch is looked at. Should a subscriber leave or fall behind in between, that is as if the batch had
-come a moment later: its feed decides. An event of it that turns out to have been here before, under
-another place, was told as accepted, which settles it like any other verdict; it is counted as what
-it is.
+answered, and passed on right after; before, only its outline is read. Never more than one: what
+waits is passed on before the next batch is looked at. Should a subscriber leave or fall behind in
+between, that is as if the batch had come a moment later: its feed decides. An event of it that
+turns out to have been here before, under another place, was told as accepted, which settles it like
+any other verdict; it is counted as what it is. Should the rest turn out to be unreadable, whom it
+is for has to come again, and reads the log.
 
 An event that is in the log twice goes to a subscriber once, as far as ids are remembered: from
 where it was seen first, provided that the subscriber began before that place. What an operator
@@ -31,11 +32,12 @@ from headgate import errors
 from headgate.decide.leaving import Kind
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.subscriber import Delivered
-from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.event_message import event_part
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
-from headgate.services.gateway.wire import event_part, shared_part
+from headgate.services.gateway.wire import shared_part
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -77,7 +79,7 @@ class Deliveries:
         self._redelivered = None if recent is None else recent.alike()
         self._now_s = now_s
         self._later = later
-        self._waiting: Sequence[Delivery] = ()
+        self._waiting: tuple[Batch, Outline] | None = None
         """One batch that is accepted and not yet passed on."""
         self.verdicts: Counter[Verdict] = Counter()
         self.repeats = 0
@@ -89,7 +91,7 @@ class Deliveries:
         """Event ids."""
         return len(self._recent or ()) + len(self._redelivered or ())
 
-    def accept(self, batch: DeliveryBatch) -> DeliveryAnswer:
+    def accept(self, batch: Batch) -> DeliveryAnswer:
         self.pass_on()
         if batch.gateway_id != self._node_id:
             raise errors.NotFound(
@@ -100,10 +102,11 @@ class Deliveries:
             retry: list[Verdict] = ["retry"] * len(batch.deliveries)
             self.verdicts.update(retry)
             return DeliveryAnswer(tuple(retry))
-        if self._is_plain(batch):
-            self._waiting = batch.deliveries
+        outline = batch.outline
+        if outline is not None and self._is_plain(outline):
+            self._waiting = batch, outline
             self._later(self.pass_on)
-            verdicts = _ACCEPTED * len(batch.deliveries)
+            verdicts = _ACCEPTED * len(outline)
             self.verdicts["accepted"] += len(verdicts)
         else:
             verdicts = tuple(self._decided(batch))
@@ -117,43 +120,47 @@ class Deliveries:
 
     def pass_on(self) -> None:
         """Hand what was accepted to its subscribers."""
-        waiting, self._waiting = self._waiting, ()
-        if not waiting:
+        if self._waiting is None:
             return
+        (waiting, outline), self._waiting = self._waiting, None
         try:
-            self._pass_on_all(waiting)
+            self._pass_on_all(waiting, outline)
         except Exception:
             # No lane sends this again: whom it is for has to come again, and read the log.
             log.exception(LogEvent.UNEXPECTED)
             reason = errors.NotNow("something went wrong here; connect again")
-            for name in {name for delivery in waiting for name in delivery.subscriptions}:
+            for name in outline.names():
                 if (subscriber := self._get(name)) is not None:
                     subscriber.close(reason, ends_connection=True)
 
-    def _pass_on_all(self, deliveries: Sequence[Delivery]) -> None:
+    def _pass_on_all(self, batch: Batch, outline: Outline) -> None:
         touched: dict[str, Subscriber] = {}
         now_s = self._now_s()
-        if self._are_new(deliveries, now_s):
-            for delivery, message, name in self._write(deliveries):
-                subscriber = self._get(name)
-                if subscriber is not None and subscriber.closing is None:
-                    subscriber.deliver(delivery.partition, delivery.seq, message, since=0)
-                    touched[name] = subscriber
+        messages = batch.messages
+        if self._are_new(outline, batch.event_ids, now_s):
+            at = 0
+            for run in outline.runs:
+                end = at + len(run.seqs)
+                for seq, message, name in self._write(run, messages[at:end]):
+                    subscriber = self._get(name)
+                    if subscriber is not None and subscriber.closing is None:
+                        subscriber.deliver(run.partition, seq, message, since=0)
+                        touched[name] = subscriber
+                at = end
         else:
-            self.verdicts["accepted"] -= len(deliveries)
-            self.verdicts.update([self._deliver(one, touched, now_s) for one in deliveries])
+            self.verdicts["accepted"] -= len(messages)
+            self.verdicts.update([self._deliver(one, touched, now_s) for one in batch.deliveries])
         self._wake(touched)
 
-    def _are_new(self, deliveries: Sequence[Delivery], now_s: float) -> bool:
-        """Whether none of these events was here before, of one topic; then they are remembered."""
+    def _are_new(self, outline: Outline, event_ids: Sequence[str], now_s: float) -> bool:
+        """Whether none of these events was here before; then they are remembered."""
         if self._recent is None:
             return True
         self._recent.forget_old(now_s)
-        topic, event_ids = deliveries[0].topic, [delivery.event_id for delivery in deliveries]
-        if not self._recent.knows_none_of(topic, event_ids):
+        if not self._recent.knows_none_of(outline.topic, event_ids):
             return False
-        places = [(delivery.partition, delivery.seq) for delivery in deliveries]
-        self._recent.remember(topic, event_ids, places, now_s)
+        places = [(run.partition, run.seqs) for run in outline.runs]
+        self._recent.remember(outline.topic, event_ids, places, now_s)
         return True
 
     def _wake(self, touched: dict[str, Subscriber]) -> None:
@@ -163,63 +170,50 @@ class Deliveries:
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def _is_plain(self, batch: DeliveryBatch) -> bool:
-        """Whether all of a batch is settled for sure: records of one topic, each behind the one
-        before it, and for somebody who has nothing else waiting.
+    def _is_plain(self, outline: Outline) -> bool:
+        """Whether all of a batch is settled for sure: each record behind the one before it, and
+        for somebody who has nothing else waiting.
 
         This is what a lane waits for: see docs/benchmarks/deliver.md.
         """
-        if not batch.deliveries:
-            return False
         get, fences = self._get, self._subscriptions.fences
-        topic = batch.deliveries[0].topic
-        partition, epoch, last_seq = -1, -1, 0
         last_seqs: dict[int, int] = {}
         senders: dict[PartitionRef, Fence] = {}
-        for delivery in batch.deliveries:
-            if delivery.partition != partition or delivery.epoch != epoch:
-                last_seqs[partition] = last_seq
-                partition, epoch = delivery.partition, delivery.epoch
-                last_seq = last_seqs.get(partition, 0)
-                ref, fence = (
-                    PartitionRef(topic, partition),
-                    Fence(epoch, batch.window, batch.attempt),
-                )
-                if senders.setdefault(ref, fence) != fence or not fences.may_admit(ref, fence):
+        for run in outline.runs:
+            partition = run.partition
+            ref = PartitionRef(outline.topic, partition)
+            fence = Fence(run.epoch, outline.window, outline.attempt)
+            if senders.setdefault(ref, fence) != fence or not fences.may_admit(ref, fence):
+                return False
+            if len(run.seqs) != len(run.subscriptions):
+                return False
+            last_seq = last_seqs.get(partition, 0)
+            for seq, names in zip(run.seqs, run.subscriptions, strict=False):
+                if seq <= last_seq:
                     return False
-            seq = delivery.seq
-            if (
-                seq <= last_seq
-                or delivery.topic != topic
-                or delivery.since
-                or delivery.left
-                or delivery.redelivery
-                or delivery.lost_from
-                or delivery.broadcast
-            ):
-                return False
-            last_seq = seq
-            for name in delivery.subscriptions:
-                if (
-                    (subscriber := get(name)) is not None
-                    and subscriber.send is not None
-                    and (flow := subscriber.feed.flow) is not None
-                    and flow.get(partition, seq) < seq
-                ):
-                    break
-            else:
-                return False
+                last_seq = seq
+                for name in names:
+                    if (
+                        (subscriber := get(name)) is not None
+                        and subscriber.send is not None
+                        and (flow := subscriber.feed.flow) is not None
+                        and flow.get(partition, seq) < seq
+                    ):
+                        break
+                else:
+                    return False
+            last_seqs[partition] = last_seq
         for ref, fence in senders.items():
             fences.admit(ref, fence)
         return True
 
-    def _decided(self, batch: DeliveryBatch) -> list[Verdict]:
+    def _decided(self, batch: Batch) -> list[Verdict]:
         touched: dict[str, Subscriber] = {}
         verdicts = self._verdicts(batch, touched)
         self._wake(touched)
         return verdicts
 
-    def _verdicts(self, batch: DeliveryBatch, touched: dict[str, Subscriber]) -> list[Verdict]:
+    def _verdicts(self, batch: Batch, touched: dict[str, Subscriber]) -> list[Verdict]:
         now_s = self._now_s()
         if self._recent is not None:
             self._recent.forget_old(now_s)
@@ -262,9 +256,9 @@ class Deliveries:
         verdict: Verdict = "no_subscriber"
         as_event = as_left = b""
         if not left and not sinces and (first is None or first == place):
-            others = self._write((delivery,))
-            subscriptions = [name for _, _, name in others]
-            as_event = others[0][1] if others else b""
+            as_event = event_part(delivery)
+            run = Run(partition, delivery.epoch, (seq,), (delivery.subscriptions,))
+            subscriptions = [name for _, _, name in self._write(run, (as_event,))]
             if len(subscriptions) < len(delivery.subscriptions):
                 verdict = "accepted"
         for index, subscription_id in enumerate(subscriptions):
@@ -290,19 +284,17 @@ class Deliveries:
             recent.take_back()
         return verdict
 
-    def _write(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, bytes, str]]:
+    def _write(self, run: Run, messages: Sequence[bytes]) -> list[tuple[int, bytes, str]]:
         """Write to everybody who has nothing else waiting; returns those for whom that won't do,
-        each with the record and the message.
+        each with the record's seq and the message.
 
         This runs for every event there is, and one event may go to ten thousand: nothing is done
         here that isn't needed for each of them.
         """
-        get = self._get
-        others: list[tuple[Delivery, bytes, str]] = []
+        get, partition = self._get, run.partition
+        others: list[tuple[int, bytes, str]] = []
         meant = 0
-        for delivery in deliveries:
-            message = event_part(delivery)
-            partition, seq, names = delivery.partition, delivery.seq, delivery.subscriptions
+        for seq, message, names in zip(run.seqs, messages, run.subscriptions, strict=True):
             meant += len(names)
             for name in names:
                 subscriber = get(name)
@@ -313,7 +305,7 @@ class Deliveries:
                         flow[partition] = seq
                         send(message + subscriber.tail)
                         continue
-                others.append((delivery, message, name))
+                others.append((seq, message, name))
         self._subscriptions.totals.sent += meant - len(others)
         return others
 

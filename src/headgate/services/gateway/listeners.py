@@ -18,7 +18,7 @@ from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import Batch, DeliveryAnswer
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -70,7 +70,7 @@ def listener_for(options: ListenerOptions, node_id: str, accept: Accept) -> List
 def _answering(accept: Accept) -> Accept:
     """Whatever goes wrong is an answer: a sender that gets none waits for its timeout."""
 
-    def answer(batch: DeliveryBatch) -> DeliveryAnswer:
+    def answer(batch: Batch) -> DeliveryAnswer:
         try:
             return accept(batch)
         except HeadgateError:

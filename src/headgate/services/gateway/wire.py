@@ -1,7 +1,8 @@
 """What a subscriber reads: the messages of docs/protocol.md, as bytes.
 
-Invariant: a record is encoded once however many subscribers get it (all but the subscription's own
-id is shared), and its document is passed through as it was produced, never parsed.
+Ordinary records come as messages already: model/event_message.py. Invariant: a record is encoded
+once however many subscribers get it (all but the subscription's own id is shared), and its document
+is passed through as it was produced, never parsed.
 """
 
 from __future__ import annotations
@@ -16,26 +17,9 @@ from headgate.decide.leaving import Kind
 from headgate.decide.subscriber import Resync
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
+from headgate.model.event_message import EventMessage
 from headgate.model.groups import Group
 from headgate.services.gateway.placing import Redirect
-
-_OPENED = msgspec.Raw(b"[")
-
-
-class _Event(msgspec.Struct, gc=False):
-    type: Kind
-    topic: str
-    partition: int
-    seq: int
-    event_id: str
-    key: str | None
-    collection: str
-    op: Op
-    document: msgspec.Raw
-    redelivery: bool | msgspec.UnsetType = msgspec.UNSET
-    """Only where it is one."""
-    subscriptions: msgspec.Raw = _OPENED
-    """Whose ids and brackets `own_part` adds."""
 
 
 class _Subscribed(msgspec.Struct, tag_field="type", tag="subscribed"):
@@ -58,23 +42,6 @@ CLOSE_REDIRECT = 4307
 """The close code of a WebSocket connection whose subscriber belongs elsewhere."""
 _LEFT = b'{"type":"left"'
 _SUBSCRIPTIONS = b',"subscriptions":['
-_encode = _encoder.encode
-
-
-def event_part(delivery: Delivery) -> bytes:
-    """Like `shared_part`, of an ordinary delivery: made for nearly every one there is."""
-    event = _Event(
-        "event",
-        delivery.topic,
-        delivery.partition,
-        delivery.seq,
-        delivery.event_id,
-        delivery.key,
-        delivery.collection,
-        delivery.op,
-        delivery.document,
-    )
-    return _encode(event)[:-1]
 
 
 def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None = None) -> bytes:
@@ -83,7 +50,7 @@ def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None =
     `op` is what the record's own means here, where that is another.
     """
     document = record.document
-    event = _Event(
+    event = EventMessage(
         kind,
         record.topic,
         record.partition,
