@@ -12,15 +12,20 @@ version, or of two neighbouring ones.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cached_property
+from typing import Any, TypeVar
 
 import msgspec
 
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, PeerUnreachable, TooLarge
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Outline
 from headgate.model.event_message import EventMessage, event_lines, read_part
+from headgate.ports.transport import Meanwhile
+
+_T = TypeVar("_T")
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 NODE_HEADER = "x-streamer-node"
@@ -103,6 +108,24 @@ class Outgoing:
         if prepared is not None and prepared[0] is batch:
             return prepared[1]
         return self._encode(batch)
+
+
+async def answer_to(
+    request: Coroutine[Any, Any, _T], meanwhile: Meanwhile | None, *, turns: int
+) -> _T:
+    """What comes back, for a client that sends and waits in one go: after so many turns of the loop
+    the request has left, and `meanwhile` is called."""
+    if meanwhile is None:
+        return await request
+    under_way = asyncio.ensure_future(request)
+    try:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not under_way.done():
+            meanwhile()
+        return await under_way
+    finally:
+        under_way.cancel()
 
 
 def read_answer(url: str, data: Bytes, batch: DeliveryBatch) -> DeliveryAnswer:

@@ -31,8 +31,8 @@ class DeliveryTransport(Protocol):
     ) -> DeliveryAnswer:
         """Send one batch and wait for its verdicts: one per delivery, in their order.
 
-        A transport that can tell when the batch has left calls `meanwhile` then, at most once:
-        the moment to prepare the next one.
+        When the batch has left, `meanwhile` is called, at most once: the moment to prepare the next
+        one.
 
         Raises NotNow (PeerUnreachable where nothing answered) for whatever may work later with the
         same batch: no connection, no answer within `timeout_s`, a failure at the gateway, an answer

@@ -17,7 +17,9 @@ from headgate.adapters.delivery_wire import (
     NODE_HEADER,
     Accept,
     Admit,
+    Outgoing,
     Refusal,
+    answer_to,
     authorization_of,
     encode_answer,
     encode_lines,
@@ -33,6 +35,8 @@ from headgate.ports.transport import Meanwhile
 
 PATH = "/internal/v1/streamer/events"
 CONNECT_TIMEOUT_S = 2.0
+TURNS_TO_LEAVE = 1
+"""Of the event loop: the client's own threads have the request then."""
 
 _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
@@ -58,9 +62,10 @@ class HttpDeliveryTransport:
         if authority:
             builder = builder.add_root_certificate_pem(authority)
         self._client = builder.build()
+        self._outgoing = Outgoing(encode_lines)
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
-        """Nothing: the client sends and waits in one go, so there is no time for it."""
+        self._outgoing.prepare(url, batch)
 
     async def deliver(
         self,
@@ -73,11 +78,11 @@ class HttpDeliveryTransport:
         request = (
             self._client.post(url + PATH)
             .timeout(timedelta(seconds=timeout_s))
-            .body_bytes(encode_lines(batch))
+            .body_bytes(self._outgoing.encoded(url, batch))
             .build()
         )
         try:
-            response = await request.send()
+            response = await answer_to(request.send(), meanwhile, turns=TURNS_TO_LEAVE)
             body = bytes(await response.bytes())
         except PyreqwestError as error:
             raise no_answer(url, error) from error

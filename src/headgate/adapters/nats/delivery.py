@@ -15,7 +15,15 @@ from msgspec import structs
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from headgate.adapters.delivery_wire import Accept, encode_lines, no_answer, read_reply, reply_to
+from headgate.adapters.delivery_wire import (
+    Accept,
+    Outgoing,
+    answer_to,
+    encode_lines,
+    no_answer,
+    read_reply,
+    reply_to,
+)
 from headgate.adapters.nats.connection import connect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -27,6 +35,8 @@ QUEUE = "gateway"
 batch, never both."""
 AGAIN_AFTER_S = 1.0
 START_TIMEOUT_S = 10.0
+TURNS_TO_LEAVE = 3
+"""Of the event loop: the request is queued in the first, and written in the second."""
 
 
 class NatsDeliveryTransport:
@@ -39,9 +49,10 @@ class NatsDeliveryTransport:
         self._authority = authority
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
+        self._outgoing = Outgoing(encode_lines)
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
-        """Nothing: the client sends and waits in one go, so there is no time for it."""
+        self._outgoing.prepare(url, batch)
 
     async def deliver(
         self,
@@ -54,7 +65,7 @@ class NatsDeliveryTransport:
         try:
             async with asyncio.timeout(timeout_s):
                 client = await self._connected(url)
-                return await self._deliver(client, url, batch, timeout_s)
+                return await self._deliver(client, url, batch, timeout_s, meanwhile)
         except nats.errors.NoRespondersError as error:
             raise no_answer(url, "nobody listens there") from error
         except TimeoutError as error:
@@ -86,12 +97,18 @@ class NatsDeliveryTransport:
         return client
 
     async def _deliver(
-        self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
+        self,
+        client: Client,
+        url: str,
+        batch: DeliveryBatch,
+        timeout_s: float,
+        meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
-        data = encode_lines(batch)
+        data = self._outgoing.encoded(url, batch)
         if len(data) > client.max_payload:
             return await self._in_parts(client, url, batch, timeout_s)
-        reply = await client.request(url.removeprefix(SCHEME), data, timeout=timeout_s)
+        request = client.request(url.removeprefix(SCHEME), data, timeout=timeout_s)
+        reply = await answer_to(request, meanwhile, turns=TURNS_TO_LEAVE)
         return read_reply(url, reply.data, batch)
 
     async def _in_parts(
