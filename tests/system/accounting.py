@@ -116,6 +116,7 @@ def _kept_pace(
 
 
 def _p99(latencies_s: list[float]) -> float:
+    assert latencies_s, "nothing was sent meanwhile"
     ordered = sorted(latencies_s)
     return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -74,6 +72,7 @@ class Cluster:
             "HEADGATE_GATEWAY__SERVER_ADDRESS": consumer_ports,
             "HEADGATE_ROUTER__SERVER_ADDRESS": router_ports,
             "HEADGATE_ROUTER__MASTER": "local[4,4]",
+            "HEADGATE_ROUTER__SLOTS": "2",
             "HEADGATE_ROUTER__DRIVER_MEMORY": "700m",
             **(settings or {}),
         }
@@ -152,9 +151,7 @@ class Cluster:
         return command.wait(STOP_TIMEOUT_S)
 
     def kill(self, node_id: str) -> None:
-        command = self._running.pop(node_id)
-        os.kill(command.process.pid, signal.SIGKILL)
-        command.wait(STOP_TIMEOUT_S)
+        self._running.pop(node_id).kill()
 
     def command(self, *arguments: str, settings: Mapping[str, str] | None = None) -> Command:
         environ = environment({**self.settings, **(settings or {})})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,3 +14,4 @@ from tests.system.harness import System
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with System(tmp_path_factory.mktemp("system") / "data") as running:
         yield running
+        running.stops_whole(signal.SIGTERM)

@@ -104,10 +104,19 @@ class Command:
         self._close()
         return code
 
-    def _close(self) -> None:
+    def kill(self) -> None:
+        """Its output isn't waited for: what it has started may be frozen, and hold on to it."""
+        self.process.kill()
+        self.process.wait(10)
+        self._close_stdin()
+
+    def _close_stdin(self) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
+
+    def _close(self) -> None:
+        self._close_stdin()
         self.out.finish()
         self.err.finish()
 
@@ -167,6 +176,14 @@ class System:
             return None
         up.process.send_signal(number)
         return up.wait(STOP_TIMEOUT_S)
+
+    def stops_whole(self, number: signal.Signals) -> None:
+        """Ends the system, which must say that it ended well, and leave no process behind."""
+        family = psutil.Process(self.pid).children(recursive=True)
+        assert len(family) > 5
+        assert self.stop(number) == 0
+        left = [c for c in family if c.is_running() and c.status() != psutil.STATUS_ZOMBIE]
+        assert left == []
 
     @property
     def runs(self) -> bool:

@@ -163,6 +163,7 @@ def test_what_a_gateway_refuses_is_dead_until_an_operator_retries_it(
         other = traffic.also_at(wicked.url)
         with unaffected(traffic), wicked.in_trouble("answers 400"):
             until(lambda: bool(letters(cluster.url, "dead")), "something is refused")
+            traffic.goes_on(BURST)
         traffic.end()
         ends = accounted_for(cluster, traffic.topic, len(traffic.acknowledged))
         dead = letters(cluster.url, "dead")

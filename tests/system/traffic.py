@@ -130,6 +130,11 @@ class Traffic:
         until(lambda: len(self.delivered) > sent + 5, f"{self.topic} flows", timeout_s)
         return time.monotonic() - begun_s
 
+    def goes_on(self, count: int) -> None:
+        """Wait until so many more are sent."""
+        sent = len(self.sent_at_s)
+        until(lambda: len(self.sent_at_s) >= sent + count, f"{count} more are sent")
+
     def end(self) -> None:
         """No more is produced; what was, is complete."""
         self._stopping.set()
