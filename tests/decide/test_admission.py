@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from typing import Any
@@ -229,7 +230,7 @@ def test_a_glance_and_a_close_look_come_to_the_same(
 
     def outcome(text: bytes) -> list[Event] | str:
         try:
-            return admitted(text, topic)
+            return admitted(text, topic, dataclasses.replace(SMALL, body_bytes=1_000_000))
         except CallerError as error:
             return str(error)
 

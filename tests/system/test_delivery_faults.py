@@ -39,6 +39,7 @@ from tests.system.wicked import Trouble, WickedGateway
 TROUBLE_S = 3.0
 SETTLES_S = 0.3
 """What was under way when a link was cut has come by then."""
+A_FEW = 30
 BURST = 100
 MORE_THAN_A_LANE_HOLDS = LETTERS_IN_MEMORY + 5_000
 TROUBLES: list[Trouble] = [
@@ -163,7 +164,7 @@ def test_what_a_gateway_refuses_is_dead_until_an_operator_retries_it(
         other = traffic.also_at(wicked.url)
         with unaffected(traffic), wicked.in_trouble("answers 400"):
             until(lambda: bool(letters(cluster.url, "dead")), "something is refused")
-            traffic.goes_on(BURST)
+            traffic.goes_on(A_FEW)
         traffic.end()
         ends = accounted_for(cluster, traffic.topic, len(traffic.acknowledged))
         dead = letters(cluster.url, "dead")

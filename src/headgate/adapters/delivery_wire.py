@@ -1,13 +1,13 @@
 """What a batch and its answer look like on the way, whichever transport carries them.
 
 JSON on both ways, with the documents as they are. A batch of ordinary records is several lines: its
-outline, which is all that an answer needs; what else a gateway wants to know of its events; then
-for each of them the message that subscribers read, so that a gateway passes on what it never
-parsed. Every other batch is one JSON object, the `DeliveryBatch`.
+outline, which is all that an answer needs; the ids of its events; then for each of them the message
+that subscribers read, so that a gateway passes on what it never parsed. Every other batch is one
+JSON object, the `DeliveryBatch`, and so is whatever a gateway may get from a router that is older.
 
 Invariant: whatever a gateway answers becomes a `DeliveryAnswer` with one verdict per delivery, or
-one of the errors that ports.transport names. Internal to Headgate: both ends are of the same
-version, or of two neighbouring ones.
+one of the errors that ports.transport names. Internal to Headgate: a router is of the same version
+as its gateways, or of the one before.
 """
 
 from __future__ import annotations
@@ -55,18 +55,11 @@ class _Reply(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
 
 
-class _Details(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of each event of a batch of lines, besides its outline and its message."""
-
-    event_ids: list[str]
-    times_ms: list[int]
-
-
 _encoder = msgspec.json.Encoder()
 encode_batch: Callable[[DeliveryBatch], bytes] = _encoder.encode
 encode_answer: Callable[[DeliveryAnswer], bytes] = _encoder.encode
 _decode_outline = msgspec.json.Decoder(Outline).decode
-_decode_details = msgspec.json.Decoder(_Details).decode
+_decode_ids = msgspec.json.Decoder(list[str]).decode
 _decode_batch = msgspec.json.Decoder(DeliveryBatch).decode
 _decode_answer = msgspec.json.Decoder(DeliveryAnswer).decode
 _decode_reply = msgspec.json.Decoder(_Reply).decode
@@ -87,8 +80,7 @@ def encode_lines(batch: DeliveryBatch) -> bytes:
     messages = event_lines(batch.deliveries)
     if messages.count(b"\n") != len(batch.deliveries):  # a document has lines of its own
         return encode_batch(batch)
-    details = _Details(batch.event_ids, [delivery.time_ms for delivery in batch.deliveries])
-    return b"\n".join((_encoder.encode(outline), _encoder.encode(details), messages))
+    return b"\n".join((_encoder.encode(outline), _encoder.encode(batch.event_ids), messages))
 
 
 class Outgoing:
@@ -115,13 +107,11 @@ async def answer_to(
 ) -> _T:
     """What comes back, for a client that sends and waits in one go: after so many turns of the loop
     the request has left, and `meanwhile` is called."""
-    if meanwhile is None:
-        return await request
     under_way = asyncio.ensure_future(request)
     try:
         for _ in range(turns):
             await asyncio.sleep(0)
-        if not under_way.done():
+        if meanwhile is not None and not under_way.done():
             meanwhile()
         return await under_way
     finally:
@@ -188,7 +178,8 @@ def _garbage(url: str, error: msgspec.DecodeError) -> NotNow:
 
 class LinesBatch:
     """A batch that came as lines, of which the outline was read; the others are when somebody
-    looks at them, and raise InvalidRequest then if they are not what the outline says."""
+    looks at them, and raise InvalidRequest then if they are not what the outline says. When records
+    were appended isn't told."""
 
     def __init__(self, outline: Outline, data: bytes, start: int) -> None:
         self.outline = outline
@@ -206,18 +197,14 @@ class LinesBatch:
         return lines
 
     @cached_property
-    def _details(self) -> _Details:
+    def event_ids(self) -> list[str]:
         try:
-            details = _decode_details(self._lines[0])
+            event_ids = _decode_ids(self._lines[0])
         except msgspec.DecodeError as error:
             raise _invalid(error) from error
-        if not len(details.event_ids) == len(details.times_ms) == len(self.outline):
+        if len(event_ids) != len(self.outline):
             raise _invalid("it isn't what its outline says")
-        return details
-
-    @property
-    def event_ids(self) -> list[str]:
-        return self._details.event_ids
+        return event_ids
 
     @cached_property
     def messages(self) -> list[bytes]:
@@ -225,19 +212,20 @@ class LinesBatch:
 
     @cached_property
     def deliveries(self) -> tuple[Delivery, ...]:
-        places = [(run.epoch, names) for run in self.outline.runs for names in run.subscriptions]
-        each = zip(self.messages, places, self._details.times_ms, strict=True)
+        messages = iter(self.messages)
         try:
             return tuple(
-                [_delivery(read_part(message), *place, time_ms) for message, place, time_ms in each]
+                [
+                    _delivery(read_part(next(messages)), run.epoch, names)
+                    for run in self.outline.runs
+                    for _, names in zip(run.seqs, run.subscriptions, strict=True)
+                ]
             )
         except (msgspec.DecodeError, ValueError) as error:
             raise _invalid(error) from error
 
 
-def _delivery(
-    message: EventMessage, epoch: int, subscriptions: tuple[str, ...], time_ms: int
-) -> Delivery:
+def _delivery(message: EventMessage, epoch: int, subscriptions: tuple[str, ...]) -> Delivery:
     return Delivery(
         topic=message.topic,
         partition=message.partition,
@@ -249,13 +237,16 @@ def _delivery(
         document=message.document,
         subscriptions=subscriptions,
         epoch=epoch,
-        time_ms=time_ms,
     )
+
+
+def is_lines(data: bytes, start: int = 0) -> bool:
+    return data[start : start + 1] == b"["
 
 
 def read_batch(data: bytes, start: int = 0) -> Batch:
     """The batch that begins at `start`; if it is lines, only the first is read for now."""
-    if data[start : start + 1] != b"[":
+    if not is_lines(data, start):
         return _read_whole(memoryview(data)[start:])
     end = data.find(b"\n", start)
     if end < 0:

@@ -20,26 +20,26 @@ class _Sighting:
     """Ids of a topic that were seen at the same time, the first of them first: a batch of them is
     one thing to keep and to let go."""
 
-    __slots__ = ("_forgotten", "_places", "ids", "now_s", "topic")
+    __slots__ = ("_at", "_places", "ids", "now_s", "topic")
 
     def __init__(self, topic: str, now_s: float, ids: Sequence[str], places: Places) -> None:
         self.topic = topic
         self.now_s = now_s
         self.ids = deque(ids)
         self._places = places
-        self._forgotten = 0
+        self._at: dict[str, int] = {}
+        """Of each id its number, once somebody has asked: that is rare, and then for many."""
 
     def place_of(self, event_id: str) -> Place:
-        at = self.ids.index(event_id) + self._forgotten
+        if not self._at:
+            count = sum(len(seqs) for _, seqs in self._places)
+            self._at = dict(zip(self.ids, range(count - len(self.ids), count), strict=True))
+        at = self._at[event_id]
         for partition, seqs in self._places:
             if at < len(seqs):
                 return partition, seqs[at]
             at -= len(seqs)
         raise LookupError(event_id)
-
-    def forget_first(self) -> str:
-        self._forgotten += 1
-        return self.ids.popleft()
 
 
 class RecentIds:
@@ -99,7 +99,7 @@ class RecentIds:
             if excess < len(oldest.ids):
                 known = self._seen[oldest.topic]
                 for _ in range(excess):
-                    del known[oldest.forget_first()]
+                    del known[oldest.ids.popleft()]
                 self._count -= excess
             else:
                 self._drop(sightings.popleft())

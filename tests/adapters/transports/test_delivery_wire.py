@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import errors
-from headgate.adapters.delivery_wire import encode_batch, encode_lines, read_batch
-from headgate.model.delivery import Delivery
+from headgate.adapters.delivery_wire import (
+    Outgoing,
+    encode_batch,
+    encode_lines,
+    read_batch,
+)
+from headgate.model.delivery import Delivery, DeliveryBatch
 from tests.adapters.transports.stage import batch, delivery, plain
 
 small = st.integers(0, 2)
@@ -22,7 +27,6 @@ ordinary = st.builds(
         epoch=epoch,
         subscriptions=names,
         document=msgspec.Raw(msgspec.json.encode(document)),
-        time_ms=seq,
     ),
     small,
     small,
@@ -91,8 +95,8 @@ def test_only_the_outline_is_read_before_somebody_asks_for_more() -> None:
     "change",
     [
         pytest.param(lambda lines: [lines[0], b"garbage"], id="nothing but garbage"),
-        pytest.param(lambda lines: [*lines[:1], b"garbage", *lines[2:]], id="no details"),
-        pytest.param(lambda lines: [*lines[:1], b'[["a"],[1]]', *lines[2:]], id="few details"),
+        pytest.param(lambda lines: [*lines[:1], b"garbage", *lines[2:]], id="no ids"),
+        pytest.param(lambda lines: [*lines[:1], b'["a"]', *lines[2:]], id="few ids"),
         pytest.param(lambda lines: [*lines[:2], *lines[3:]], id="a message less"),
         pytest.param(lambda lines: [*lines[:2], lines[2], *lines[2:]], id="a message more"),
         pytest.param(lambda lines: [*lines[:2], b"garbage", *lines[3:]], id="no message"),
@@ -103,7 +107,35 @@ def test_lines_that_are_not_what_the_outline_says_are_refused(change: Any) -> No
     lines = encode_lines(batch(delivery(1), delivery(2))).split(b"\n")
     found = read_batch(b"\n".join(change(lines)))
     with pytest.raises(errors.InvalidRequest, match="the batch is not valid"):
+        _ = found.deliveries, found.event_ids
+
+
+def test_runs_that_have_subscriptions_of_each_other_are_refused() -> None:
+    _, rest = encode_lines(batch(delivery(1), delivery(2))).split(b"\n", 1)
+    found = read_batch(
+        b'["gateway-1",3,1,"flights",[[0,1,[1],[]],[0,1,[2],[["s"],["s"]]]]]\n' + rest
+    )
+    with pytest.raises(errors.InvalidRequest, match="the batch is not valid"):
         _ = found.deliveries
+
+
+def test_what_was_prepared_is_not_encoded_again() -> None:
+    encoded: list[DeliveryBatch] = []
+
+    def encode(one: DeliveryBatch) -> bytes:
+        encoded.append(one)
+        return encode_lines(one)
+
+    outgoing = Outgoing(encode)
+    first, second = batch(delivery(1)), batch(delivery(2))
+    outgoing.prepare("here", first)
+    assert outgoing.encoded("there", second) == encode_lines(second)
+    assert outgoing.encoded("here", first) == encode_lines(first)
+    assert len(encoded) == 2
+    outgoing.prepare("here", first)
+    assert outgoing.encoded("here", second) == encode_lines(second)
+    assert outgoing.encoded("here", first) == encode_lines(first)
+    assert len(encoded) == 5
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from headgate import errors
+from headgate.adapters.delivery_wire import encode_batch, encode_lines
 from headgate.adapters.transports import Transports
+from headgate.model.delivery import DeliveryBatch
 from headgate.services.gateway.listeners import ListenerOptions, NatsListener
 from tests.adapters.transports.stage import GATEWAY, TIMEOUT_S, Book, batch, delivery
 from tests.servers.nats import Nats
 from tests.waiting import WAIT_S
+
+NATS_DEFAULT_MAX_PAYLOAD = 1024 * 1024
 
 
 @pytest.fixture
@@ -104,3 +109,22 @@ async def test_an_event_that_nats_cannot_carry_is_rejected_and_the_others_arrive
         await lanes.deliver(url, alone, timeout_s=TIMEOUT_S)
     await lanes.close()
     await receiving.stop(1.0)
+
+
+async def test_an_event_that_just_fits_into_a_message_arrives(nats: Nats) -> None:
+    """Though it wouldn't as lines, which have its id twice."""
+
+    def of(size_bytes: int) -> DeliveryBatch:
+        return batch(replace(delivery(1, size_bytes=size_bytes), event_id="e" * 200))
+
+    sent = of(NATS_DEFAULT_MAX_PAYLOAD - len(encode_batch(of(0))))
+    assert len(encode_batch(sent)) == NATS_DEFAULT_MAX_PAYLOAD < len(encode_lines(sent))
+    book = Book()
+    receiving = listener(nats, book)
+    url = await receiving.start()
+    lanes = Transports("lanes-1", nats=nats.url)
+    answer = await lanes.deliver(url, sent, timeout_s=WAIT_S)
+    await lanes.close()
+    await receiving.stop(1.0)
+    assert answer.verdicts == ("accepted",)
+    assert len(book.deliveries) == 1

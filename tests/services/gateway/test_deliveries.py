@@ -297,7 +297,8 @@ async def test_whoever_should_have_got_what_fails_has_to_come_again(live: Stage)
     assert live.subscribers["c"].closing is None
 
 
-@pytest.mark.parametrize("rest", [b"garbage", b'[["0-2","0-3"],[0,0]]\n', b""])
+@pytest.mark.parametrize("live", [as_lines], indirect=True)
+@pytest.mark.parametrize("rest", [b"garbage", b'["0-2","0-3"]\n', b""])
 async def test_whoever_a_batch_is_for_that_turns_out_to_be_unreadable_has_to_come_again(
     live: Stage, rest: bytes
 ) -> None:
@@ -313,6 +314,13 @@ async def test_whoever_a_batch_is_for_that_turns_out_to_be_unreadable_has_to_com
     assert live.subscribers["c"].closing is None
 
 
+async def test_one_that_stops_looks_at_nothing(live: Stage) -> None:
+    live.deliveries.stopping = True
+    assert live.deliver(event(2, "a"), event(3, "b")) == ("retry", "retry")
+    assert live.deliver(event(2, "a", left=("a",))) == ("retry",)
+
+
+@pytest.mark.parametrize("live", [as_lines], indirect=True)
 async def test_a_batch_that_is_unreadable_and_looked_at_closely_is_refused(live: Stage) -> None:
     live.arrive = lambda batch: read_batch(encode_lines(batch)[:-2])
     with pytest.raises(errors.InvalidRequest):

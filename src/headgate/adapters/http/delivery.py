@@ -23,12 +23,13 @@ from headgate.adapters.delivery_wire import (
     authorization_of,
     encode_answer,
     encode_lines,
+    is_lines,
     no_answer,
     read_answer,
     read_batch,
     refused,
 )
-from headgate.adapters.http.messages import NDJSON, Request, Response, Route
+from headgate.adapters.http.messages import JSON, NDJSON, Request, Response, Route
 from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.ports.transport import Meanwhile
@@ -48,7 +49,7 @@ class HttpDeliveryTransport:
     """
 
     def __init__(self, node_id: str, *, token: str = "", authority: bytes = b"") -> None:
-        headers = {"content-type": NDJSON, NODE_HEADER: node_id}
+        headers = {NODE_HEADER: node_id}
         if token:
             headers[AUTHORIZATION] = authorization_of(token)
         builder = (
@@ -75,10 +76,12 @@ class HttpDeliveryTransport:
         timeout_s: float,
         meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
+        data = self._outgoing.encoded(url, batch)
         request = (
             self._client.post(url + PATH)
+            .header("content-type", NDJSON if is_lines(data) else JSON)
             .timeout(timedelta(seconds=timeout_s))
-            .body_bytes(self._outgoing.encoded(url, batch))
+            .body_bytes(data)
             .build()
         )
         try:

@@ -19,6 +19,7 @@ from headgate.adapters.delivery_wire import (
     Accept,
     Outgoing,
     answer_to,
+    encode_batch,
     encode_lines,
     no_answer,
     read_reply,
@@ -105,6 +106,8 @@ class NatsDeliveryTransport:
         meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
         data = self._outgoing.encoded(url, batch)
+        if len(data) > client.max_payload and len(batch.deliveries) == 1:
+            data = encode_batch(batch)  # may be smaller than lines
         if len(data) > client.max_payload:
             return await self._in_parts(client, url, batch, timeout_s)
         request = client.request(url.removeprefix(SCHEME), data, timeout=timeout_s)

@@ -98,11 +98,12 @@ class Deliveries:
                 f"this is gateway {self._node_id}, not {batch.gateway_id}",
                 gateway_id=self._node_id,
             )
+        outline = batch.outline
         if self.stopping:
-            retry: list[Verdict] = ["retry"] * len(batch.deliveries)
+            count = len(batch.deliveries if outline is None else outline)
+            retry: list[Verdict] = ["retry"] * count
             self.verdicts.update(retry)
             return DeliveryAnswer(tuple(retry))
-        outline = batch.outline
         if outline is not None and self._is_plain(outline):
             self._waiting = batch, outline
             self._later(self.pass_on)
