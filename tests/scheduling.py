@@ -23,15 +23,17 @@ SHARING = (
     "tests/toolchain/test_spark_session.py",
 )
 ROUGHLY_S = {
-    "tests/system/test_delivery_faults.py": 240,
-    "tests/system/test_handoff.py": 220,
-    "tests/system/test_cluster_faults.py": 200,
-    "tests/system/test_faults.py": 180,
-    SHARED_SPARK: 150,
-    "tests/system/test_gateway_faults.py": 60,
-    "tests/system/test_consumer_group.py": 60,
-    "tests/system/test_executors.py": 60,
+    "tests/system/test_delivery_faults.py": 200,
+    "tests/system/test_cluster_faults.py": 150,
+    "tests/system/test_handoff.py": 135,
+    "tests/system/test_faults.py": 130,
+    SHARED_SPARK: 120,
+    "tests/system/test_gateway_faults.py": 55,
+    "tests/system/test_consumer_group.py": 45,
+    "tests/system/test_executors.py": 45,
+    "tests/system/test_reset.py": 40,
     "tests/system/test_two_ingest_nodes.py": 30,
+    "tests/toolchain/test_java.py": 30,
 }
 """On two cores; whatever isn't named takes less, or starts no Spark."""
 
