@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
+from nats.aio.client import Client
 
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_batch, encode_lines
@@ -79,6 +80,23 @@ async def test_while_the_server_is_away_nothing_waits_for_the_timeout(own_nats: 
         for _ in range(3):
             with pytest.raises(errors.PeerUnreachable):
                 await lanes.deliver(url, batch(delivery(2)), timeout_s=5.0)
+    await lanes.close()
+    await receiving.stop(1.0)
+
+
+async def test_a_server_that_goes_in_the_same_moment_is_no_reason_to_fail(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = Client.close
+
+    async def lost(client: Client) -> None:
+        await close(client)
+        raise ConnectionResetError("Connection lost")
+
+    receiving = listener(nats, Book())
+    lanes = Transports("lanes-1", nats=nats.url)
+    await lanes.deliver(await receiving.start(), batch(delivery(1)), timeout_s=TIMEOUT_S)
+    monkeypatch.setattr(Client, "close", lost)
     await lanes.close()
     await receiving.stop(1.0)
 

@@ -53,10 +53,10 @@ async def connect(
             ping_interval=PING_INTERVAL_S,
         )
     except (nats.errors.Error, OSError, TimeoutError) as error:
-        await _drop(client)
+        await disconnect(client)
         raise _refused(servers, errors or [error]) from error
     except BaseException:
-        await _drop(client)
+        await disconnect(client)
         raise
     # Only the first connection may fail: who asked for it is told.
     client.options["max_reconnect_attempts"] = WITHOUT_END
@@ -79,6 +79,7 @@ def _refused(servers: str, errors: list[Exception]) -> NotNow:
     return PeerUnreachable(f"NATS at {servers} can't be reached: {reason}")
 
 
-async def _drop(client: Client) -> None:
+async def disconnect(client: Client) -> None:
+    """The library says goodbye first, which fails where the server has just gone."""
     with contextlib.suppress(nats.errors.Error, OSError):
         await client.close()

@@ -25,7 +25,7 @@ from headgate.adapters.delivery_wire import (
     read_reply,
     reply_to,
 )
-from headgate.adapters.nats.connection import connect
+from headgate.adapters.nats.connection import connect, disconnect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.ports.transport import Meanwhile
@@ -77,7 +77,7 @@ class NatsDeliveryTransport:
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await disconnect(client)
 
     async def _connected(self, url: str) -> Client:
         client = self._client
@@ -177,7 +177,7 @@ class NatsDeliveryServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         if self._client is not None:
-            await self._client.close()
+            await disconnect(self._client)
 
     async def _keep(self, on_lost: Callable[[HeadgateError], None]) -> None:
         """The library reconnects by itself, but gives up where NATS refuses it."""
