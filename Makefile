@@ -28,6 +28,7 @@ test: check
 check: setup
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "Run 'make format'." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet --output-format concise .
+	@$(BIN)/python scripts/check_tasks.py src
 	@$(BIN)/mypy
 	@contracts=$$($(BIN)/lint-imports --no-logo) || { echo "$$contracts"; exit 1; }
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from headgate.spark.java import find_java
+from headgate.tasks import deaths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +121,13 @@ def time_limit_s(item: pytest.Item) -> float:
         return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
     option = item.config.getoption("timeout")
     return float(item.config.getini("timeout") if option is None else option)
+
+
+@pytest.fixture(autouse=True)
+def _no_deaths() -> Iterator[None]:
+    """Roles of different tests share this process: what died in one is no news in the next."""
+    yield
+    deaths.forget()
 
 
 @pytest.fixture(scope="session")

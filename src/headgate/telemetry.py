@@ -37,6 +37,8 @@ class LogEvent(StrEnum):
     # processes
     READY = "ready"
     UNEXPECTED = "unexpected_error"
+    TASK_DIED = "task_died"
+    TASK_LINGERS = "task_lingers"
     # control sessions
     LEADS = "leads"
     LEADERSHIP_LOST = "leadership_lost"

@@ -69,7 +69,7 @@ def test_no_two_roles_mean_different_things_by_one_name() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_everything_can_be_read_back(role: str) -> None:
     metrics = ROLES[role]()
-    metrics.show(judged(role=role, version="1", uptime_s=2.0))
+    metrics.show(judged(role=role, version="1", uptime_s=2.0), {"log": 3})
     found = {one.name: one for one in text_string_to_metric_families(metrics.exposed().decode())}
     for described in metrics.described:
         family = found[described.name.removesuffix("_total")]
@@ -81,6 +81,9 @@ def test_everything_can_be_read_back(role: str) -> None:
         "degraded": 0.0,
         "unhealthy": 0.0,
     }
+    assert [(s.labels, s.value) for s in found["headgate_task_deaths"].samples] == [
+        ({"task": "log"}, 3.0)
+    ]
 
 
 def test_latencies_told_are_a_histogram_like_any_other() -> None:

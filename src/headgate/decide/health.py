@@ -114,9 +114,11 @@ def of_router(
     heard_ago_s: float | None,
     version: str,
     uptime_s: float,
+    deaths: Sequence[str] = (),
 ) -> Health:
-    """`known` are all partitions, as the coordinator told `heard_ago_s` ago (None: never)."""
-    reasons = [] if view.connected else [DISCONNECTED]
+    """`known` are all partitions, as the coordinator told `heard_ago_s` ago (None: never);
+    `deaths` says which of the driver's own tasks died lately."""
+    reasons = [*deaths, *([] if view.connected else [DISCONNECTED])]
     if view.state == "starting":
         reasons.append("Spark is starting")
     if view.trouble:

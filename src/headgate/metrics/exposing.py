@@ -7,7 +7,7 @@ registry of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from prometheus_client import (
@@ -86,13 +86,21 @@ class Metrics:
         self.health = self._told(
             "gauge", "headgate_health", "1 for the status of /health, 0 for the others.", "status"
         )
+        self.deaths = self._told(
+            "counter",
+            "headgate_task_deaths_total",
+            "Tasks and threads that ended and should not have, by their names.",
+            "task",
+        )
 
-    def show(self, health: Health) -> None:
-        """Bring what every role has up to date."""
+    def show(self, health: Health, deaths: Mapping[str, int]) -> None:
+        """Bring what every role has up to date; `deaths` are those of its tasks, by name."""
         self.info.tell(1, health.role, health.version)
         self.uptime.tell(health.uptime_s)
         for status in ("healthy", "degraded", "unhealthy"):
             self.health.tell(float(health.status == status), status)
+        for task, count in deaths.items():
+            self.deaths.tell(count, task)
 
     def exposed(self) -> bytes:
         """The body of GET /metrics, to be sent as `content_type`."""

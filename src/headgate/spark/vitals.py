@@ -21,6 +21,7 @@ from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.health import RouterView, http_status, of_router
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import Health, PartitionVitals
+from headgate.tasks import deaths
 
 ASK_TIMEOUT_S = 1.5
 ASK_EVERY_S = 1.0
@@ -77,7 +78,7 @@ class RouterVitals:
 
     async def _show_metrics(self, _request: Request) -> Response:
         metrics, view = self._metrics, self._view()
-        metrics.show(await self._health())
+        metrics.show(await self._health(), deaths.counts())
         metrics.connected.tell(float(view.connected))
         metrics.sources.tell(len(view.sources))
         metrics.lanes.tell(view.lanes)
@@ -91,6 +92,7 @@ class RouterVitals:
         return of_router(
             self._view(),
             self._partitions,
+            deaths=deaths.reasons(),
             heard_ago_s=None if self._heard_s is None else now_s - self._heard_s,
             version=version("headgate"),
             uptime_s=now_s - self._started_s,

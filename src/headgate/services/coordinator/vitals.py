@@ -20,6 +20,7 @@ from headgate.metrics.roles import CoordinatorMetrics
 from headgate.model import api
 from headgate.model.control import Latencies
 from headgate.services.coordinator.term import Term
+from headgate.tasks import deaths
 
 LEADERLESS = "no coordinator leads at the moment"
 OUTCOMES = ("acknowledged", "parked", "dead", "released", "unmatched", "skipped", "uncounted")
@@ -60,11 +61,11 @@ class Vitals:
             term = self._term()
         except NotNow as error:
             metrics.leads.tell(0)
-            metrics.show(self._judged([], self._without(error)))
+            metrics.show(self._judged([], self._without(error)), deaths.counts())
         else:
             status = await self._described(term)
             metrics.leads.tell(1)
-            metrics.show(self._judged(*of_cluster(status)))
+            metrics.show(self._judged(*of_cluster(status)), deaths.counts())
             tell_cluster(metrics, status)
             tell_partitions(metrics, status)
             for ref, count in term.cluster.lanes.restarts.items():
@@ -83,7 +84,7 @@ class Vitals:
             version=version("headgate"),
             uptime_s=time.monotonic() - self._started_s,
             partitions=partitions,
-            reasons=reasons,
+            reasons=[*deaths.reasons(), *reasons],
             stopping=self.stopping,
         )
 

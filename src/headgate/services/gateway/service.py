@@ -38,6 +38,7 @@ from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import PingTimes, WebSocketServer
+from headgate.tasks import deaths
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -244,7 +245,7 @@ class Gateway:
 
     def _health(self) -> Health:
         budget = self._subscriptions.budget
-        reasons = [] if self._registration.connected else [DISCONNECTED]
+        reasons = deaths.reasons() + ([] if self._registration.connected else [DISCONNECTED])
         if budget.taken_bytes >= budget.limit_bytes:
             reasons.append("the memory for what waits is full: subscribers are too slow")
         return judged(
@@ -258,7 +259,7 @@ class Gateway:
     def _collect(self) -> None:
         """Bring the metrics up to date, when somebody looks."""
         metrics, totals = self._metrics, self._subscriptions.totals
-        metrics.show(self._health())
+        metrics.show(self._health(), deaths.counts())
         metrics.connected.tell(float(self._registration.connected))
         metrics.subscribers.tell(len(self._subscriptions))
         for verdict, count in self._deliveries.verdicts.items():

@@ -43,6 +43,7 @@ from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.vitals import Vitals
 from headgate.services.ingest.writing import Writing, WritingOptions
+from headgate.tasks import deaths
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -298,7 +299,7 @@ class Ingest:
 
     async def _show_metrics(self, _request: Request) -> Response:
         metrics = self._metrics
-        metrics.show(self._health())
+        metrics.show(self._health(), deaths.counts())
         metrics.connected.tell(float(self._session is not None and self._session.connected))
         metrics.waiting.tell(self._writing.appends.events_waiting)
         metrics.head.forget()

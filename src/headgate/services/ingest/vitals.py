@@ -16,6 +16,7 @@ from headgate.model.api import Health, PartitionVitals
 from headgate.model.event import PartitionRef
 from headgate.services.ingest.settled import Settled
 from headgate.services.ingest.writing import Writing
+from headgate.tasks import deaths
 
 UNAPPLIED = "a partition that it was given couldn't be opened yet; it is tried again, see its log"
 
@@ -40,7 +41,7 @@ class Vitals:
             pulse.told(heads[ref], settled.get(ref, 0), now_ms)
 
     def health(self, *, connected: bool, unapplied: bool) -> Health:
-        reasons = [] if connected else [DISCONNECTED]
+        reasons = deaths.reasons() + ([] if connected else [DISCONNECTED])
         if unapplied:
             reasons.append(UNAPPLIED)
         if self._settled.error:

@@ -1,0 +1,357 @@
+"""The one way to start a task or a thread: each has an owner that notices its end.
+
+    Helpers         tasks that end within the block that starts them
+    Crew.start      one per request, connection or event: it may end, it must not fail
+    Crew.keep       must not end: it is started again, after a pause that grows up to a bound
+    Crew.need       must not end: when it does, `failed` raises, and whoever waits there ends too
+    start_thread    a thread, which must not fail
+
+Invariant: whatever ends and should not have is in the log, with its traceback, and among the
+`deaths` of this process, which /health and /metrics show. `make check` refuses any other way.
+A process runs one role, so its dead are kept in one place: a store five layers down need not be
+handed the way to /health, and can't forget to use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from headgate.decide.supervision import RestartPolicy
+from headgate.errors import HeadgateError
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S: Final = 5.0
+"""Longest wait for tasks that were cancelled; one that goes on all the same is left behind."""
+SHOWN_S: Final = 60.0
+"""How long /health tells of a task that died and was started again, or that others don't need."""
+ERROR_MAX: Final = 200
+RESTARTS: Final = RestartPolicy()
+
+
+class TaskDied(HeadgateError):
+    """A task ended that never should, and left no error."""
+
+
+class Death(NamedTuple):
+    """The last one of a task. A `lasting` one is the reason why this process is about to end."""
+
+    error: str
+    at_s: float
+    lasting: bool
+
+
+class Deaths:
+    """What has died in this process, by the names of the tasks, of which there are few."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()  # threads die here too
+        self._counts: Counter[str] = Counter()
+        self._last: dict[str, Death] = {}
+
+    def note(
+        self, task: str, error: BaseException, *, about: str = "", lasting: bool = False
+    ) -> None:
+        said = str(error) if isinstance(error, HeadgateError) else repr(error)
+        with self._lock:
+            self._counts[task] += 1
+            self._last[task] = Death(said[:ERROR_MAX], self._now_s(), lasting)
+        _error("TASK_DIED", error, task=task, about=about)
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+    def reasons(self) -> list[str]:
+        """A sentence for /health about each task that died lately."""
+        now_s = self._now_s()
+        with self._lock:
+            return [
+                f"{task} died {now_s - death.at_s:.0f} s ago"
+                + (", so this process ends" if death.lasting else f" ({self._counts[task]} in all)")
+                + f": {death.error}"
+                for task, death in self._last.items()
+                if death.lasting or now_s - death.at_s < SHOWN_S
+            ]
+
+    def forget(self) -> None:
+        """As in a process that has just begun; for tests, of which many share one."""
+        with self._lock:
+            self._counts.clear()
+            self._last.clear()
+
+
+deaths: Final = Deaths()
+"""Those of this process."""
+
+
+class Crew:
+    """The owner of tasks that outlive the function that starts them; `name` and the tasks' own
+    names are fixed words, because metrics are kept by them: what a task is `about` isn't."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        restarts: RestartPolicy = RESTARTS,
+        deaths: Deaths = deaths,
+    ) -> None:
+        self._name = name
+        self._restarts = restarts
+        self._deaths = deaths
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = asyncio.Event()
+        self._cancelling = False
+        self._over = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def start(
+        self,
+        name: str,
+        work: Coroutine[Any, Any, T],
+        *,
+        about: str = "",
+        awaited: bool = False,
+    ) -> asyncio.Task[T]:
+        """It may end, and whoever holds it may cancel it. Where somebody `awaited` it, an error of
+        Headgate's own is an answer to them; any other error is a death, as without."""
+        task = self._begun(name, work, about)
+        task.add_done_callback(partial(self._ended, name, about, awaited))
+        return task
+
+    def keep(
+        self, name: str, work: Callable[[], Awaitable[object]], *, about: str = ""
+    ) -> asyncio.Task[None]:
+        """It must not end before the crew does. For what can begin anew at any time."""
+        task = self._begun(name, self._kept(name, work, about), about)
+        task.add_done_callback(partial(self._lost, name, about))
+        return task
+
+    def need(
+        self, name: str, work: Coroutine[Any, Any, object], *, about: str = ""
+    ) -> asyncio.Task[object]:
+        """It must not end before the crew does. For what can't be begun again."""
+        task = self._begun(name, work, about)
+        task.add_done_callback(partial(self._lost, name, about))
+        return task
+
+    def _begun(self, name: str, work: Coroutine[Any, Any, T], about: str) -> asyncio.Task[T]:
+        called = self._called(name)
+        task = asyncio.get_running_loop().create_task(work, name=f"{called} {about}".rstrip())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._cancelling:
+            task.cancel()  # before its first step: nothing begins after the end
+        return task
+
+    def _called(self, name: str) -> str:
+        return f"{self._name} {name}"
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    def _ended(self, name: str, about: str, awaited: bool, task: asyncio.Task[Any]) -> None:
+        error = self._error_of(name, task)
+        answered = awaited and (task.cancelled() or isinstance(error, HeadgateError))
+        if error is not None and not answered:
+            self._deaths.note(self._called(name), error, about=about)
+
+    def _lost(self, name: str, about: str, task: asyncio.Task[Any]) -> None:
+        error, closing = self._error_of(name, task), self._closing.is_set()
+        if error is None and not closing:
+            error = self._without_error(name, cancelled=task.cancelled())
+        if error is not None:
+            self._deaths.note(self._called(name), error, about=about, lasting=not closing)
+        if not closing:
+            self._failure = error if self._failure is None else self._failure
+            self._over.set()
+
+    def _error_of(self, name: str, task: asyncio.Task[Any]) -> BaseException | None:
+        """What ended it; nothing where it returned, or was told to end."""
+        if not task.cancelled():
+            return task.exception()
+        if task.cancelling() or self._closing.is_set():
+            return None
+        # Nobody cancelled it: it awaited something that was, which looks the same.
+        return self._without_error(name, cancelled=True)
+
+    async def _kept(self, name: str, work: Callable[[], Awaitable[object]], about: str) -> None:
+        loop, failures = asyncio.get_running_loop(), 0
+        while not self._closing.is_set():
+            began_s = loop.time()
+            error = await self._died_of(name, work)
+            if error is None:
+                return
+            self._deaths.note(self._called(name), error, about=about)
+            failures = self._restarts.failures_after(failures=failures, ran_s=loop.time() - began_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._restarts.delay_s(failures=failures)):
+                    await self._closing.wait()
+
+    async def _died_of(
+        self, name: str, work: Callable[[], Awaitable[object]]
+    ) -> BaseException | None:
+        """What ended it; nothing where it ended because everything does."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await work()
+        except asyncio.CancelledError:
+            if task.cancelling():
+                raise
+            cancelled = True  # not itself, but what it awaited
+        except Exception as error:  # noqa: BLE001 - noted, whatever it is
+            return error
+        else:
+            cancelled = False
+        return None if self._closing.is_set() else self._without_error(name, cancelled=cancelled)
+
+    def _without_error(self, name: str, *, cancelled: bool) -> TaskDied:
+        how = "was cancelled" if cancelled else "returned"
+        return TaskDied(f"{self._called(name)} {how} and never should; please report this")
+
+    async def failed(self) -> None:
+        """Waits for as long as all that is needed runs, and raises what ended it; returns when the
+        crew is closed."""
+        await self._over.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def close(self, *, grace_s: float = 0.0, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """End every task, after `grace_s` for those that end by themselves. Doing it twice is fine,
+        as is doing it within one of the tasks, which then goes on."""
+        self._closing.set()
+        self._over.set()
+        try:
+            if grace_s > 0 and (others := self._others()):
+                await asyncio.wait(others, timeout=grace_s)
+        finally:
+            self._cancelling = True
+            for task in self._others():
+                task.cancel()
+        await _ended_in_time(self._others, timeout_s)
+
+    def _others(self) -> set[asyncio.Task[Any]]:
+        return self._tasks - {asyncio.current_task()}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Helpers:
+    """Tasks that end with the block that starts them: what still runs there is cancelled. An error
+    that the block didn't come to see is raised at its end."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Future[Any]] = []
+
+    def start(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.append(task)
+        return task
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        failures = [
+            task.exception() for task in self._tasks if task.done() and not task.cancelled()
+        ]
+        running = [task for task in self._tasks if not task.done()]
+        if running:
+            for task in running:
+                task.cancel()
+                task.add_done_callback(_end_late)
+            await _ended_in_time(
+                lambda: [one for one in running if not one.done()], CLOSE_TIMEOUT_S
+            )
+        for failure in failures:
+            if failure is not None and error is None:
+                raise failure
+
+
+async def first_of(work: Awaitable[T], *interruptions: Awaitable[object]) -> T | None:
+    """The result of `work`, or None when one of the others came first; the losers are cancelled."""
+    async with Helpers() as helpers:
+        own = helpers.start(work)
+        others = [helpers.start(one) for one in interruptions]
+        all_of_them: list[asyncio.Future[Any]] = [own, *others]
+        await asyncio.wait(all_of_them, return_when=asyncio.FIRST_COMPLETED)
+        return own.result() if own.done() else None
+
+
+def start_thread(name: str, work: Callable[[], object], *, about: str = "") -> threading.Thread:
+    """A thread that doesn't keep the process from ending."""
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - noted, whatever it is
+            deaths.note(name, error, about=about)
+
+    thread = threading.Thread(target=run, name=f"{name} {about}".rstrip(), daemon=True)
+    thread.start()
+    return thread
+
+
+def _end_late(task: asyncio.Future[Any]) -> None:
+    """A helper that failed while it was being cancelled: nobody else would hear of it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        deaths.note("helper", error, about=_name_of(task))
+
+
+async def _ended_in_time(
+    running: Callable[[], Collection[asyncio.Future[Any]]], timeout_s: float
+) -> None:
+    """Wait until nothing is `running`, or say what still is."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    while tasks := running():
+        left_s = deadline_s - loop.time()
+        if left_s <= 0:
+            _error("TASK_LINGERS", None, tasks=sorted(map(_name_of, tasks)), timeout_s=timeout_s)
+            return
+        await asyncio.wait(tasks, timeout=left_s)
+
+
+def _name_of(task: asyncio.Future[Any]) -> str:
+    return task.get_name() if isinstance(task, asyncio.Task) else repr(task)
+
+
+def _error(event: str, error: BaseException | None, **fields: object) -> None:
+    """Where a role logs, or else, in a user's program, where that logs. Loaded only now: a short
+    producer is done in less time than the logger takes to load."""
+    import structlog
+
+    from headgate.telemetry import LogEvent
+
+    if structlog.is_configured():
+        structlog.get_logger().error(LogEvent[event], exc_info=error, **fields)
+    else:
+        logging.getLogger("headgate").error("%s %s", LogEvent[event], fields, exc_info=error)

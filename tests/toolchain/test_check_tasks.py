@@ -1,0 +1,60 @@
+"""The check that tasks and threads are started in one way finds each of the others."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check_tasks.py"
+main: Callable[[list[str]], int] = runpy.run_path(str(SCRIPT))["main"]
+
+
+def check(folder: Path, source: str, name: str = "module.py") -> int:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    return main([str(folder)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "asyncio.create_task(work())",
+        "asyncio.ensure_future(work())",
+        "asyncio.get_running_loop().create_task(work())",
+        "self._loop.create_task(work())",
+        "asyncio.Task(work())",
+        "threading.Thread(target=work).start()",
+        "start = loop.create_task",
+        "from asyncio import create_task",
+        "from threading import Thread",
+    ],
+)
+def test_every_other_way_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    assert check(tmp_path, f"import asyncio\n{line}\n") == 1
+    said = capsys.readouterr().err
+    assert "module.py:2: " in said
+    assert "headgate.tasks" in said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "self._tasks: set[asyncio.Task[None]] = set()",
+        "async def f():\n async with asyncio.TaskGroup() as group:\n  group.create_task(work())",
+        "def f(group: asyncio.TaskGroup):\n group.create_task(work())",
+        "crew.start('listen', work())",
+        "def f(thread: threading.Thread): ...",
+    ],
+)
+def test_types_task_groups_and_the_one_way_are_not(tmp_path: Path, source: str) -> None:
+    assert check(tmp_path, source) == 0
+
+
+def test_the_one_way_itself_may(tmp_path: Path) -> None:
+    assert check(tmp_path, "asyncio.create_task(work())", "headgate/tasks.py") == 0
