@@ -3,6 +3,7 @@
 #   make demo [SECONDS=30]      the whole system with simulated aircraft
 #   make test [ARGS="-k java"]  every static check, then every test
 #   make check                  the static checks alone
+#   make plants [PLANT=name]    put each known mistake back, show which test finds it
 #   make bench                  the quick benchmarks
 #   make proto                  compile the messages of the gRPC transport
 #   make lock                   resolve the dependencies again
@@ -14,7 +15,7 @@ BIN := .venv/bin
 # Two runs of tests side by side, also where there are more cores: each has its own Spark.
 WORKERS := 2
 
-.PHONY: help demo test check bench format proto lock clean setup
+.PHONY: help demo test check plants bench format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -31,6 +32,9 @@ check: setup
 	@$(BIN)/python scripts/check_tasks.py src
 	@$(BIN)/mypy
 	@contracts=$$($(BIN)/lint-imports --no-logo) || { echo "$$contracts"; exit 1; }
+
+plants: setup
+	@$(BIN)/python -m tests.plants $(PLANT)
 
 bench: setup
 	@$(BIN)/headgate bench --quick
