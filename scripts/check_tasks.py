@@ -22,7 +22,6 @@ EXEMPT = (
     "headgate/cli/",
     "headgate/client/",
     "headgate/demo/",
-    "headgate/lane/",
     "headgate/local.py",
     "headgate/services/coordinator/",
     "headgate/services/gateway/",

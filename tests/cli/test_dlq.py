@@ -28,12 +28,14 @@ from headgate.cli.letters_view import age, letter_view, letters_table
 from headgate.decide.letters import described
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.services.coordinator.letters import LetterRoutes, wall_ms
 from tests.cli.command import Ended, ended, headgate, started
 
 DEAD = LetterQuery()
+REF = PartitionRef("flights", 2)
+HELD = {REF: Fence(7)}
 PARKED = LetterQuery(state="parked")
 
 
@@ -60,6 +62,8 @@ class Letters:
     url: str = ""
     changes: int = 0
     fail_from: int = 1_000
+    wanted: frozenset[int] = frozenset()
+    unwanted: frozenset[int] = frozenset()
     hold_from: int = 1_000
 
     def __post_init__(self) -> None:
@@ -71,7 +75,12 @@ class Letters:
         return [Route(route.method, route.path, self._watched(route)) for route in letters.table()]
 
     async def _told(self, refs: frozenset[PartitionRef]) -> None:
-        """The lanes would be; there are none here."""
+        """As a lane would: delivers some, and finds that nobody wants others."""
+        again = await self.store.revived(refs, after_id=0, limit=1_000)
+        await self.store.remove([one for one in again if one.delivery.seq in self.wanted], HELD)
+        nobodys = [one for one in again if one.delivery.seq in self.unwanted]
+        nobodys = [msgspec.structs.replace(one, error="nobody wants it") for one in nobodys]
+        await self.store.bury(nobodys, HELD, now_ms=wall_ms())
 
     def _watched(self, route: Route) -> Any:
         async def handler(request: Request) -> Response:
@@ -91,7 +100,7 @@ class Letters:
         return await headgate("dlq", *arguments, url=self.url)
 
     async def put(self, *letters: NewLetter, age_s: int = 0) -> None:
-        await self.store.put(letters, now_ms=wall_ms() - age_s * 1_000)
+        await self.store.put(letters, HELD, now_ms=wall_ms() - age_s * 1_000)
 
     async def seqs(self, query: LetterQuery = DEAD) -> list[int]:
         return [one.delivery.seq for one in await self.store.find(query, limit=10_000)]
@@ -222,11 +231,24 @@ async def test_letters_are_retried_by_id(letters: Letters) -> None:
     await letters.put(*(letter(seq) for seq in range(1, 4)))
     first, second, _ = await letters.ids()
     result = await letters.run("retry", second, first, second)
-    assert (result.code, result.out, result.err) == (0, "", "retried 2 letters\n")
+    assert (result.code, result.out) == (0, "")
+    assert result.err == "retried 2 letters: 2 on their way\n"
     assert await letters.seqs(PARKED) == [1, 2]
     again = await letters.run("retry", first)
     assert again.code == 2
     assert "none of these is a dead letter" in again.err
+
+
+async def test_a_retry_says_what_became_of_the_letters(letters: Letters) -> None:
+    letters.wanted, letters.unwanted = frozenset({1, 2}), frozenset({3})
+    await letters.put(*(letter(seq) for seq in range(1, 4)))
+    result = await letters.run("retry", "--all")
+    assert result.err.splitlines() == [
+        "retried 3 letters: 2 delivered, 1 still dead",
+        "dead again: nobody wants it",
+    ]
+    assert result.code == 1
+    assert await letters.seqs() == [3]
 
 
 @pytest.mark.parametrize("verb", ["retry", "delete"])
@@ -245,7 +267,7 @@ async def test_letters_are_changed_by_filter_in_chunks_with_progress(
     assert result.err.splitlines() == [
         f"{done} 100 of 250 letters",
         f"{done} 200 of 250 letters",
-        f"{done} 250 letters",
+        f"{done} 250 letters" + (": 250 on their way" if verb == "retry" else ""),
     ]
     assert await letters.seqs() == [1]
 
@@ -255,7 +277,8 @@ async def test_all_means_all_and_json_says_how_many(letters: Letters) -> None:
     dry = await letters.run("retry", "--all", "--dry-run", "--json")
     assert dry.json == {"count": 2, "last_id": 0, "more": False, "dry_run": True}
     result = await letters.run("retry", "--all", "--json")
-    assert result.json == {"count": 2, "last_id": 2, "more": False, "dry_run": False}
+    counted = {"count": 2, "last_id": 2, "more": False, "dry_run": False}
+    assert result.json == {**counted, "delivered": 0, "dead_again": 0, "errors": []}
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from typing import get_args
 import msgspec
 import pytest
 
+from headgate.errors import Fenced
 from headgate.model.delivery import Delivery
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import (
     Letter,
     LetterCount,
@@ -34,6 +35,8 @@ FURTHER = PartitionRef("alerts", 3)
 EVERYTHING = LetterQuery(state=None)
 REASONS: tuple[LetterReason, ...] = get_args(LetterReason)
 ROOT = Path(__file__).parents[2]
+HELD = {ref: Fence(7, 3, 1) for ref in (REF, OTHER, FURTHER)}
+"""Under what a lane has its partitions."""
 
 
 def delivery(
@@ -85,7 +88,7 @@ async def test_a_letter_comes_back_as_it_was_written(letters: Opened) -> None:
         NewLetter("g2", "dead", "shed", delivery(4, key="k" * 20_000)),
     ]
     first = letters.letters()
-    await first.put(written, now_ms=5_000)
+    await first.put(written, HELD, now_ms=5_000)
     await first.close()
     found = await letters.letters().find(EVERYTHING)
     by_seq = {letter.delivery.seq: letter for letter in found}
@@ -107,15 +110,15 @@ async def test_a_key_of_any_length_is_found_again(letters: Opened) -> None:
     long = random.Random(1).randbytes(20_000).hex()  # what an index could make small is no test
     for number, key in enumerate([long, long + "0", "", "a\0b"], 1):
         letter = NewLetter("g1", "dead", "rejected", delivery(number, key=key))
-        await store.put([letter], now_ms=1)
+        await store.put([letter], HELD, now_ms=1)
         assert seqs(await store.find(LetterQuery(key=key))) == [number]
 
 
 @pytest.mark.parametrize("make", [parked, dead])
 async def test_a_letter_is_written_once(letters: Opened, make: Callable[[int], NewLetter]) -> None:
     one, two = letters.letters(), letters.letters()
-    await one.put([make(2), make(1), make(2)], now_ms=10)
-    await two.put([make(3), make(2), make(1)], now_ms=20)
+    await one.put([make(2), make(1), make(2)], HELD, now_ms=10)
+    await two.put([make(3), make(2), make(1)], HELD, now_ms=20)
     found = await one.find(EVERYTHING)
     assert sorted((letter.delivery.seq, letter.at_ms) for letter in found) == [
         (1, 10),
@@ -124,163 +127,278 @@ async def test_a_letter_is_written_once(letters: Opened, make: Callable[[int], N
     ]
 
 
-async def test_gateway_partition_seq_and_state_tell_letters_apart(letters: Opened) -> None:
+async def test_what_tells_letters_apart(letters: Opened) -> None:
+    """Gateway, partition, seq and state, and of dead ones the reason."""
     store = letters.letters()
     different = [parked(1), dead(1), parked(2), parked(1, OTHER), parked(1, gateway="g2")]
-    await store.put(different, now_ms=1)
-    await store.put(different, now_ms=2)
+    different += [dead(1, reason="shed"), dead(1, gateway="g2")]
+    await store.put(different, HELD, now_ms=1)
+    await store.put(different, HELD, now_ms=2)
     assert await store.count(EVERYTHING) == len(different)
 
 
-async def test_a_parked_redelivery_doesnt_stand_for_the_letter_in_the_order(
-    letters: Opened,
+def for_whom(new: NewLetter, *names: str, left: tuple[str, ...] = ()) -> NewLetter:
+    since = tuple(range(len(names)))
+    what = msgspec.structs.replace(new.delivery, subscriptions=names, since=since, left=left)
+    return msgspec.structs.replace(new, delivery=what)
+
+
+@pytest.mark.parametrize("make", [parked, dead])
+async def test_a_second_letter_for_others_is_joined_to_the_first(
+    letters: Opened, make: Callable[[int], NewLetter]
 ) -> None:
+    """A lane that took over may know of more who want the record."""
+    store = letters.letters()
+    await store.put([for_whom(make(1), "x", "y", left=("y",))], HELD, now_ms=1)
+    await store.put([for_whom(make(1), "y", "s", left=("s",))], HELD, now_ms=2)
+    [one] = await store.find(EVERYTHING)
+    assert (one.delivery.subscriptions, one.delivery.since) == (("x", "y", "s"), (0, 1, 1))
+    assert one.delivery.left == ("s",), "the newer word counts"
+    await store.put([for_whom(make(2), "a"), for_whom(make(2), "b")], HELD, now_ms=3)
+    both = await store.find(LetterQuery(state=None), after_id=one.id)
+    assert [letter.delivery.subscriptions for letter in both] == [("a", "b")]
+
+
+async def test_a_redelivery_in_its_order_stays_in_it(letters: Opened) -> None:
+    """A partition that was reset brings its records again: parked, they hold what is newer."""
+    store = letters.letters()
+    await store.put([parked(2, redelivery=True), parked(1, redelivery=True)], HELD, now_ms=1)
+    await store.put([parked(1)], HELD, now_ms=2)
+    found = await store.parked("g1", [REF], each=9)
+    assert [(one.delivery.seq, one.delivery.redelivery) for one in found] == [(1, True), (2, True)]
+    assert await store.claim(HELD) == {"g1": frozenset({REF})}
+    assert await store.revived([REF], after_id=0, limit=9) == []
+
+
+async def test_what_is_revived_is_outside_the_order(letters: Opened) -> None:
     """Otherwise what a lane parks would leave the order, and newer ones would pass it."""
     store = letters.letters()
-    await store.put([dead(1)], now_ms=1)
-    await store.revive(await ids_of(store), now_ms=2)
-    await store.put([parked(1)], now_ms=3)
-    assert [letter.delivery.redelivery for letter in await store.parked("g1", [REF], limit=9)] == [
-        True,
-        False,
-    ]
-    assert await store.behind([REF]) == {"g1": frozenset({REF})}
+    await store.put([dead(1), dead(1, reason="shed")], HELD, now_ms=1)
+    ids = await ids_of(store)
+    await store.revive(ids, now_ms=2)
+    await store.put([parked(1)], HELD, now_ms=3)
+    [waits] = await store.parked("g1", [REF], each=9)
+    assert not waits.delivery.redelivery
+    again = await store.revived([REF], after_id=0, limit=9)
+    assert [(one.id, one.delivery.redelivery) for one in again] == [(id_, True) for id_ in ids]
+    assert await store.claim(HELD) == {"g1": frozenset({REF})}
 
 
-async def test_parked_letters_come_in_order_redeliveries_first(letters: Opened) -> None:
+async def test_parked_letters_come_in_order_some_of_every_partition(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([parked(5), parked(2, FURTHER), parked(9, OTHER)], now_ms=1)
-    await store.put([parked(3), parked(1, OTHER), dead(4), parked(1, gateway="g2")], now_ms=2)
+    await store.put([parked(5), parked(2, FURTHER), parked(9, OTHER)], HELD, now_ms=1)
+    await store.put([parked(3), parked(1, OTHER), dead(4), parked(1, gateway="g2")], HELD, now_ms=2)
     await store.revive(await ids_of(store, LetterQuery()), now_ms=3)
-    await store.put([dead(6)], now_ms=4)
 
-    async def found(*refs: PartitionRef, limit: int = 100) -> list[tuple[str, int, bool]]:
-        letters = await store.parked("g1", refs, limit=limit)
-        return [(str(_ref(one)), one.delivery.seq, one.delivery.redelivery) for one in letters]
+    async def found(*refs: PartitionRef, each: int = 100) -> list[tuple[str, int]]:
+        return [
+            (str(one.ref), one.delivery.seq) for one in await store.parked("g1", refs, each=each)
+        ]
 
     whole = [
-        ("flights:0", 4, True),
-        ("alerts:3", 2, False),
-        ("flights:0", 3, False),
-        ("flights:0", 5, False),
-        ("flights:1", 1, False),
-        ("flights:1", 9, False),
+        ("alerts:3", 2),
+        ("flights:0", 3),
+        ("flights:0", 5),
+        ("flights:1", 1),
+        ("flights:1", 9),
     ]
     assert await found(OTHER, REF, FURTHER, REF) == whole
-    for limit in range(7):
-        assert await found(OTHER, REF, FURTHER, limit=limit) == whole[:limit]
-    assert await found(OTHER) == whole[4:]
+    assert await found(OTHER, REF, FURTHER, each=1) == [whole[0], whole[1], whole[3]]
+    assert await found(OTHER) == whole[3:]
     assert await found() == []
 
 
-async def test_behind_names_partitions_per_gateway_and_no_redeliveries(letters: Opened) -> None:
+async def test_revived_letters_come_by_id_page_by_page(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([parked(n, gateway=g) for n in (1, 2) for g in ("g1", "g2", "g3")], now_ms=1)
-    await store.put([parked(1, OTHER, gateway="g2"), parked(1, FURTHER), dead(7, OTHER)], now_ms=1)
+    await store.put([dead(3), dead(1, OTHER, gateway="g2"), dead(2), parked(4)], HELD, now_ms=1)
+    await store.put([dead(9, FURTHER)], HELD, now_ms=1)
+    ids = await ids_of(store, LetterQuery())
+    assert await store.revived([REF, OTHER, FURTHER], after_id=0, limit=9) == []
+    await store.revive(ids, now_ms=2)
+
+    async def found(*refs: PartitionRef, after_id: int = 0, limit: int = 9) -> list[int]:
+        page = await store.revived(refs, after_id=after_id, limit=limit)
+        return [letter.id for letter in page]
+
+    assert await found(FURTHER, OTHER, REF) == ids
+    assert await found(FURTHER, OTHER, REF, limit=2) == ids[:2]
+    assert await found(FURTHER, OTHER, REF, after_id=ids[1], limit=9) == ids[2:]
+    assert await found(OTHER) == await ids_of(store, LetterQuery(state="parked", gateway_id="g2"))
+    assert await found() == []
+
+
+async def test_a_claim_names_partitions_per_gateway_and_nothing_that_is_revived(
+    letters: Opened,
+) -> None:
+    store = letters.letters()
+    some = [parked(n, gateway=g) for n in (1, 2) for g in ("g1", "g2", "g3")]
+    await store.put(some, HELD, now_ms=1)
+    more = [parked(1, OTHER, gateway="g2"), parked(1, FURTHER), dead(7, OTHER)]
+    await store.put(more, HELD, now_ms=1)
     await store.revive(await ids_of(store, LetterQuery()), now_ms=2)
-    assert await store.behind([REF, OTHER, PartitionRef("flights", 2)]) == {
+    fence = HELD[REF]
+    assert await store.claim({REF: fence, OTHER: fence, PartitionRef("flights", 2): fence}) == {
         "g1": frozenset({REF}),
         "g2": frozenset({REF, OTHER}),
         "g3": frozenset({REF}),
     }
-    await store.remove(await ids_of(store, LetterQuery(state="parked", gateway_id="g1")))
-    assert set(await store.behind([REF, OTHER, FURTHER])) == {"g2", "g3"}
-    assert await store.behind([]) == {}
+    mine = await store.find(LetterQuery(state="parked", gateway_id="g1"))
+    await store.remove([one for one in mine if not one.delivery.redelivery], HELD)
+    assert set(await store.claim(HELD)) == {"g2", "g3"}
+    assert await store.claim({}) == {}
 
 
-async def test_revived_names_the_gateways_that_have_redeliveries(letters: Opened) -> None:
+# --- fences --------------------------------------------------------------------------------------
+
+NEWER = [Fence(8, 0, 0), Fence(7, 4, 0), Fence(7, 3, 2)]
+"""Another epoch, the next window, another attempt."""
+
+
+@pytest.mark.parametrize("newer", NEWER, ids=["epoch", "window", "attempt"])
+async def test_whoever_was_overtaken_changes_nothing(letters: Opened, newer: Fence) -> None:
+    former, successor = letters.letters(), letters.letters()
+    await former.put([parked(1), parked(1, OTHER)], HELD, now_ms=1)
+    known = await former.parked("g1", [REF, OTHER], each=9)
+    assert await successor.claim({REF: newer}) == {"g1": frozenset({REF})}
+    for change in (
+        lambda: former.claim(HELD),
+        lambda: former.put([parked(2, OTHER), for_whom(parked(1), "z")], HELD, now_ms=2),
+        lambda: former.put([dead(3)], HELD, now_ms=2),
+        lambda: former.remove(known, HELD),
+        lambda: former.bury(known, HELD, now_ms=2),
+    ):
+        with pytest.raises(Fenced) as refused:
+            await change()
+        assert (refused.value.details["topic"], refused.value.details["partition"]) == (
+            "flights",
+            0,
+        )
+    assert await successor.find(EVERYTHING) == known
+    mine = {**HELD, REF: newer}
+    await successor.put([for_whom(parked(1), "z")], mine, now_ms=3)
+    [one, _] = await successor.parked("g1", [REF, OTHER], each=9)
+    assert one.delivery.subscriptions == ("s1", "s2", "z")
+    await former.remove([letter for letter in known if letter.ref == OTHER], HELD)
+    assert await successor.parked("g1", [OTHER], each=9) == []
+
+
+async def test_a_fence_is_raised_by_what_is_changed_under_it(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([parked(1), dead(2), dead(3, OTHER, gateway="g2")], now_ms=1)
-    assert await store.revived([REF, OTHER]) == frozenset()
-    await store.revive(await ids_of(store, LetterQuery()), now_ms=2)
-    assert await store.revived([REF, OTHER, FURTHER]) == frozenset({"g1", "g2"})
-    assert await store.revived([OTHER]) == frozenset({"g2"})
-    assert await store.revived([]) == frozenset()
+    await store.put([parked(1)], HELD, now_ms=1)
+    await store.put([parked(2)], {REF: Fence(9)}, now_ms=2)
+    with pytest.raises(Fenced):
+        await store.put([parked(3)], HELD, now_ms=3)
+    await store.close()
+    with pytest.raises(Fenced):
+        await letters.letters().put([parked(3)], HELD, now_ms=3)
+
+
+async def test_of_lanes_that_claim_at_once_the_newest_has_the_letters(letters: Opened) -> None:
+    stores = [letters.letters() for _ in range(3)]
+    fences = [{ref: Fence(epoch) for ref in (REF, OTHER, FURTHER)} for epoch in range(1, 10)]
+    random.Random(4).shuffle(fences)
+    await asyncio.gather(
+        *(stores[at % 3].claim(held) for at, held in enumerate(fences)), return_exceptions=True
+    )
+    outcomes = await asyncio.gather(
+        *(stores[at % 3].put([parked(at)], held, now_ms=1) for at, held in enumerate(fences)),
+        return_exceptions=True,
+    )
+    wrote = [held for held, outcome in zip(fences, outcomes, strict=True) if outcome is None]
+    assert wrote == [{ref: Fence(9) for ref in (REF, OTHER, FURTHER)}]
+
+
+# --- dead and alive ------------------------------------------------------------------------------
+
+
+def refused(letter: Letter, *, attempts: int = 5, error: str = "400 \0") -> Letter:
+    return msgspec.structs.replace(letter, reason="rejected", attempts=attempts, error=error)
 
 
 async def test_bury_makes_parked_letters_dead_and_leaves_dead_ones_alone(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([parked(1), dead(2)], now_ms=1)
-    ids = await ids_of(store)
-    await store.bury([*ids, 999], "rejected", attempts=5, error="400 \0", now_ms=9)
+    await store.put([parked(1), dead(2)], HELD, now_ms=1)
+    everything = await store.find(EVERYTHING)
+    gone = msgspec.structs.replace(everything[0], id=999)
+    await store.bury([refused(one) for one in (*everything, gone)], HELD, now_ms=9)
     changed, same = sorted(await store.find(LetterQuery()), key=lambda one: one.delivery.seq)
     assert (changed.attempts, changed.error, changed.at_ms) == (5, "400 ?", 9)
     assert (same.attempts, same.error, same.at_ms) == (3, "400: no", 1)
-    assert await store.behind([REF]) == {}
+    assert await store.claim(HELD) == {}
 
 
-async def test_of_two_that_are_buried_for_one_record_the_later_one_stays(letters: Opened) -> None:
+async def test_what_is_buried_joins_the_dead_letter_of_its_reason(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([dead(1)], now_ms=1)
-    await store.revive(await ids_of(store), now_ms=2)
-    await store.put([dead(1), parked(1)], now_ms=3)
-    waiting = await ids_of(store, LetterQuery(state="parked"))
-    assert len(waiting) == 2
-    await store.bury(waiting, "rejected", attempts=6, error="", now_ms=4)
-    [left] = await store.find(EVERYTHING)
-    assert (left.id, left.state, left.attempts) == (max(waiting), "dead", 6)
+    await store.put([for_whom(dead(1), "a"), for_whom(dead(1, reason="shed"), "b")], HELD, now_ms=1)
+    await store.put([for_whom(parked(1), "c")], HELD, now_ms=3)
+    [waiting] = await store.parked("g1", [REF], each=9)
+    await store.bury([refused(waiting, attempts=6)], HELD, now_ms=4)
+    shed, rejected = await store.find(EVERYTHING)
+    assert (shed.reason, shed.delivery.subscriptions) == ("shed", ("b",))
+    assert (rejected.id, rejected.state, rejected.attempts) == (waiting.id, "dead", 6)
+    assert rejected.delivery.subscriptions == ("a", "c")
 
 
 async def test_revive_twice_does_it_once(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([dead(1), dead(2), parked(3)], now_ms=1)
+    await store.put([dead(1), dead(2), parked(3)], HELD, now_ms=1)
     ids = await ids_of(store)
     buried = await ids_of(store, LetterQuery())
     assert await store.revive(ids, now_ms=5) == buried
     assert await store.revive(ids, now_ms=6) == []
-    again = await store.parked("g1", [REF], limit=9)
+    again = await store.revived([REF], after_id=0, limit=9)
     assert [(one.delivery.seq, one.delivery.redelivery, one.at_ms) for one in again] == [
         (1, True, 5),
         (2, True, 5),
-        (3, False, 1),
     ]
 
 
 async def test_a_record_that_died_again_is_revived_again(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([dead(1)], now_ms=1)
-    await store.revive(await ids_of(store), now_ms=2)
-    await store.put([dead(1)], now_ms=3)
+    await store.put([dead(1)], HELD, now_ms=1)
+    [first] = await ids_of(store)
+    await store.revive([first], now_ms=2)
+    await store.put([dead(1)], HELD, now_ms=3)
     [second] = await ids_of(store, LetterQuery())
     assert await store.revive([second], now_ms=4) == [second]
-    [left] = await store.find(EVERYTHING)
-    assert (left.id, left.state, left.delivery.redelivery) == (second, "parked", True)
+    again = await store.revived([REF], after_id=0, limit=9)
+    assert [letter.id for letter in again] == [first, second]
 
 
 async def test_only_dead_letters_are_deleted_and_only_parked_ones_removed(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([parked(1), dead(2), dead(3)], now_ms=1)
+    await store.put([parked(1), dead(2), dead(3)], HELD, now_ms=1)
     ids = await ids_of(store)
     kept = await ids_of(store, LetterQuery(state="parked"))
     gone = await ids_of(store, LetterQuery())
     assert await store.delete([*ids, 12_345]) == gone
     assert await store.delete(ids) == []
     assert await ids_of(store) == kept
-    await store.put([dead(4)], now_ms=2)
-    await store.remove(await ids_of(store))
+    await store.put([dead(4)], HELD, now_ms=2)
+    await store.remove(await store.find(EVERYTHING), HELD)
     assert seqs(await store.find(EVERYTHING)) == [4]
-    await store.remove([])
+    await store.remove([], HELD)
 
 
 async def test_ids_are_never_given_out_twice(letters: Opened) -> None:
     store = letters.letters()
     seen: list[int] = []
     for _ in range(3):
-        await store.put([dead(1), dead(2)], now_ms=1)
+        await store.put([dead(1), dead(2)], HELD, now_ms=1)
         seen += await ids_of(store)
         await store.delete(seen)
     await store.close()
     store = letters.letters()
-    await store.put([dead(1)], now_ms=1)
+    await store.put([dead(1)], HELD, now_ms=1)
     seen += await ids_of(store)
     assert seen == sorted(set(seen))
 
 
 async def test_sweep_forgets_old_dead_letters_up_to_its_limit(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([dead(n) for n in range(1, 2_401)], now_ms=100)
-    await store.put([dead(n, OTHER) for n in range(1, 4)], now_ms=200)
-    await store.put([parked(n) for n in range(1, 4)], now_ms=1)
+    await store.put([dead(n) for n in range(1, 2_401)], HELD, now_ms=100)
+    await store.put([dead(n, OTHER) for n in range(1, 4)], HELD, now_ms=200)
+    await store.put([parked(n) for n in range(1, 4)], HELD, now_ms=1)
     assert await store.sweep(before_ms=100, limit=10) == 0
     assert await store.sweep(before_ms=101, limit=1_300) == 1_300
     assert await store.sweep(before_ms=101, limit=5_000) == 1_100
@@ -292,15 +410,20 @@ async def test_sweep_forgets_old_dead_letters_up_to_its_limit(letters: Opened) -
 
 async def test_bulk_changes_may_be_larger_than_a_chunk(letters: Opened) -> None:
     store = letters.letters()
-    await store.put([dead(n) for n in range(1, 2_502)], now_ms=1)
+    await store.put([dead(n) for n in range(1, 2_502)], HELD, now_ms=1)
     ids = await ids_of(store, LetterQuery())
     while len(page := await store.find(LetterQuery(), after_id=ids[-1], limit=1_000)):
         ids += [letter.id for letter in page]
     assert len(ids) == 2_501
     assert await store.revive(ids, now_ms=2) == ids
-    await store.bury(ids, "rejected", attempts=9, error="", now_ms=3)
+    again = [one for after in (0, ids[999], ids[1_999]) for one in await _revived(store, after)]
+    await store.bury(again, HELD, now_ms=3)
     assert await store.count(LetterQuery()) == 2_501
     assert await store.delete(ids) == ids
+
+
+async def _revived(store: LetterStore, after_id: int) -> list[Letter]:
+    return await store.revived([REF], after_id=after_id, limit=1_000)
 
 
 # --- a naive list as the oracle ------------------------------------------------------------------
@@ -331,8 +454,8 @@ class NaiveLetters:
 
 def _identity(one: Letter | NewLetter) -> tuple[object, ...]:
     what = one.delivery
-    outside = one.state == "parked" and what.redelivery
-    return (one.gateway_id, what.topic, what.partition, what.seq, one.state, outside)
+    reason = one.reason if one.state == "dead" else ""
+    return (one.gateway_id, what.topic, what.partition, what.seq, one.state, reason)
 
 
 def _matches(query: LetterQuery, one: Letter) -> bool:
@@ -383,7 +506,7 @@ async def test_find_and_count_choose_as_a_plain_list_would(letters: Opened, seed
     store, naive = letters.letters(), NaiveLetters()
     for now_ms in range(30):
         new = _any_letter(chance)
-        await store.put([new], now_ms=now_ms)
+        await store.put([new], HELD, now_ms=now_ms)
         newest = await store.find(EVERYTHING, limit=1_000)
         naive.put(new, newest[-1].id, now_ms)
         if chance.random() < 0.3:
@@ -419,8 +542,8 @@ async def test_callers_at_once_write_everything_once(letters: Opened) -> None:
         ]
         parts = [everything[:250], everything[150:], everything[::3]]
         await asyncio.gather(
-            *(stores[0].put(part, now_ms=1) for part in parts),
-            *(stores[1].put(part[::-1], now_ms=2) for part in parts[::-1]),
+            *(stores[0].put(part, HELD, now_ms=1) for part in parts),
+            *(stores[1].put(part[::-1], HELD, now_ms=2) for part in parts[::-1]),
         )
     assert await stores[0].count(EVERYTHING) == 5 * 400
 
@@ -431,7 +554,7 @@ WRITER = """
 import asyncio, sys
 from itertools import count
 from tests.contracts.stores import LETTERS
-from tests.contracts.test_letters_contract import OTHER, REF, dead, parked
+from tests.contracts.test_letters_contract import HELD, OTHER, REF, dead, parked
 
 async def main(adapter, location, name, most):
     store = LETTERS[adapter](location)
@@ -439,7 +562,8 @@ async def main(adapter, location, name, most):
 
     async def caller():
         for seq in numbers:
-            await store.put([parked(seq, gateway=name), dead(seq, OTHER, gateway=name)], now_ms=1)
+            both = [parked(seq, gateway=name), dead(seq, OTHER, gateway=name)]
+            await store.put(both, HELD, now_ms=1)
             sys.stdout.write(f"{seq}\\n")
             sys.stdout.flush()
 
@@ -466,7 +590,7 @@ async def test_processes_that_start_together_share_one_store(letters: Opened) ->
         assert writer.returncode == 0
     store = letters.letters()
     assert await store.count(EVERYTHING) == 3 * 50 * 2
-    assert seqs(await store.parked("g2", [REF], limit=100)) == list(range(1, 51))
+    assert seqs(await store.parked("g2", [REF], each=100)) == list(range(1, 51))
 
 
 async def test_what_put_returned_for_is_there_after_its_process_was_killed(
@@ -486,7 +610,3 @@ async def test_what_put_returned_for_is_there_after_its_process_was_killed(
 
 
 STATES: tuple[LetterState, ...] = get_args(LetterState)
-
-
-def _ref(letter: Letter) -> PartitionRef:
-    return PartitionRef(letter.delivery.topic, letter.delivery.partition)

@@ -22,7 +22,7 @@ from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.errors import DataFolderError, StorageFailed
 from headgate.model.delivery import Delivery
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import LetterQuery, NewLetter
 from headgate.ports.letters import LetterStore
 from tests.contracts.faulty_disk import faulty_disk
@@ -32,6 +32,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.process import free_port
 
 REF = PartitionRef("flights", 0)
+HELD = {REF: Fence(1)}
 EVERYTHING = LetterQuery(state=None)
 SOON_S = 10.0
 
@@ -58,7 +59,7 @@ async def _put_at_last(store: LetterStore, *letters: NewLetter) -> None:
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(StorageFailed):
-                return await store.put(letters, now_ms=1)
+                return await store.put(letters, HELD, now_ms=1)
 
 
 # --- embedded ------------------------------------------------------------------------------------
@@ -67,14 +68,14 @@ async def _put_at_last(store: LetterStore, *letters: NewLetter) -> None:
 async def test_a_full_disk_refuses_a_put_whole_and_takes_it_once_there_is_room(
     store: EmbeddedLetterStore,
 ) -> None:
-    await store.put([letter(1)], now_ms=1)
+    await store.put([letter(1)], HELD, now_ms=1)
     large = [letter(seq, size_bytes=100_000) for seq in range(2, 6)]
     with files_at_most(250_000):
         for _ in range(2):
             with pytest.raises(StorageFailed):
-                await store.put(large, now_ms=1)
+                await store.put(large, HELD, now_ms=1)
         assert await store.count(EVERYTHING) == 1
-    await store.put(large, now_ms=1)
+    await store.put(large, HELD, now_ms=1)
     assert await store.count(EVERYTHING) == 5
 
 
@@ -82,8 +83,8 @@ async def test_a_store_that_was_full_from_the_start_opens_once_there_is_room(
     store: EmbeddedLetterStore,
 ) -> None:
     with files_at_most(0), pytest.raises(StorageFailed):
-        await store.put([letter(1)], now_ms=1)
-    await store.put([letter(1)], now_ms=1)
+        await store.put([letter(1)], HELD, now_ms=1)
+    await store.put([letter(1)], HELD, now_ms=1)
     assert await store.count(EVERYTHING) == 1
 
 
@@ -92,15 +93,15 @@ async def test_a_file_locked_for_too_long_is_a_failure_and_not_a_hang(
 ) -> None:
     monkeypatch.setattr(embedded, "BUSY_TIMEOUT_MS", 50)
     store = EmbeddedLetterStore(folder)
-    await store.put([letter(1)], now_ms=1)
+    await store.put([letter(1)], HELD, now_ms=1)
     intruder = apsw.Connection(str(folder.letters_file))
     intruder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageFailed, match="another process has locked the file"):
-        await store.put([letter(2)], now_ms=1)
+        await store.put([letter(2)], HELD, now_ms=1)
     assert await store.count(EVERYTHING) == 1, "reading goes on while another writes"
     intruder.execute("ROLLBACK")
     intruder.close()
-    await store.put([letter(2)], now_ms=1)
+    await store.put([letter(2)], HELD, now_ms=1)
     assert await store.count(EVERYTHING) == 2
     await store.close()
 
@@ -110,9 +111,9 @@ async def test_a_disk_that_hangs_is_a_failure_in_time_for_everybody_who_waits(
 ) -> None:
     with faulty_disk() as disk:
         store = EmbeddedLetterStore(folder, timeout_s=0.2)
-        await store.put([letter(1)], now_ms=1)
+        await store.put([letter(1)], HELD, now_ms=1)
         disk.stalls_s[str(folder.letters_file)] = 1.0
-        calls = [store.put([letter(seq)], now_ms=1) for seq in range(2, 6)]
+        calls = [store.put([letter(seq)], HELD, now_ms=1) for seq in range(2, 6)]
         outcomes = await asyncio.gather(*calls, store.counts(), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 5
         assert "took longer than 0.2 s" in str(outcomes[0])
@@ -126,12 +127,12 @@ async def test_a_commit_that_the_disk_didnt_confirm_may_be_asked_for_again(
 ) -> None:
     with faulty_disk() as disk:
         store = EmbeddedLetterStore(folder)
-        await store.put([letter(1)], now_ms=1)
+        await store.put([letter(1)], HELD, now_ms=1)
         disk.sync_fails = True
         with pytest.raises(StorageFailed):
-            await store.put([letter(2)], now_ms=1)
+            await store.put([letter(2)], HELD, now_ms=1)
         disk.sync_fails = False
-        await store.put([letter(2)], now_ms=1)
+        await store.put([letter(2)], HELD, now_ms=1)
         assert await store.count(EVERYTHING) == 2
         await store.close()
 
@@ -140,7 +141,7 @@ async def test_a_damaged_file_is_a_sentence(folder: DataFolder) -> None:
     folder.letters_file.write_bytes(b"this was a letter file once" * 100)
     store = EmbeddedLetterStore(folder)
     with pytest.raises(StorageFailed, match="the file is damaged"):
-        await store.put([letter(1)], now_ms=1)
+        await store.put([letter(1)], HELD, now_ms=1)
     await store.close()
 
 
@@ -157,7 +158,7 @@ async def test_a_file_of_a_newer_headgate_is_left_alone(folder: DataFolder) -> N
 async def test_what_was_swept_is_given_back_to_the_disk(store: EmbeddedLetterStore) -> None:
     what = [letter(seq, size_bytes=5_000) for seq in range(500)]
     dead = [msgspec.structs.replace(one, state="dead", reason="rejected") for one in what]
-    await store.put(dead, now_ms=1)
+    await store.put(dead, HELD, now_ms=1)
     [(before,)] = await store._rows("PRAGMA page_count", ())
     assert await store.sweep(before_ms=2, limit=1_000) == 500
     [(after,)] = await store._rows("PRAGMA page_count", ())
@@ -185,8 +186,8 @@ async def opened(dsn: str, **bounds: float) -> AsyncIterator[PostgresLetterStore
 async def _failing_soon(store: LetterStore) -> None:
     started = time.monotonic()
     calls = (
-        store.put([letter(1)], now_ms=1),
-        store.parked("g1", [REF], limit=1),
+        store.put([letter(1)], HELD, now_ms=1),
+        store.parked("g1", [REF], each=1),
         store.revive([1], now_ms=1),
         store.counts(),
     )
@@ -204,7 +205,7 @@ async def test_a_server_that_pauses_is_a_failure_soon_and_letters_go_on_after_it
     own_server: Postgres,
 ) -> None:
     async with opened(own_server.dsn, timeout_s=0.5, commit_timeout_s=0.5) as store:
-        await store.put([letter(1)], now_ms=1)
+        await store.put([letter(1)], HELD, now_ms=1)
         with paused(own_server):
             await _failing_soon(store)
         await _put_at_last(store, letter(2))
@@ -222,7 +223,7 @@ async def test_a_server_killed_between_puts_loses_none_that_was_acknowledged(
             seq = first
             while not stopping.is_set():
                 with contextlib.suppress(StorageFailed):
-                    await store.put([letter(seq)], now_ms=1)
+                    await store.put([letter(seq)], HELD, now_ms=1)
                     acknowledged.add(seq)
                     seq += 4
 
@@ -242,8 +243,8 @@ async def test_what_the_server_cant_store_is_a_failure_like_any_other(
 ) -> None:
     async with opened(postgres.dsn) as store:
         with pytest.raises(StorageFailed):
-            await store.put([msgspec.structs.replace(letter(1), attempts=2**40)], now_ms=1)
-        await store.put([letter(1)], now_ms=1)
+            await store.put([msgspec.structs.replace(letter(1), attempts=2**40)], HELD, now_ms=1)
+        await store.put([letter(1)], HELD, now_ms=1)
         assert await store.count(EVERYTHING) == 1
 
 

@@ -110,3 +110,35 @@ async def test_pressure_is_counted_when_it_rises() -> None:
     [link] = last_report(world).links
     assert (link.pressure, link.soft, link.hard) == ("soft", 1, 0)
     await world.ended()
+
+
+@on_virtual_time
+async def test_a_record_that_was_never_read_has_an_age_too() -> None:
+    """The letters can't be written, so nothing more is read, of either partition."""
+    world = LaneWorld(partitions=2, read_limit=500)
+    world.start()
+    await world.subscribed(everything("all"))
+    world.gateways.scripts["gateway-1"] = [NotNow("down")] * 1_000
+    world.letters.failing = StorageFailed("the disk is full")
+    world.append(30_000)
+    await settle_down(20)
+    world.append(3, partition=1)
+    await settle_down(5)
+    stuck, unread = last_report(world).partitions
+    assert stuck.oldest_unsettled_ms == world.log.records[world.refs[0]][0].time_ms
+    assert unread.head == 0, "how far it was read"
+    assert unread.oldest_unsettled_ms == world.log.records[world.refs[1]][0].time_ms
+    world.letters.failing = None
+    world.gateways.scripts.clear()
+    await settle_down(60)
+    assert [one.oldest_unsettled_ms for one in last_report(world).partitions] == [0, 0]
+
+
+@on_virtual_time
+async def test_a_backlog_has_an_age_before_the_subscriptions_are_there() -> None:
+    world = LaneWorld()
+    world.append(3)
+    world.start()
+    await settle_down(5)
+    [partition] = last_report(world).partitions
+    assert partition.oldest_unsettled_ms == world.log.records[world.refs[0]][0].time_ms

@@ -6,9 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate.errors import InvalidRequest, NotNow, StorageFailed
 from headgate.model import control
+from headgate.model.event import Fence
+from headgate.model.letters import NewLetter
 from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
@@ -291,24 +294,258 @@ async def test_a_lane_reads_nothing_before_it_knows_what_is_parked() -> None:
     assert world.gateways.seqs("gateway-1") == [1, 2, 3]
 
 
-def test_without_dead_letters_the_partition_stops_where_one_would_be_written() -> None:
-    async def scenario() -> None:
-        world = LaneWorld(dlq_enabled=False)
-        world.gateways.poison = {("gateway-1", 3)}
-        world.append(3)
-        world.start()
-        await world.subscribed(everything("s1"))
-        await settle_down(5)
-        world.append(3)
-        await settle_down(5)
-        assert world.position() == 2
-        assert world.gateways.seqs("gateway-1") == [1, 2]
-        assert not world.letters.letters
-        [partition] = report(world).partitions
-        assert partition.state == "failed"
-        assert "routing.dlq.enabled" in partition.reason
+@on_virtual_time
+async def test_without_dead_letters_a_partition_halts_and_goes_on_in_order() -> None:
+    world = LaneWorld(dlq_enabled=False, partitions=2, redrive_every_s=10.0)
+    world.gateways.poison = {("gateway-1", 3)}
+    world.append(6)
+    world.start()
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    await settle_down(5)
+    world.append(3)
+    world.append(2, partition=1)
+    await settle_down(30)
+    assert world.gateways.seqs("gateway-1") == [1, 2]
+    assert world.gateways.seqs("gateway-1", 1) == [1, 2], "the other partition flows"
+    assert world.gateways.seqs("gateway-2") == list(range(1, 10)), "and so does the other gateway"
+    assert world.letters.of("dead") == []
+    assert world.letters.seqs("parked") == [3, 4, 5, 6, 7, 8, 9]
+    halted, flowing = report(world).partitions
+    assert (halted.state, flowing.state) == ("failed", "flowing")
+    assert "record 3" in halted.reason
+    assert "routing.dlq.enabled" in halted.reason
+    world.gateways.poison.clear()
+    await settle_down(15)
+    assert world.gateways.seqs("gateway-1") == list(range(1, 10))
+    assert not world.letters.letters
+    assert [one.state for one in report(world).partitions] == ["flowing", "flowing"]
 
-    run_virtual(scenario())
+
+@on_virtual_time
+async def test_without_dead_letters_a_lane_that_starts_anew_halts_at_the_same_record() -> None:
+    world = LaneWorld(dlq_enabled=False, redrive_every_s=10.0)
+    world.gateways.poison = {("gateway-1", 2)}
+    world.append(4)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5)
+    await world.ended()
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(30)
+    assert world.gateways.seqs("gateway-1") == [1]
+    assert "record 2" in report(world).partitions[0].reason
+    world.gateways.poison.clear()
+    await settle_down(15)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4]
+
+
+@on_virtual_time
+async def test_without_dead_letters_what_a_gateway_passed_over_arrives_marked() -> None:
+    """It took newer ones already: unmarked, the late one would be dropped as a repeat."""
+    world = LaneWorld(dlq_enabled=False, redrive_every_s=5.0)
+    world.gateways.scripts["gateway-1"] = [["accepted", "rejected", "accepted"]]
+    world.append(3)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(12)
+    taken = world.gateways.accepted["gateway-1"]
+    assert [(one.seq, one.redelivery) for one in taken] == [(1, False), (3, False), (2, True)]
+
+
+@on_virtual_time
+async def test_a_record_of_which_a_part_is_shed_settles_when_the_other_part_has() -> None:
+    low = Subscription("low", "gateway-1", TOPIC, priority="low")
+    world = await reading(everything("s1"), low, checkpoint_interval_s=1.0)
+    world.gateways.fills["gateway-1"] = 0.75
+    world.append(1)
+    await settle_down(2)
+    world.gateways.delays_s["gateway-1"] = 4.0
+    world.append(1)
+    await settle_down(3)
+    assert [one.delivery.subscriptions for one in world.letters.of("dead")] == [("low",)]
+    assert world.position() == 1, "the normal part is still on its way"
+    await settle_down(4)
+    assert world.position() == 2
+    assert world.tally() == Tally(acknowledged=1, dead=1)
+    assert not world.life.done()
+
+
+@on_virtual_time
+async def test_shed_for_one_and_rejected_for_another_keeps_both() -> None:
+    low = Subscription("low", "gateway-1", TOPIC, priority="low")
+    world = await reading(everything("s1"), low)
+    world.gateways.fills["gateway-1"] = 0.75
+    world.append(1)
+    await settle_down()
+    world.gateways.scripts["gateway-1"] = [["rejected"]]
+    world.append(1)
+    await settle_down(6)
+    dead = {(one.reason, one.delivery.subscriptions) for one in world.letters.of("dead")}
+    assert dead == {("shed", ("low",)), ("rejected", ("s1",))}
+    assert world.position() == 2
+
+
+@on_virtual_time
+async def test_a_lane_that_was_overtaken_leaves_the_letters_alone() -> None:
+    """Its successor knows of another subscription, of which the former lane knows nothing."""
+    world = await reading(redrive_every_s=3.0)
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(2)
+    await settle_down(2)
+    ref, successor = world.refs[0], Fence(5, 4)
+    await world.letters.claim({ref: successor})
+    parked = [replace(one.delivery, subscriptions=("s9",)) for one in world.letters.of("parked")]
+    other = [NewLetter("gateway-1", "parked", "unreachable", one) for one in parked]
+    await world.letters.put(other, {ref: successor}, now_ms=1)
+    await settle_down(10)
+    left = [one.delivery.subscriptions for one in world.letters.of("parked")]
+    assert left == [("s1", "s9"), ("s1", "s9")]
+    assert world.life.done(), "it has let go of its only partition"
+
+
+@on_virtual_time
+async def test_what_a_former_lane_sets_aside_after_its_successor_came_is_not_settled() -> None:
+    world = await reading(checkpoint_interval_s=1.0)
+    await world.letters.claim({world.refs[0]: Fence(5, 4)})
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(2)
+    await settle_down(5)
+    assert not world.letters.letters
+    assert world.position() == 0
+
+
+@on_virtual_time
+async def test_parked_letters_of_a_busy_partition_keep_the_others_from_nothing() -> None:
+    world = LaneWorld(partitions=3, batch_max_size=10, redrive_every_s=5.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.scripts["gateway-1"] = [DOWN] * 12
+    for partition, count in ((0, 2_000), (1, 5), (2, 5)):
+        world.append(count, partition=partition)
+    await settle_down(3)
+    assert len(world.letters.of("parked")) > 1_000
+    world.gateways.scripts.clear()
+    world.gateways.delays_s["gateway-1"] = 1.0
+    await settle_down(60)
+    assert world.gateways.seqs("gateway-1", 1) == [1, 2, 3, 4, 5]
+    assert world.gateways.seqs("gateway-1", 2) == [1, 2, 3, 4, 5]
+    assert world.letters.of("parked"), "partition 0 is still at it"
+    taken = world.gateways.seqs("gateway-1")
+    assert taken == list(range(1, len(taken) + 1))
+
+
+async def buried(world: LaneWorld, count: int) -> None:
+    """The first records are rejected, and then sent again."""
+    world.gateways.scripts["gateway-1"] = [["rejected"] * count]
+    world.append(count)
+    await settle_down(2)
+    for letter in world.letters.of("dead"):
+        world.letters.revive(letter.id)
+
+
+@on_virtual_time
+async def test_retried_letters_that_nobody_takes_hold_no_parked_ones_up() -> None:
+    world = await reading(redrive_every_s=5.0)
+    world.gateways.slow_readers.add("s1")
+    await buried(world, 100)
+    world.push(control.LettersRevived())
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(3)
+    await settle_down(30)
+    assert world.gateways.seqs("gateway-1") == [101, 102, 103]
+    assert len(world.letters.again) == 100
+    world.gateways.slow_readers.clear()
+    await settle_down(6)
+    assert not world.letters.letters
+    assert sorted(world.gateways.seqs("gateway-1")) == list(range(1, 104))
+
+
+@on_virtual_time
+async def test_what_is_retried_goes_to_whoever_is_subscribed_now() -> None:
+    """The subscriber has come back: under another id, at another gateway."""
+    world = await reading()
+    await buried(world, 1)
+    again = [everything("s2", "gateway-2"), everything("s3", "gateway-1")]
+    world.push(control.SubscriptionChanges(2, tuple(again), ("s1",)))
+    await settle_down()
+    world.push(control.LettersRevived())
+    await settle_down()
+    for gateway_id, name in (("gateway-2", "s2"), ("gateway-1", "s3")):
+        [delivered] = world.gateways.accepted[gateway_id]
+        assert (delivered.subscriptions, delivered.redelivery) == ((name,), True)
+    assert not world.letters.letters
+
+
+@on_virtual_time
+async def test_what_is_retried_and_nobody_wants_stays_dead_and_says_so() -> None:
+    world = await reading()
+    await buried(world, 1)
+    picky = Subscription("s2", "gateway-1", TOPIC, where="number > 5")
+    world.push(control.SubscriptionChanges(2, (picky,), ("s1",)))
+    await settle_down()
+    world.push(control.LettersRevived())
+    await settle_down()
+    [letter] = world.letters.of("dead")
+    assert letter.reason == "rejected"
+    assert "nobody" in letter.error
+    assert world.gateways.accepted == {}
+
+
+@on_virtual_time
+async def test_a_retried_letter_stays_until_every_gateway_has_it() -> None:
+    world = await reading(everything("s1"), everything("s2", "gateway-2"), redrive_every_s=5.0)
+    world.gateways.scripts["gateway-1"] = [["rejected"]]
+    world.append(1)
+    await settle_down(2)
+    [letter] = world.letters.of("dead")
+    world.letters.revive(letter.id)
+    world.gateways.scripts["gateway-2"] = [DOWN]
+    world.push(control.LettersRevived())
+    await settle_down(2)
+    assert world.gateways.seqs("gateway-1") == [1]
+    assert world.letters.again == {letter.id}, "gateway-2 hasn't answered"
+    await settle_down(6)
+    assert world.gateways.seqs("gateway-2") == [1, 1]
+    assert not world.letters.letters
+
+
+@on_virtual_time
+async def test_a_notice_for_a_gateway_that_is_gone_is_not_kept_for_ever() -> None:
+    world = LaneWorld(redrive_every_s=5.0)
+    world.gateways.scripts["gateway-1"] = [DOWN] * 50
+    world.append(6)
+    world.log.holes = {(world.refs[0], seq) for seq in (3, 4, 5)}
+    world.start()
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    await settle_down(5)
+    assert any(one.delivery.lost_from for one in world.letters.of("parked"))
+    gone = msgspec.structs.replace(world.topology("gateway-2"), generation=2)
+    world.push(control.PushTopology(gone))
+    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    await settle_down(60)
+    assert not world.letters.letters
+
+
+@on_virtual_time
+async def test_a_pipeline_that_breaks_ends_its_lane_loudly() -> None:
+    world = await reading()
+    world.gateways.fills["gateway-1"] = "a mistake"  # type: ignore[assignment]
+    world.append(1)
+    await settle_down(5)
+    assert world.life.done()
+    assert isinstance(world.life.exception(), TypeError)
+
+
+@on_virtual_time
+async def test_a_letter_writer_that_breaks_ends_its_lane_loudly() -> None:
+    world = await reading()
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.letters.failing = ValueError("a mistake")
+    world.append(1)
+    await settle_down(5)
+    assert world.life.done()
+    assert isinstance(world.life.exception(), ValueError)
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), NotNow("no")], ids=["refused", "failing"])

@@ -11,18 +11,20 @@ from typing import Any, cast
 
 import msgspec
 
+from headgate.decide.delivery.parts import joined
+from headgate.decide.letter_fences import admitted
 from headgate.errors import Fenced, HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.letters import Letter, LetterReason, LetterState, NewLetter
+from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.letters import LetterStore
+from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.transport import Meanwhile
 from tests.services.gateway.doubles import TOPIC, FakeSession, MemoryLog
 from tests.virtual_time import run_virtual
@@ -114,7 +116,10 @@ class MemoryLetters:
 
     def __init__(self) -> None:
         self.letters: dict[int, Letter] = {}
-        self.failing: HeadgateError | None = None
+        self.fences: dict[PartitionRef, Fence] = {}
+        self.again: set[int] = set()
+        """Those that an operator wants to be sent again."""
+        self.failing: Exception | None = None
         self._ids = itertools.count(1)
 
     def of(self, state: LetterState, gateway_id: str = "gateway-1") -> list[Letter]:
@@ -127,11 +132,22 @@ class MemoryLetters:
     def seqs(self, state: LetterState, gateway_id: str = "gateway-1") -> list[int]:
         return sorted(letter.delivery.seq for letter in self.of(state, gateway_id))
 
-    async def put(self, letters: Sequence[NewLetter], *, now_ms: int) -> None:
-        self._check()
-        known = {_place(one.gateway_id, one.state, one.delivery) for one in self.letters.values()}
+    async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
+        self._admit(fences)
+        found: dict[str, set[PartitionRef]] = {}
+        for letter in self._parked(fences):
+            if letter.id not in self.again:
+                found.setdefault(letter.gateway_id, set()).add(letter.ref)
+        return {gateway_id: frozenset(some) for gateway_id, some in found.items()}
+
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        self._admit({letter.ref: fences[letter.ref] for letter in letters})
+        places = {self._place(one): one for one in self.letters.values()}
         for new in letters:
-            if _place(new.gateway_id, new.state, new.delivery) not in known:
+            if one := places.get(_place(new)):
+                both = joined(one.delivery, new.delivery)
+                self.letters[one.id] = msgspec.structs.replace(one, delivery=both)
+            else:
                 number = next(self._ids)
                 self.letters[number] = Letter(
                     number,
@@ -144,66 +160,66 @@ class MemoryLetters:
                     now_ms,
                 )
 
-    async def behind(self, refs: Iterable[PartitionRef]) -> dict[str, frozenset[PartitionRef]]:
-        self._check()
-        found: dict[str, set[PartitionRef]] = {}
-        for letter in self._parked(refs):
-            if not letter.delivery.redelivery:
-                found.setdefault(letter.gateway_id, set()).add(_ref(letter.delivery))
-        return {gateway_id: frozenset(some) for gateway_id, some in found.items()}
-
-    async def revived(self, refs: Iterable[PartitionRef]) -> frozenset[str]:
-        self._check()
-        return frozenset(one.gateway_id for one in self._parked(refs) if one.delivery.redelivery)
-
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, limit: int
+        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
     ) -> list[Letter]:
         self._check()
-        found = [one for one in self._parked(refs) if one.gateway_id == gateway_id]
-        found.sort(
-            key=lambda one: (not one.delivery.redelivery, _ref(one.delivery), one.delivery.seq)
-        )
-        return found[:limit]
+        found: list[Letter] = []
+        for ref in sorted(set(refs)):
+            mine = [
+                one
+                for one in self._parked([ref])
+                if one.gateway_id == gateway_id and one.id not in self.again
+            ]
+            found += sorted(mine, key=lambda one: one.delivery.seq)[:each]
+        return found
 
-    async def remove(self, ids: Sequence[int]) -> None:
+    async def revived(
+        self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
+    ) -> list[Letter]:
         self._check()
-        for number in ids:
-            self.letters.pop(number, None)
+        found = [one for one in self._parked(refs) if one.id in self.again and one.id > after_id]
+        return sorted(found, key=lambda one: one.id)[:limit]
 
-    async def bury(
-        self, ids: Sequence[int], reason: LetterReason, *, attempts: int, error: str, now_ms: int
-    ) -> None:
-        self._check()
-        for number in ids:
-            self.letters[number] = msgspec.structs.replace(
-                self.letters[number], state="dead", reason=reason, attempts=attempts, error=error
-            )
+    async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
+        self._admit({letter.ref: fences[letter.ref] for letter in letters})
+        for letter in letters:
+            self.letters.pop(letter.id, None)
+
+    async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
+        self._admit({letter.ref: fences[letter.ref] for letter in letters})
+        for letter in letters:
+            self.again.discard(letter.id)
+            self.letters[letter.id] = msgspec.structs.replace(letter, state="dead", at_ms=now_ms)
 
     def revive(self, number: int) -> None:
         letter = self.letters[number]
         again = msgspec.structs.replace(letter.delivery, redelivery=True)
         self.letters[number] = msgspec.structs.replace(letter, state="parked", delivery=again)
+        self.again.add(number)
 
     def _parked(self, refs: Iterable[PartitionRef]) -> list[Letter]:
         wanted = set(refs)
-        return [
-            one
-            for one in self.letters.values()
-            if one.state == "parked" and _ref(one.delivery) in wanted
-        ]
+        return [one for one in self.letters.values() if one.state == "parked" and one.ref in wanted]
+
+    def _place(self, one: Letter) -> tuple[object, ...]:
+        reason = one.reason if one.state == "dead" else one.id if one.id in self.again else ""
+        return one.gateway_id, one.state, reason, one.ref, one.delivery.seq
+
+    def _admit(self, fences: Fences) -> None:
+        self._check()
+        for ref, fence in fences.items():
+            if admitted(self.fences.get(ref), ref, fence):
+                self.fences[ref] = fence
 
     def _check(self) -> None:
         if self.failing is not None:
             raise self.failing
 
 
-def _ref(delivery: Delivery) -> PartitionRef:
-    return PartitionRef(delivery.topic, delivery.partition)
-
-
-def _place(gateway_id: str, state: str, delivery: Delivery) -> tuple[str, str, PartitionRef, int]:
-    return gateway_id, state, _ref(delivery), delivery.seq
+def _place(new: NewLetter) -> tuple[object, ...]:
+    reason = new.reason if new.state == "dead" else ""
+    return new.gateway_id, new.state, reason, new.ref, new.delivery.seq
 
 
 class FakeGateways:
@@ -221,6 +237,8 @@ class FakeGateways:
         self.fills: dict[str, float] = {}
         self.poison: set[tuple[str, int]] = set()
         """Gateway and seq of deliveries for which a whole batch is refused."""
+        self.slow_readers: set[str] = set()
+        """Subscriptions that have no room for redeliveries."""
         self.accepted: dict[str, list[Delivery]] = {}
         self.timeouts_s: list[float] = []
         self.on_batch: Callable[[], None] = lambda: None
@@ -254,6 +272,9 @@ class FakeGateways:
         if isinstance(step, Exception):
             raise step
         verdicts: list[Verdict] = list(step)  # type: ignore[arg-type]
+        for at, one in enumerate(batch.deliveries):
+            if one.redelivery and self.slow_readers.intersection(one.subscriptions):
+                verdicts[at] = "retry"
         for delivery, verdict in zip(batch.deliveries, verdicts, strict=True):
             if verdict == "accepted":
                 self.accepted.setdefault(batch.gateway_id, []).append(delivery)

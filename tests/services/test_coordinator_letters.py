@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.delivery import Delivery
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import GatewayLetters, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.model.letters_api import LetterInfo, LetterList, LettersChanged
 from headgate.services.coordinator.letters import LetterRoutes
@@ -23,6 +23,7 @@ from headgate.services.coordinator.sweeping import CHUNK, SWEEP_EVERY_S, sweep_l
 from tests.virtual_time import run_virtual
 
 NOW_MS = 10_000_000
+HELD = {PartitionRef("flights", partition): Fence(7) for partition in range(4)}
 BASE = "/v1/dead-letters"
 
 
@@ -48,6 +49,8 @@ class Api:
         self.store = store
         self.leads = True
         self.revived: list[frozenset[PartitionRef]] = []
+        self.lane: Callable[[], Awaitable[None]] | None = None
+        """What a lane does that is told."""
         routes = LetterRoutes(
             store,
             check_leads=self._check_leads,
@@ -63,6 +66,8 @@ class Api:
 
     async def _on_revived(self, refs: frozenset[PartitionRef]) -> None:
         self.revived.append(refs)
+        if self.lane is not None:
+            await self.lane()
 
     async def call(self, method: str, path: str, body: object = None) -> Response:
         async def receive() -> Mapping[str, Any]:
@@ -95,8 +100,8 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 
 async def test_the_list_has_pages_and_documents_only_when_asked_for(api: Api) -> None:
-    await api.store.put([letter(seq) for seq in range(1, 6)], now_ms=NOW_MS)
-    await api.store.put([letter(9, state="parked", reason="unreachable")], now_ms=NOW_MS)
+    await api.store.put([letter(seq) for seq in range(1, 6)], HELD, now_ms=NOW_MS)
+    await api.store.put([letter(9, state="parked", reason="unreachable")], HELD, now_ms=NOW_MS)
     first = await api.list("?limit=3")
     assert [one.seq for one in first.letters] == [1, 2, 3]
     assert first.more
@@ -109,8 +114,8 @@ async def test_the_list_has_pages_and_documents_only_when_asked_for(api: Api) ->
 
 
 async def test_the_list_is_filtered(api: Api) -> None:
-    await api.store.put([letter(1), letter(2, gateway="g2")], now_ms=NOW_MS - 7_200_000)
-    await api.store.put([letter(3, partition=1, reason="shed")], now_ms=NOW_MS - 60_000)
+    await api.store.put([letter(1), letter(2, gateway="g2")], HELD, now_ms=NOW_MS - 7_200_000)
+    await api.store.put([letter(3, partition=1, reason="shed")], HELD, now_ms=NOW_MS - 60_000)
     for query, seqs in {
         "?gateway=g2": [2],
         "?topic=flights": [1, 2, 3],
@@ -126,7 +131,7 @@ async def test_the_list_is_filtered(api: Api) -> None:
 
 
 async def test_a_letter_is_shown_whole(api: Api) -> None:
-    await api.store.put([letter(1)], now_ms=NOW_MS)
+    await api.store.put([letter(1)], HELD, now_ms=NOW_MS)
     [listed] = (await api.list()).letters
     answer = await api.call("GET", f"{BASE}/{listed.id}")
     shown = msgspec.json.decode(answer.body, type=LetterInfo)
@@ -136,7 +141,7 @@ async def test_a_letter_is_shown_whole(api: Api) -> None:
 
 
 async def test_a_retried_letter_is_parked_again_and_its_partition_told(api: Api) -> None:
-    await api.store.put([letter(1, partition=3)], now_ms=1)
+    await api.store.put([letter(1, partition=3)], HELD, now_ms=1)
     [listed] = (await api.list()).letters
     answer = await api.call("POST", f"{BASE}/{listed.id}/retry")
     again = msgspec.json.decode(answer.body, type=LetterInfo)
@@ -149,7 +154,7 @@ async def test_a_retried_letter_is_parked_again_and_its_partition_told(api: Api)
 
 
 async def test_a_deleted_letter_is_gone(api: Api) -> None:
-    await api.store.put([letter(1)], now_ms=1)
+    await api.store.put([letter(1)], HELD, now_ms=1)
     [listed] = (await api.list()).letters
     assert (await api.call("DELETE", f"{BASE}/{listed.id}")).status == 204
     for method, path in [
@@ -160,10 +165,34 @@ async def test_a_deleted_letter_is_gone(api: Api) -> None:
         assert (await api.call(method, path)).status == 404
 
 
+async def test_who_waits_hears_what_became_of_the_letters(api: Api) -> None:
+    """A lane delivers one, finds nobody for the next, and hasn't got round to the third."""
+    await api.store.put([letter(seq) for seq in (1, 2, 3)], HELD, now_ms=1)
+
+    async def lane() -> None:
+        again = await api.store.revived(HELD, after_id=0, limit=9)
+        await api.store.remove(again[:1], HELD)
+        unwanted = msgspec.structs.replace(again[1], error="nobody wants it")
+        await api.store.bury([unwanted], HELD, now_ms=2)
+
+    api.lane = lane
+    changed = await api.change("retry", filter={}, wait="500ms")
+    assert (changed.count, changed.delivered, changed.dead_again) == (3, 1, 1)
+    assert changed.errors == ["nobody wants it"]
+
+
+async def test_who_does_not_wait_is_answered_at_once(api: Api) -> None:
+    await api.store.put([letter(1)], HELD, now_ms=1)
+    answer = await api.call("POST", f"{BASE}/retry", {"filter": {}})
+    assert msgspec.json.decode(answer.body) == {
+        "count": 1, "last_id": 1, "more": False, "dry_run": False,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("what", ["retry", "delete"])
 async def test_a_bulk_change_goes_on_chunk_by_chunk(api: Api, what: str) -> None:
-    await api.store.put([letter(seq) for seq in range(1, 8)], now_ms=1)
-    await api.store.put([letter(1, gateway="g2")], now_ms=1)
+    await api.store.put([letter(seq) for seq in range(1, 8)], HELD, now_ms=1)
+    await api.store.put([letter(1, gateway="g2")], HELD, now_ms=1)
     chosen = {"gateway": "g1"}
     dry = await api.change(what, filter=chosen, dry_run=True)
     assert (dry.count, dry.more, dry.dry_run) == (7, False, True)
@@ -180,7 +209,7 @@ async def test_a_bulk_change_goes_on_chunk_by_chunk(api: Api, what: str) -> None
 
 
 async def test_a_bulk_change_of_ids_counts_those_that_were_dead(api: Api) -> None:
-    await api.store.put([letter(1), letter(2, state="parked")], now_ms=1)
+    await api.store.put([letter(1), letter(2, state="parked")], HELD, now_ms=1)
     ids = [one.id for one in await api.store.find(LetterQuery(state=None))]
     assert (await api.change("retry", ids=[*ids, 999], dry_run=True)).count == 1
     assert (await api.change("retry", ids=[*ids, 999])).count == 1
@@ -196,6 +225,8 @@ async def test_a_bulk_change_of_ids_counts_those_that_were_dead(api: Api) -> Non
         pytest.param("POST", f"{BASE}/delete", {}, id="neither ids nor a filter"),
         pytest.param("POST", f"{BASE}/delete", {"filter": {"gatway": "g"}}, id="mistyped filter"),
         pytest.param("POST", f"{BASE}/delete", {"filter": {"reason": "x"}}, id="no reason"),
+        pytest.param("POST", f"{BASE}/retry", {"filter": {}, "wait": "11s"}, id="long wait"),
+        pytest.param("POST", f"{BASE}/retry", {"filter": {}, "wait": "soon"}, id="no time"),
         pytest.param("POST", f"{BASE}/retry", {"ids": [0]}, id="no id"),
         pytest.param("POST", f"{BASE}/retry", {"ids": [2**63]}, id="too large an id"),
         pytest.param("POST", f"{BASE}/retry", {"filter": {}, "limit": 501}, id="too many"),
@@ -205,7 +236,7 @@ async def test_a_bulk_change_of_ids_counts_those_that_were_dead(api: Api) -> Non
 async def test_what_cant_be_meant_is_refused(
     api: Api, method: str, path: str, body: object
 ) -> None:
-    await api.store.put([letter(1)], now_ms=1)
+    await api.store.put([letter(1)], HELD, now_ms=1)
     answer = await api.call(method, path, body)
     assert answer.status == 400, answer.body
     assert await api.store.count(LetterQuery()) == 1
@@ -234,8 +265,8 @@ async def test_a_store_that_is_away_is_503_and_the_status_says_why(
 
 
 async def test_the_status_adds_up_letters_by_gateway(api: Api) -> None:
-    await api.store.put([letter(1), letter(2)], now_ms=NOW_MS - 5)
-    await api.store.put([letter(3, state="parked")], now_ms=NOW_MS - 9)
+    await api.store.put([letter(1), letter(2)], HELD, now_ms=NOW_MS - 5)
+    await api.store.put([letter(3, state="parked")], HELD, now_ms=NOW_MS - 9)
     assert await api.counted() == (
         [GatewayLetters("g1", parked=1, parked_ms=9, dead=2, dead_ms=5)],
         "",

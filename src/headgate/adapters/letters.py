@@ -1,7 +1,7 @@
 """How letter stores write a delivery down, so that nothing of the event is lost.
 
 The delivery is stored whole, as JSON; what a store filters or changes has a column besides, and of
-those only `redelivery` changes what comes back.
+those only `redelivery` (an operator wants it sent again) changes what comes back.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ _decode = msgspec.json.Decoder(Delivery).decode
 
 
 def decoded(content: bytes, *, redelivery: bool) -> Delivery:
+    """A delivery may also be one in itself: a partition that was reset brings its records again, in
+    their order."""
     delivery = _decode(content)
-    if delivery.redelivery == redelivery:
+    if delivery.redelivery or not redelivery:
         return delivery
-    return msgspec.structs.replace(delivery, redelivery=redelivery)
+    return msgspec.structs.replace(delivery, redelivery=True)
 
 
 def printable(error: str) -> str:

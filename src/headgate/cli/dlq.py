@@ -136,11 +136,12 @@ def retry(
 ) -> None:
     """Send dead letters again: these, those of a kind, or all of them.
 
-    They are delivered outside the order, and subscribers see them marked as redeliveries.
+    They are delivered to everybody who is subscribed now, outside the order, and subscribers see
+    them marked as redeliveries. What nobody wants stays dead, and the command says so.
     """
     wanted = _filter(gateway, topic, partition, key, reason, older_than, newer_than)
     chosen = _chosen(ids, wanted, everything=all_, after=after)
-    _run(url, Change("retry", "retried"), chosen, dry_run=dry_run, as_json=as_json)
+    _run(url, Change("retry", "retried", waits=True), chosen, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -187,6 +188,8 @@ def _run(url: str, change: Change, chosen: Chosen, *, dry_run: bool, as_json: bo
         print_json(changed)
     elif dry_run:
         print(f"{plural(changed.count, 'dead letter')} would be {change.done}")
+    if changed.dead_again:
+        raise typer.Exit(1)
 
 
 def _filter(

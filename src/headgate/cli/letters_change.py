@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import msgspec
+from msgspec import UNSET
 
 from headgate.cli.output import counting_bar, say
 from headgate.cli.tables import plural
@@ -23,17 +24,20 @@ from headgate.config import server_url
 from headgate.errors import HeadgateError, NotFound
 from headgate.model.letters_api import CHANGED_MAX, LetterFilter, LettersChanged, LetterSelection
 
+WAIT = "2s"
 LINES_MAX = 10
 """About how many lines a long change says where there is no bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`verb` is the command and the path, `done` what it has done; `options` it was given."""
+    """`verb` is the command and the path, `done` what it has done; `options` it was given. It
+    `waits` for a moment for what becomes of the letters."""
 
     verb: str
     done: str
     options: tuple[str, ...] = ()
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,21 @@ async def run_change(url: str, change: Change, chosen: Chosen, *, dry_run: bool)
             raise NotFound("none of these is a dead letter: see `headgate dlq list`")
         with Progress(change, total) as progress:
             changed = await _change(client, change, chosen, progress)
-    say(f"{change.done} {plural(changed.count, 'letter')}")
+    say(f"{change.done} {plural(changed.count, 'letter')}{_what_became(changed)}")
+    for error in changed.errors or ():
+        say(f"dead again: {error}")
     return changed
+
+
+def _what_became(changed: LettersChanged) -> str:
+    if not changed.count or changed.delivered is UNSET or changed.dead_again is UNSET:
+        return ""
+    counts = {
+        "delivered": changed.delivered,
+        "still dead": changed.dead_again,
+        "on their way": changed.count - changed.delivered - changed.dead_again,
+    }
+    return ": " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
 
 
 async def _change(
@@ -102,7 +119,7 @@ async def _change(
     so_far = LettersChanged(0, chosen.after, more=True)
     try:
         async for one in _chunks(client, change, chosen):
-            so_far = LettersChanged(so_far.count + one.count, one.last_id, one.more)
+            so_far = _sum(so_far, one)
             progress.at(so_far.count, more=one.more)
     except (HeadgateError, asyncio.CancelledError):
         words = ["headgate", "dlq", change.verb, *replace(chosen, after=so_far.last_id).words()]
@@ -118,16 +135,36 @@ async def _chunks(
     client: HttpClient, change: Change, chosen: Chosen
 ) -> AsyncIterator[LettersChanged]:
     """Change one bounded chunk after the other; says after each what became of it."""
+    wait = WAIT if change.waits else None
     if chosen.ids:
         for ids in _id_chunks(chosen):
-            changed = await _post(client, change, LetterSelection(ids=ids, limit=len(ids)))
-            yield LettersChanged(changed.count, ids[-1], more=ids[-1] < chosen.ids[-1])
+            selection = LetterSelection(ids=ids, limit=len(ids), wait=wait)
+            changed = await _post(client, change, selection)
+            wait = wait if _something_became(changed) else None
+            more = ids[-1] < chosen.ids[-1]
+            yield msgspec.structs.replace(changed, last_id=ids[-1], more=more)
         return
     after, more = chosen.after, True
     while more:
-        changed = await _post(client, change, LetterSelection(filter=chosen.wanted, after=after))
+        selection = LetterSelection(filter=chosen.wanted, after=after, wait=wait)
+        changed = await _post(client, change, selection)
         after, more = changed.last_id, changed.more
+        wait = wait if _something_became(changed) else None
         yield changed
+
+
+def _something_became(changed: LettersChanged) -> bool:
+    """Of these letters; where nothing does, the next ones aren't waited for."""
+    return bool(changed.delivered) or bool(changed.dead_again)
+
+
+def _sum(so_far: LettersChanged, one: LettersChanged) -> LettersChanged:
+    both = LettersChanged(so_far.count + one.count, one.last_id, one.more)
+    if (so_far.delivered, one.delivered) != (UNSET, UNSET):
+        both.delivered = (so_far.delivered or 0) + (one.delivered or 0)
+        both.dead_again = (so_far.dead_again or 0) + (one.dead_again or 0)
+        both.errors = sorted({*(so_far.errors or ()), *(one.errors or ())})
+    return both
 
 
 async def _count(client: HttpClient, change: Change, chosen: Chosen) -> int:

@@ -27,6 +27,7 @@ from headgate.model.letters_api import (
     CHUNK,
     ID_MAX,
     LISTED_MAX,
+    WAIT_MAX_MS,
     LetterFilter,
     LetterInfo,
     LetterList,
@@ -102,6 +103,19 @@ def selected(selection: LetterSelection, *, now_ms: int) -> LetterQuery:
     if not selection.ids:
         raise InvalidRequest("ids is empty: name at least one letter")
     return LetterQuery(ids=tuple(selection.ids))
+
+
+def wait_ms(selection: LetterSelection) -> int:
+    """How long whoever wants letters sent again waits for what becomes of them."""
+    if selection.wait is None:
+        return 0
+    try:
+        asked_ms = parse_duration_ms(selection.wait)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"wait: {error.message}", parameter="wait") from error
+    if asked_ms > WAIT_MAX_MS:
+        raise InvalidRequest("wait is 10s at most; look again later", parameter="wait")
+    return asked_ms
 
 
 def query_of(wanted: LetterFilter, *, now_ms: int, state: LetterState = "dead") -> LetterQuery:

@@ -1,8 +1,9 @@
 """How far a source partition is settled, and what became of every record.
 
-A record is taken in `seq` order with the number of gateways that must still answer for it, and is
-settled when none is left. The position is the highest seq with everything up to it settled, so it
-never passes a record that somebody still waits for; the tally moves with it.
+A record is taken in `seq` order with the number of gateways that must still answer for it, in one
+part or in several, and is settled when none is left. The position is the highest seq with
+everything up to it settled, so it never passes a record that somebody still waits for; the tally
+moves with it.
 
 Invariant: the tally's sum grows by as many records as the position passes.
 """
@@ -100,6 +101,10 @@ class SettleTracker:
         self.take(through_seq, pending=pending, time_ms=time_ms)
         entry = self._by_seq[through_seq]
         entry.worst, entry.skipped = _LOST, count
+
+    def split(self, seq: int, parts: int) -> None:
+        """One of those pending for `seq` answers in so many parts."""
+        self._by_seq[seq].pending += parts - 1
 
     def awaits(self, seq: int) -> bool:
         """Must somebody still answer for `seq`?"""

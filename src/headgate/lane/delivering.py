@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import structlog
 
@@ -18,16 +17,20 @@ from headgate.decide.batching import BatchLimits
 from headgate.decide.delivery.outbound import DeliveryRules
 from headgate.decide.delivery.pressure import Watermarks
 from headgate.decide.retrying import Backoff
-from headgate.errors import HeadgateError
-from headgate.lane.dispatch import GatewayPipeline, Surroundings
-from headgate.lane.letters import LetterSurroundings, LetterWriter
+from headgate.errors import Fenced, HeadgateError
+from headgate.lane.dispatch import GatewayPipeline
+from headgate.lane.letters import LetterWriter
+from headgate.lane.matching import Matching
+from headgate.lane.retrying import Retrying
 from headgate.lane.spec import LaneSettings
+from headgate.lane.surroundings import Surroundings, let_go
 from headgate.model.control import GatewayLink
-from headgate.model.delivery import Delivery
+from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Node
 from headgate.ports.letters import LetterStore
 from headgate.ports.transport import DeliveryTransport
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -41,10 +44,6 @@ LOOK_AGAIN_S = 0.05
 STORE_AGAIN_S = 1.0
 
 
-class DeliverySurroundings(Surroundings, LetterSurroundings, Protocol):
-    """What pipelines and letters ask of the lane, and tell it."""
-
-
 class Dispatcher:
     """Pipelines come into being with the first delivery for their gateway."""
 
@@ -55,7 +54,9 @@ class Dispatcher:
         fence: tuple[int, int],
         transport: DeliveryTransport,
         store: LetterStore,
-        surroundings: DeliverySurroundings,
+        matching: Matching,
+        surroundings: Surroundings,
+        crew: Crew,
     ) -> None:
         self._settings = settings
         self._fence = fence
@@ -63,25 +64,29 @@ class Dispatcher:
         self._store = store
         self._surroundings = surroundings
         self._rules = rules_of(settings)
-        self._letters = LetterWriter(store, surroundings, keeps_dead=settings.dlq_enabled)
+        self._crew = crew
+        self._letters = LetterWriter(store, surroundings)
+        self._retrying = Retrying(
+            store, matching, surroundings, self._send_again, every_s=settings.redrive_every_s
+        )
         self._pipelines: dict[str, GatewayPipeline] = {}
         self._behind: dict[str, frozenset[PartitionRef]] = {}
         self._gateways: dict[str, Node] = {}
         self._troubled: frozenset[str] = frozenset()
         self._progress = asyncio.Event()
-        self._look_now = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
         self._error = ""
 
     # --- life ------------------------------------------------------------------------------------
 
     async def look_behind(self) -> None:
-        """Find out what is parked; returns only when the store has said so, because nothing may
-        overtake it."""
+        """Take the letters of the lane's partitions and find out what is parked; returns only when
+        the store has said so, because nothing may overtake it."""
         while True:
             try:
-                self._behind = await self._store.behind(self._surroundings.refs())
+                self._behind = await self._store.claim(self._surroundings.fences())
                 break
+            except Fenced as error:
+                let_go(self._surroundings, error)
             except HeadgateError as error:
                 self._failed(error)
                 await asyncio.sleep(STORE_AGAIN_S)
@@ -91,10 +96,8 @@ class Dispatcher:
         """Begin to deliver: subscriptions and gateways are known."""
         for gateway_id in self._behind:
             self._pipeline(gateway_id)
-        self._tasks = [
-            asyncio.create_task(self._letters.run(), name="lane-letters"),
-            asyncio.create_task(self._look_for_letters(), name="lane-look-for-letters"),
-        ]
+        self._crew.need("letters", self._letters.run())
+        self._crew.need("retrying", self._retrying.run())
 
     async def flush(self, timeout_s: float) -> None:
         """What is in flight may still be acknowledged; what isn't stays unsettled."""
@@ -105,20 +108,19 @@ class Dispatcher:
                 await asyncio.gather(*(p.drained() for p in self._pipelines.values()))
                 await self._letters.written(self._letters.mark)
 
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        return [*self._tasks, *(pipeline.task for pipeline in self._pipelines.values())]
-
     # --- deliveries ------------------------------------------------------------------------------
 
-    def put(self, gateway_id: str, delivery: Delivery) -> None:
-        (self._pipelines.get(gateway_id) or self._pipeline(gateway_id)).put(delivery)
+    def put(self, gateway_id: str, delivery: Delivery) -> int:
+        """Returns in how many parts it goes on, each of which settles."""
+        return (self._pipelines.get(gateway_id) or self._pipeline(gateway_id)).put(delivery)
+
+    async def _send_again(self, gateway_id: str, delivery: Delivery) -> Verdict | None:
+        return await self._pipeline(gateway_id).send_again(delivery)
 
     def drop(self, ref: PartitionRef) -> None:
         """The partition is somebody else's."""
         for pipeline in self._pipelines.values():
-            pipeline.outbound.drop(ref)
-            pipeline.look_again()
+            pipeline.drop(ref)
         self._progress.set()
 
     def progressed(self) -> None:
@@ -163,31 +165,7 @@ class Dispatcher:
 
     def look_for_letters(self) -> None:
         """An operator wants letters to be sent again."""
-        self._look_now.set()
-
-    async def _look_for_letters(self) -> None:
-        """Others write letters too: a former lane of these partitions, and operators."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.redrive_every_s):
-                    await self._look_now.wait()
-            self._look_now.clear()
-            try:
-                refs = self._surroundings.refs()
-                behind = await self._store.behind(refs)
-                revived = await self._store.revived(refs)
-            except HeadgateError as error:
-                self._failed(error)
-                continue
-            self._error = ""
-            for gateway_id, some in behind.items():
-                pipeline = self._pipeline(gateway_id)
-                pipeline.outbound.found_behind(ref for ref in some if ref in refs)
-                pipeline.look_again()
-            for gateway_id in revived:
-                pipeline = self._pipeline(gateway_id)
-                pipeline.outbound.revived()
-                pipeline.look_again()
+        self._retrying.look_now()
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -197,7 +175,14 @@ class Dispatcher:
     @property
     def error(self) -> str:
         """What is wrong with the store of letters, if anything is."""
-        return self._letters.error or self._error
+        return self._letters.error or self._retrying.error or self._error
+
+    def halt_of(self, ref: PartitionRef) -> str:
+        """Why nothing of `ref` reaches some gateway, if it stands still there."""
+        for gateway_id, pipeline in self._pipelines.items():
+            if why := pipeline.outbound.halted.get(ref):
+                return f"{why} by {gateway_id}, and routing.dlq.enabled is false"
+        return ""
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -213,6 +198,7 @@ class Dispatcher:
                 store=self._store,
                 letters=self._letters,
                 surroundings=self._surroundings,
+                crew=self._crew,
                 timeout_s=self._settings.delivery_timeout_s,
             )
             pipeline.outbound.breaker.wary = gateway_id in self._troubled
@@ -240,5 +226,5 @@ def rules_of(settings: LaneSettings) -> DeliveryRules:
         ),
         breaker_threshold=settings.breaker_threshold,
         breaker_timeout_s=settings.breaker_timeout_s,
-        sheds=settings.dlq_enabled,
+        keeps_dead=settings.dlq_enabled,
     )

@@ -6,34 +6,41 @@ other. A gateway that doesn't answer holds its own pipeline and nothing else.
 A delivery leaves a pipeline in one of four ways: the gateway gave a verdict that settles it, it was
 written down as a letter, every subscription it was meant for has ended or moved to another gateway
 (which reads the log from the subscriber's position on), or its partition is somebody else's, who
-delivers it.
+delivers it. One that falls apart leaves so part by part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import is_
-from typing import Protocol
 
-import msgspec
 import structlog
 
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.outbound import DeliveryRules, Outbound, Redrive, Send, Wait, narrowed
+from headgate.decide.delivery.outbound import (
+    DeliveryRules,
+    Outbound,
+    Redrive,
+    Send,
+    SendAgain,
+    Wait,
+)
+from headgate.decide.delivery.parts import narrowed
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
 from headgate.errors import CallerError, HeadgateError, NotNow
 from headgate.lane.letters import LetterWriter
+from headgate.lane.redriving import Redriving
+from headgate.lane.surroundings import Surroundings, ref_of
 from headgate.model.control import GatewayLink
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import PartitionRef
-from headgate.model.letters import Letter
 from headgate.ports.letters import LetterStore
 from headgate.ports.transport import DeliveryTransport
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -47,34 +54,11 @@ SLOWLY = 0.2
 """Weight of the last round trip in the average."""
 
 
-class Surroundings(Protocol):
-    """What a pipeline asks the lane about the world as it is now."""
-
-    def gateway_url(self, gateway_id: str) -> str | None:
-        """Where the gateway takes deliveries; None while it isn't known."""
-
-    def is_at(self, subscription_id: str, gateway_id: str) -> bool:
-        """Is the subscription alive, and at that gateway?"""
-
-    def low(self, subscriptions: Sequence[str]) -> Sequence[str]:
-        """Those of low priority."""
-
-    def refs(self) -> list[PartitionRef]:
-        """The partitions that the lane has."""
-
-    def epoch(self, ref: PartitionRef) -> int | None:
-        """Under which epoch the lane delivers `ref`; None once it is somebody else's."""
-
-    def settled(self, delivery: Delivery, outcome: Outcome) -> None: ...
-
-    def overtaken(self, ref: PartitionRef, reason: str) -> None:
-        """A gateway has seen a newer owner of `ref`."""
-
-
 class GatewayPipeline:
     """Sends to one gateway, in order, one batch at a time.
 
-    `fence` is the lane's window and attempt, `behind` what is parked for the gateway already.
+    `fence` is the lane's window and attempt, `behind` what is parked for the gateway already. It
+    runs in the lane's `crew`: should it break, the lane ends, and another one begins where it was.
     """
 
     def __init__(
@@ -88,6 +72,7 @@ class GatewayPipeline:
         store: LetterStore,
         letters: LetterWriter,
         surroundings: Surroundings,
+        crew: Crew,
         timeout_s: float,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -95,7 +80,6 @@ class GatewayPipeline:
         self.outbound = Outbound(rules, behind)
         self._window, self._attempt = fence
         self._transport = transport
-        self._store = store
         self._letters = letters
         self._surroundings = surroundings
         self._timeout_s = timeout_s
@@ -109,20 +93,49 @@ class GatewayPipeline:
         self._sent_at_s: float | None = None
         self._round_trip_s = 0.0
         self._round_trips = Stopwatch()
-        self._sent = self._acknowledged = self._released = self._redriven = 0
+        self._sent = self._acknowledged = self._released = 0
         self._retries = self._failures = self._parked = self._dead = 0
-        self.task = asyncio.create_task(self._run(), name=f"deliver to {gateway_id}")
+        self._asked: dict[int, asyncio.Future[Verdict | None]] = {}
+        """Who waits for what became of a delivery that an operator wants, by its identity."""
+        self._redriving = Redriving(
+            gateway_id,
+            self.outbound,
+            store=store,
+            letters=letters,
+            surroundings=surroundings,
+            send=self._send,
+            failed=self._failed,
+            wanted=self._wanted,
+            now_s=self._loop.time,
+        )
+        crew.need("delivery", self._run(), about=gateway_id)
 
     # --- from the lane ---------------------------------------------------------------------------
 
-    def put(self, delivery: Delivery) -> None:
+    def put(self, delivery: Delivery) -> int:
+        """Returns in how many parts it goes on, each of which settles."""
         outbound = self.outbound
-        outbound.put(delivery, self._loop.time(), self._surroundings.low)
+        parts = outbound.put(delivery, self._loop.time(), self._surroundings.low)
         if outbound.has_asides:
             self._set_aside()
         self._idle.clear()
         if outbound.stirred or not len(outbound):
             self._wake.set()
+        return parts
+
+    async def send_again(self, delivery: Delivery) -> Verdict | None:
+        """Deliver what an operator wants, once and outside the order; None without a verdict."""
+        if not self.outbound.put_again(delivery, self._loop.time()):
+            return None
+        answered: asyncio.Future[Verdict | None] = self._loop.create_future()
+        self._asked[id(delivery)] = answered
+        self._wake.set()
+        return await answered
+
+    def drop(self, ref: PartitionRef) -> None:
+        """The partition is somebody else's."""
+        self._give_up(self.outbound.drop(ref))
+        self._wake.set()
 
     def look_again(self) -> None:
         """Something has changed around it."""
@@ -154,9 +167,9 @@ class GatewayPipeline:
             retries=self._retries,
             failures=self._failures,
             parked=self._parked,
-            redriven=self._redriven,
-            dead=self._dead,
-            released=self._released,
+            redriven=self._redriving.counts.redriven,
+            dead=self._dead + self._redriving.counts.dead,
+            released=self._released + self._redriving.counts.released,
             error=outbound.error,
             soft=outbound.pressure.soft,
             hard=outbound.pressure.hard,
@@ -173,8 +186,10 @@ class GatewayPipeline:
             match step:
                 case Send(deliveries):
                     await self._deliver(deliveries)
-                case Redrive(limit):
-                    await self._redrive(limit)
+                case Redrive():
+                    await self._redriving.redrive(step)
+                case SendAgain(deliveries):
+                    await self._deliver_again(deliveries)
                 case Wait(until_s):
                     await self._until(until_s)
 
@@ -226,7 +241,7 @@ class GatewayPipeline:
         except CallerError as error:
             log.error(LogEvent.DELIVERY_REJECTED, gateway=self.gateway_id, error=error.message)
             self._failures += 1
-            self.outbound.refused(error.message)
+            self.outbound.refused(error.message, now_s=self._loop.time())
         except HeadgateError as error:
             self._failed(error)
         return None
@@ -234,7 +249,8 @@ class GatewayPipeline:
     def _failed(self, error: HeadgateError) -> None:
         log.warning(LogEvent.DELIVERY_FAILED, gateway=self.gateway_id, error=error.message)
         self._failures += 1
-        self.outbound.failed(error.message, now_s=self._loop.time(), jitter=self._jitter())
+        now_s, jitter = self._loop.time(), self._jitter()
+        self._give_up(self.outbound.failed(error.message, now_s=now_s, jitter=jitter))
 
     async def _send(self, deliveries: list[Delivery]) -> DeliveryAnswer:
         url = self._surroundings.gateway_url(self.gateway_id)
@@ -277,93 +293,44 @@ class GatewayPipeline:
             self._prepared = self._batch(sent)
             self._transport.prepare(url, self._prepared)
 
-    # --- parked letters --------------------------------------------------------------------------
+    # --- what an operator wants ------------------------------------------------------------------
 
-    async def _redrive(self, limit: int) -> None:
+    async def _deliver_again(self, batch: list[Delivery]) -> None:
         try:
-            await self._redrive_some(limit)
-        except HeadgateError as error:
-            log.error(LogEvent.LETTERS_FAILED, gateway=self.gateway_id, error=error.message)
-            self.outbound.postponed(self._loop.time())
-
-    async def _redrive_some(self, limit: int) -> None:
-        # What is still to be written may be older than what the store has.
-        set_aside = self._parked
-        await self._letters.written(self._letters.mark)
-        refs = self._surroundings.refs()
-        letters = await self._store.parked(self.gateway_id, refs, limit=limit)
-        if not letters:
-            if self._parked == set_aside:
-                self.outbound.drained()
-            return
-        sending: list[tuple[Letter, Delivery]] = []
-        unwanted: list[int] = []
-        for letter in letters:
-            delivery = letter.delivery
-            epoch = self._surroundings.epoch(PartitionRef(delivery.topic, delivery.partition))
-            if epoch is None:
-                continue  # somebody else's, meanwhile
-            wanted = self._wanted(delivery)
-            if wanted is None:
-                unwanted.append(letter.id)
-            else:
-                sending.append((letter, msgspec.structs.replace(wanted, epoch=epoch)))
-        if unwanted:
-            self._released += len(unwanted)
-            await self._store.remove(unwanted)
-        if sending:
-            await self._send_letters(sending)
-
-    async def _send_letters(self, letters: list[tuple[Letter, Delivery]]) -> None:
-        outbound = self.outbound
-        outbound.redriving()
-        try:
-            answer = await self._send([delivery for _, delivery in letters])
-        except CallerError as error:
-            if outbound.redrive_refused(len(letters)):
-                await self._bury([letters[0][0]], error.message)
-            return
+            answer = await self._send(batch)
+        except CallerError:
+            self._failures += 1
+            for delivery in self.outbound.again_refused():
+                self._answer(delivery, "rejected")
         except HeadgateError as error:
             self._failed(error)
-            return
-        through, refused, again = [], [], False
-        for (letter, delivery), verdict in zip(letters, answer.verdicts, strict=True):
-            if verdict in OUTCOMES:
-                through.append(letter.id)
-            elif verdict == "rejected":
-                refused.append(letter)
-            elif verdict == "stale_fence":
-                self._overtaken(delivery)
-            else:
-                again = True
-        self._redriven += len(through)
-        outbound.redriven(fill=answer.fill, again=again, now_s=self._loop.time())
-        await self._store.remove(through)
-        await self._bury(refused, "the gateway rejected it")
+        else:
+            self.outbound.sent_again(fill=answer.fill)
+            for delivery, verdict in zip(batch, answer.verdicts, strict=True):
+                self._answer(delivery, verdict)
 
-    async def _bury(self, letters: list[Letter], error: str) -> None:
-        if not letters:
-            return
-        self._dead += len(letters)
-        await self._store.bury(
-            [letter.id for letter in letters],
-            "rejected",
-            attempts=letters[0].attempts + 1,
-            error=error,
-            now_ms=time.time_ns() // 1_000_000,
-        )
+    def _answer(self, delivery: Delivery, verdict: Verdict | None) -> None:
+        answered = self._asked.pop(id(delivery), None)
+        if answered is not None and not answered.done():
+            answered.set_result(verdict)
+
+    def _give_up(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._answer(delivery, None)
 
     # --- parts -----------------------------------------------------------------------------------
 
     def _wanted(self, delivery: Delivery) -> Delivery | None:
         """The delivery for those of its subscriptions that are here; None when none is."""
-        if delivery.lost_from:
-            return delivery
-        ref = PartitionRef(delivery.topic, delivery.partition)
-        if self._surroundings.epoch(ref) is None:
+        if self._surroundings.fence(ref_of(delivery)) is None:
             return None
-        if delivery.broadcast and self._surroundings.gateway_url(self.gateway_id) is not None:
-            return delivery  # who wants it there is for the gateway to say
+        if delivery.lost_from or delivery.broadcast:
+            # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
+            # the log, and find a gap by themselves.
+            if self._surroundings.gateway_url(self.gateway_id) is not None:
+                return delivery
+            if delivery.lost_from:
+                return None
         here = [
             name
             for name in delivery.subscriptions
@@ -381,7 +348,7 @@ class GatewayPipeline:
         self._surroundings.settled(delivery, outcome)
 
     def _overtaken(self, delivery: Delivery) -> None:
-        ref = PartitionRef(delivery.topic, delivery.partition)
+        ref = ref_of(delivery)
         self._surroundings.overtaken(
             ref, f"gateway {self.gateway_id} has seen a newer owner of {ref}"
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +17,7 @@ import structlog
 
 from headgate.lane.run import Lane
 from headgate.lane.spec import LaneReceipt, LaneSpec
+from headgate.tasks import Crew, start_thread
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -42,10 +42,10 @@ class LaneHost(Generic[Shared]):
         self._open_lane = open_lane
         self._loop = _new_loop()
         self._shared: Shared | None = None
-        self._lives: set[asyncio.Task[None]] = set()
+        self._lives = Crew("lanes")
         self.pid = os.getpid()
         sys.setswitchinterval(SWITCH_S)
-        threading.Thread(target=self._loop.run_forever, name="lanes", daemon=True).start()
+        start_thread("lanes", self._loop.run_forever)
 
     def run(self, spec: LaneSpec) -> LaneReceipt:
         """Run a lane until its window is over; called in the task's own thread."""
@@ -58,9 +58,7 @@ class LaneHost(Generic[Shared]):
         if self._shared is None:
             self._shared = self._share()
         lane, close = self._open_lane(spec, self._shared)
-        life = asyncio.create_task(self._live(lane, close), name=f"lane-{spec.lane}")
-        self._lives.add(life)
-        life.add_done_callback(self._lives.discard)
+        self._lives.start("life", self._live(lane, close), about=str(spec.lane))
         return await lane.receipt()
 
     async def _live(self, lane: Lane, close: Callable[[], Awaitable[None]]) -> None:

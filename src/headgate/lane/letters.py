@@ -2,7 +2,8 @@
 
 Invariant: letters are written in the order they were added, and a record is settled on the strength
 of a letter only after the store has it. While the store is full or away everything stays here, up
-to a bound at which the lane reads nothing more; it is tried again until it works.
+to a bound at which the lane reads nothing more; it is tried again until it works. Letters of a
+partition that somebody newer has are dropped: it writes its own.
 """
 
 from __future__ import annotations
@@ -11,16 +12,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from headgate.decide.delivery.outbound import Aside
 from headgate.decide.retrying import Backoff
-from headgate.decide.settling import Outcome
-from headgate.errors import HeadgateError
-from headgate.model.delivery import Delivery
-from headgate.model.event import PartitionRef
+from headgate.errors import Fenced, HeadgateError
+from headgate.lane.surroundings import Surroundings, let_go
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import LetterStore
 from headgate.telemetry import LogEvent
@@ -32,31 +30,18 @@ CAPACITY = 10_000
 WRITE_SIZE = 500
 
 
-class LetterSurroundings(Protocol):
-    def holds(self, ref: PartitionRef) -> bool: ...
-
-    def settled(self, delivery: Delivery, outcome: Outcome) -> None: ...
-
-    def stopped(self, ref: PartitionRef, reason: str) -> None:
-        """Nothing more of `ref` may be read until somebody has acted."""
-
-
 class LetterWriter:
-    """`keeps_dead` False: where a dead letter would be written, its partition stops instead."""
-
     def __init__(
         self,
         store: LetterStore,
-        surroundings: LetterSurroundings,
+        surroundings: Surroundings,
         *,
-        keeps_dead: bool = True,
         capacity: int = CAPACITY,
         backoff: Backoff | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._store = store
         self._surroundings = surroundings
-        self._keeps_dead = keeps_dead
         self._capacity = capacity
         self._backoff = backoff or Backoff(0.2, 5.0)
         self._wall_ms = wall_ms
@@ -77,18 +62,11 @@ class LetterWriter:
         return self._added
 
     def add(self, gateway_id: str, aside: Aside) -> None:
-        letter = NewLetter(
-            gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
-        )
-        if aside.state == "dead" and not self._keeps_dead:
-            why = aside.error or aside.reason
-            self._surroundings.stopped(
-                letter.ref,
-                f"record {aside.delivery.seq} can't be delivered to {gateway_id} ({why}), and "
-                "routing.dlq.enabled is false",
+        self._waiting.append(
+            NewLetter(
+                gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
             )
-            return
-        self._waiting.append(letter)
+        )
         self._added += 1
         self._wake.set()
 
@@ -103,23 +81,29 @@ class LetterWriter:
             if not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
-            size = min(len(self._waiting), WRITE_SIZE)
-            letters = [self._waiting[at] for at in range(size)]
-            held = [letter for letter in letters if self._surroundings.holds(letter.ref)]
             try:
-                if held:
-                    await self._store.put(held, now_ms=self._wall_ms())
+                await self._write_some()
+            except Fenced as error:
+                let_go(self._surroundings, error)
             except HeadgateError as error:
                 self.error = error.message
                 log.error(LogEvent.LETTERS_FAILED, waiting=len(self._waiting), error=error.message)
                 await asyncio.sleep(self._backoff.delay_s(failures, jitter=1.0))
                 failures += 1
-                continue
-            failures, self.error = 0, ""
-            for _ in letters:
-                self._waiting.popleft()
-            for letter in held:
-                self._surroundings.settled(letter.delivery, letter.state)
-            async with self._progress:
-                self._written += len(letters)
-                self._progress.notify_all()
+            else:
+                failures, self.error = 0, ""
+
+    async def _write_some(self) -> None:
+        size = min(len(self._waiting), WRITE_SIZE)
+        letters = [self._waiting[at] for at in range(size)]
+        fences = self._surroundings.fences()
+        held = [letter for letter in letters if letter.ref in fences]
+        if held:
+            await self._store.put(held, fences, now_ms=self._wall_ms())
+        for _ in letters:
+            self._waiting.popleft()
+        for letter in held:
+            self._surroundings.settled(letter.delivery, letter.state)
+        async with self._progress:
+            self._written += len(letters)
+            self._progress.notify_all()

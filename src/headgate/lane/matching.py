@@ -16,7 +16,7 @@ from headgate.decide.leaving import SoftDeletes, leavers
 from headgate.decide.routing import Routes
 from headgate.lane.adopted import Adopted
 from headgate.lane.partition import SourcePartition
-from headgate.model.delivery import Delivery
+from headgate.model.delivery import Delivery, record_of
 from headgate.model.event import Op, Record
 
 NOBODY: dict[str, tuple[str, ...]] = {}
@@ -66,6 +66,31 @@ class Matching:
                 made = rerouted(made, routes, record.seq)
             if made:
                 yield record, made
+
+    def anew(self, delivery: Delivery) -> dict[str, Delivery]:
+        """A delivery that was made before, for those who want the record now, per gateway: who it
+        matches, and those that were told it had left them and are still there."""
+        index = self._adopted.index
+        document: object = None
+        if index.needs_document(delivery.topic):
+            document = with_key(self._decoded(bytes(delivery.document)), delivery.key)
+        found = {**index.match(record_of(delivery), document).by_gateway}
+        left: dict[str, tuple[str, ...]] = {}
+        for name in delivery.left:
+            subscription = index.subscription(name)
+            if subscription is None or name in found.get(subscription.gateway_id, ()):
+                continue
+            left[subscription.gateway_id] = (*left.get(subscription.gateway_id, ()), name)
+        return {
+            gateway_id: replace(
+                delivery,
+                subscriptions=(*found.get(gateway_id, ()), *left.get(gateway_id, ())),
+                left=left.get(gateway_id, ()),
+                since=(),
+                broadcast=False,
+            )
+            for gateway_id in {**left, **found}
+        }
 
     def _decoded(self, document: bytes) -> object:
         """The document, or None for one that is JSON but holds a number nobody can represent."""

@@ -43,6 +43,8 @@ class SourcePartition:
         self.to_be_skipped = gaps.skipped(position)
         self.read_ms = 0
         """Time of the last record that was read; 0 before the first one."""
+        self.unread_ms = 0
+        """Time of the oldest record that was not read, as far as anybody looked."""
         self.lost_history: HistoryLost | None = None
         """The log was found to end before what was read of it, and has not been moved on since."""
         self.look_at_s = 0.0
@@ -152,14 +154,15 @@ class SourcePartition:
         self.saved, self.save_error = position, ""
         return True
 
-    def report(self) -> PartitionReport:
+    def report(self, halt: str = "") -> PartitionReport:
+        """`halt`: why it stands still for some gateway, if it does."""
         tracker = self.tracker
         return PartitionReport(
             self.ref,
             self.read_seq,
             tracker.position,
-            tracker.oldest_unsettled_ms,
+            tracker.oldest_unsettled_ms or self.unread_ms,
             tracker.tally,
-            self.state,
-            self.reason,
+            "failed" if halt else self.state,
+            self.reason or halt,
         )

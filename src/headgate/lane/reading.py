@@ -58,18 +58,22 @@ class Reading:
         self._saving = saving
         self._gateways = gateways
         self._stopped = stopped
+        self._is_level = False
+        """Was everything read that there was?"""
         self.read = self.matched = self.gaps = 0
 
-    async def run(self, ending: asyncio.Event) -> None:
-        """Follow all partitions until `ending`."""
+    async def run(self) -> None:
+        """Follow all partitions."""
         for claimed in self._partitions.values():
             if claimed.to_be_skipped is not None:
                 self._pass(claimed, claimed.to_be_skipped)
         async with self._reader.follow(list(self._partitions)) as wake_ups:
             hungry = set(self._partitions)
-            while not ending.is_set():
+            while True:
                 if not hungry:
+                    self._is_level = True
                     hungry |= await anext(wake_ups)
+                    self._is_level = False
                 for ref in sorted(hungry):
                     partition = self._partitions.get(ref)
                     if partition is None or not await self._read_some(partition):
@@ -99,6 +103,17 @@ class Reading:
             # Pipelines and acknowledgements get their turn in between.
             await asyncio.sleep(0)
         return len(found) == settings.read_limit or len(records) < len(found)
+
+    async def look_ahead(self) -> None:
+        """Find out since when the oldest record waits that was not read, for those partitions of
+        which nothing else is unsettled."""
+        for partition in list(self._partitions.values()):
+            partition.unread_ms = 0
+            if partition.tracker.unsettled or (self._is_level and not partition.is_still):
+                continue
+            found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
+            if found and found[0].seq > partition.read_seq:
+                partition.unread_ms = found[0].time_ms
 
     async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
         """Nothing more is found: does the log end there? True when there is more to read."""
@@ -137,7 +152,8 @@ class Reading:
             tracker.pass_unmatched(record.seq - 1)
             tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
             for gateway_id, delivery in deliveries.items():
-                put(gateway_id, delivery)
+                if (parts := put(gateway_id, delivery)) > 1:
+                    tracker.split(record.seq, parts)
             self.matched += len(deliveries)
         tracker.pass_unmatched(records[-1].seq)
         partition.accept(records[-1])

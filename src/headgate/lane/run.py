@@ -25,14 +25,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
 
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.routing import Routes
 from headgate.decide.settling import Outcome
-from headgate.errors import Fenced, StorageFailed
+from headgate.errors import Fenced, HeadgateError, StorageFailed
 from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
@@ -49,6 +48,7 @@ from headgate.ports.control import ControlSession
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.transport import DeliveryTransport
+from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -78,15 +78,20 @@ class Lane:
         self._spec = spec
         self._ports = ports
         self._partitions: dict[PartitionRef, SourcePartition] = {}
+        self._crew = Crew("lane")
+        self._intake = Crew("lane")
+        """What ends first, so that the rest can be settled."""
+        self._adopted = Adopted(kept=ports.kept)
+        self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._dispatcher = Dispatcher(
             spec.settings,
             fence=(spec.window, spec.attempt),
             transport=ports.transport,
             store=ports.letters,
+            matching=self._matching,
             surroundings=self,
+            crew=self._crew,
         )
-        self._adopted = Adopted(kept=ports.kept)
-        self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._topology = Topology(0)
         self._urls: dict[str, str] = {}
         self._found_gateways = asyncio.Event()
@@ -110,7 +115,6 @@ class Lane:
         self._reason = ""
         self._overdue = False
         self._handed_off: list[Owner] = []
-        self._hand_offs: set[asyncio.Task[None]] = set()
         self._delivered = 0
         self._routing = Stopwatch()
         self._started_s = time.time()
@@ -139,29 +143,22 @@ class Lane:
             self._end("somebody newer has taken over")
             return
         session = self._ports.connect(self._hello)
-        reading = asyncio.create_task(self._follow(), name="lane-follow")
-        checkpointing = asyncio.create_task(self._saving.run(), name="lane-checkpoint")
-        tasks = [
-            reading,
-            checkpointing,
-            asyncio.create_task(self._listen(session), name="lane-listen"),
-            asyncio.create_task(self._adopt(session), name="lane-adopt"),
-            asyncio.create_task(self._report(session), name="lane-report"),
-            asyncio.create_task(self._watch_window(session), name="lane-window"),
-        ]
-        ending = asyncio.create_task(self._ending.wait())
+        self._intake.need("reading", self._follow())
+        self._intake.need("checkpoints", self._saving.run())
+        self._crew.need("listening", self._listen(session))
+        self._crew.need("adopting", self._adopt(session))
+        self._crew.need("reporting", self._report(session))
+        self._crew.need("window", self._watch_window(session))
         try:
-            await asyncio.wait({ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-            await self._cancel([reading, checkpointing])
+            await first_of(self._ending.wait(), self._intake.failed(), self._crew.failed())
+            await self._intake.close()
             if self._partitions:
                 await self._dispatcher.flush(settings.flush_timeout_s)
                 await self._saving.save_all(settings.checkpoint_timeout_s)
             await session.send(self._lane_report())
         finally:
-            await self._cancel([*tasks, ending, *self._hand_offs, *self._dispatcher.tasks])
+            await self._intake.close()
+            await self._crew.close()
             await session.close()
 
     async def _claim(self, owner: Owner) -> None:
@@ -183,7 +180,7 @@ class Lane:
                 self._partitions[owner.ref] = SourcePartition(owner, fence, position)
                 return
 
-    # --- what is asked and told while delivering (delivering.DeliverySurroundings) ---------------
+    # --- what is asked and told while delivering (surroundings.Surroundings) ---------------------
 
     def gateway_url(self, gateway_id: str) -> str | None:
         return self._urls.get(gateway_id)
@@ -193,20 +190,15 @@ class Lane:
         return subscription is not None and subscription.gateway_id == gateway_id
 
     def low(self, subscriptions: Sequence[str]) -> list[str]:
-        if not self._spec.settings.dlq_enabled:
-            return []  # what can't be kept can't be shed
         found = [(name, self._adopted.index.subscription(name)) for name in subscriptions]
         return [name for name, one in found if one is not None and one.priority == "low"]
 
-    def refs(self) -> list[PartitionRef]:
-        return list(self._partitions)
+    def fences(self) -> dict[PartitionRef, Fence]:
+        return {ref: partition.fence for ref, partition in self._partitions.items()}
 
-    def epoch(self, ref: PartitionRef) -> int | None:
+    def fence(self, ref: PartitionRef) -> Fence | None:
         partition = self._partitions.get(ref)
-        return None if partition is None else partition.fence.epoch
-
-    def holds(self, ref: PartitionRef) -> bool:
-        return ref in self._partitions
+        return None if partition is None else partition.fence
 
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         partition = self._partitions.get(PartitionRef(delivery.topic, delivery.partition))
@@ -240,7 +232,7 @@ class Lane:
         await self._subscribed.wait()
         await self._found_gateways.wait()
         self._dispatcher.start()
-        await self._reading.run(self._ending)
+        await self._reading.run()
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -319,9 +311,7 @@ class Lane:
             if (partition := self._partitions.get(owner.ref)) and partition.owner == owner
         ]
         if settle:
-            task = asyncio.create_task(self._hand_off(session, mine), name="lane-hand-off")
-            self._hand_offs.add(task)
-            task.add_done_callback(self._hand_offs.discard)
+            self._crew.start("hand-off", self._hand_off(session, mine))
         else:
             for partition in mine:
                 self.overtaken(partition.ref, "somebody newer has taken over")
@@ -356,11 +346,15 @@ class Lane:
     async def _report(self, session: ControlSession) -> None:
         while True:
             await asyncio.sleep(self._spec.settings.report_interval_s)
+            with contextlib.suppress(HeadgateError):
+                await self._reading.look_ahead()  # a log that is away is said where it is read
             await session.send(self._lane_report())
 
     def _lane_report(self) -> control.LaneReport:
         return control.LaneReport(
-            partitions=tuple(p.report() for p in self._partitions.values()),
+            partitions=tuple(
+                p.report(self._dispatcher.halt_of(p.ref)) for p in self._partitions.values()
+            ),
             read=self._reading.read,
             matched=self._reading.matched,
             delivered=self._delivered,
@@ -396,6 +390,7 @@ class Lane:
         self._give_receipt()
         await asyncio.sleep(self._spec.settings.linger_s)
         self._end("nobody took over")
+        await self._crew.failed()  # until everything ends
 
     def _hand_over(self, reason: str) -> None:
         if not self._window_over.is_set():
@@ -410,11 +405,6 @@ class Lane:
     def _give_receipt(self) -> None:
         if not self._receipt.done():
             self._receipt.set_result(self._written_receipt())
-
-    async def _cancel(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _written_receipt(self) -> LaneReceipt:
         return LaneReceipt(

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from headgate.model.event import Op
+from headgate.model.event import Op, Record
 from headgate.model.event_message import event_part
 
 Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry", "rejected"]
@@ -48,6 +48,24 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     broadcast: bool = False
     """The gateway is to look itself who else there wants the record: `subscriptions` has only those
     that the sender knows to be there."""
+
+
+def record_of(delivery: Delivery) -> Record:
+    """What matching looks at of the record: its topic and, for shards, its key."""
+    return Record(
+        delivery.topic,
+        delivery.partition,
+        delivery.seq,
+        0,
+        delivery.event_id,
+        delivery.key,
+        delivery.collection,
+        delivery.op,
+        b"",
+        None,
+        None,
+        delivery.time_ms,
+    )
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,7 +1,8 @@
 """What couldn't be delivered for now (parked) or for good (dead), with the whole event.
 
 A parked letter waits for its gateway and is sent by itself; a dead one waits for an operator. What
-an operator sends again is parked once more, marked as a redelivery and outside the order.
+an operator sends again is parked once more, marked as a redelivery and outside the order, until
+everybody who is subscribed to it now has it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Letter(msgspec.Struct, frozen=True):
     attempts: int
     error: str
     at_ms: int
+
+    @property
+    def ref(self) -> PartitionRef:
+        return PartitionRef(self.delivery.topic, self.delivery.partition)
 
 
 class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):

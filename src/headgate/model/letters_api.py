@@ -19,6 +19,8 @@ ID_MAX = 2**63 - 1
 LetterId = Annotated[int, msgspec.Meta(ge=1, le=ID_MAX)]
 AfterId = Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)]
 AGE = "An age, such as 30m, 1h or 7d."
+WAIT_MAX_MS = 10_000
+WAIT = "A time, such as 500ms or 2s; 10s at most."
 
 
 class LetterInfo(msgspec.Struct):
@@ -72,19 +74,26 @@ class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
 
     One call changes up to `limit` letters with ids above `after`; call again with `after` set to
     the `last_id` of the answer as long as that says `more`. `dry_run` changes nothing and counts
-    every letter that is meant, so it takes no `after`."""
+    every letter that is meant, so it takes no `after`. A retry waits for up to `wait` for what
+    becomes of the letters."""
 
     ids: Annotated[list[LetterId], msgspec.Meta(max_length=CHANGED_MAX)] | None = None
     filter: LetterFilter | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=CHANGED_MAX)] = CHUNK
     after: AfterId = 0
     dry_run: bool = False
+    wait: Annotated[str, msgspec.Meta(description=WAIT)] | None = None
 
 
 class LettersChanged(msgspec.Struct):
-    """How many were changed, or with `dry_run` would be."""
+    """How many were changed, or with `dry_run` would be. Who waits for what becomes of letters that
+    are sent again also learns how many were `delivered` to everybody who is subscribed now, how
+    many are `dead_again`, and why (`errors`); the others are on their way."""
 
     count: int
     last_id: int
     more: bool
     dry_run: bool = False
+    delivered: int | msgspec.UnsetType = msgspec.UNSET
+    dead_again: int | msgspec.UnsetType = msgspec.UNSET
+    errors: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -3,47 +3,63 @@
 Lanes in many processes write at once. A record is settled on the strength of `put`, so what it
 returned for is on disk. Every call ends within a few seconds, with StorageFailed when the store is
 full or away; what became of the call is then open, and doing it again is harmless.
+
+What a lane changes it changes under a fence per partition, like a position: the highest fence that
+a partition was claimed under, or that anything was changed under, is kept with the letters, and a
+lower one is refused in the same transaction: the call raises Fenced, which names the partition, and
+changes nothing. So whoever claims a partition knows all of its letters, and nobody but its own
+changes them from then on; operators change only dead ones, which lanes only add to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from headgate.model.event import PartitionRef
-from headgate.model.letters import Letter, LetterCount, LetterQuery, LetterReason, NewLetter
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
+
+Fences = Mapping[PartitionRef, Fence]
+"""Under which fence a lane has each of its partitions."""
 
 
 class LetterStore(Protocol):
     # --- lanes -----------------------------------------------------------------------------------
 
-    async def put(self, letters: Sequence[NewLetter], *, now_ms: int) -> None:
-        """Write all of them, durably, in one transaction.
+    async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
+        """Take the letters of these partitions: who had them can't change them any more.
 
-        One letter per (gateway, topic, partition, seq, state): where there is one already, the new
-        one is left out, so that a lane that starts again may write what its predecessor wrote.
+        Returns, per gateway, those that have parked letters for it. Letters that an operator wants
+        to be sent again don't count: nothing has to wait for them.
         """
 
-    async def behind(self, refs: Iterable[PartitionRef]) -> dict[str, frozenset[PartitionRef]]:
-        """Per gateway, those of `refs` that have parked letters for it. Redeliveries don't count:
-        nothing has to wait for them."""
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        """Write all of them, durably, in one transaction.
 
-    async def revived(self, refs: Iterable[PartitionRef]) -> frozenset[str]:
-        """The gateways for which `refs` have redeliveries."""
+        Per gateway and record there is one parked letter in the order, and one dead letter per
+        reason: a new one is joined to the one that is there, which is then for whom either of them
+        was. So a lane that starts again may write what its predecessor wrote.
+        """
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, limit: int
+        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
     ) -> list[Letter]:
-        """The parked letters for a gateway: redeliveries first, then the oldest of each partition,
-        by (topic, partition, seq)."""
+        """The letters that are parked for a gateway in the order: up to `each` of every partition,
+        its oldest ones, by (topic, partition, seq)."""
 
-    async def remove(self, ids: Sequence[int]) -> None:
-        """They were acknowledged, or nobody waits for them any more."""
+    async def revived(
+        self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
+    ) -> list[Letter]:
+        """Up to `limit` letters that an operator wants to be sent again, with an id above
+        `after_id`, by id."""
 
-    async def bury(
-        self, ids: Sequence[int], reason: LetterReason, *, attempts: int, error: str, now_ms: int
-    ) -> None:
-        """Parked letters that were refused for good are dead from now on."""
+    async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
+        """Parked letters that were delivered, or that nobody waits for any more."""
+
+    async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
+        """Parked letters are dead from now on, with the reason, the attempts and the error that
+        they have here. One that meets another dead letter of its record and reason is joined with
+        it, and keeps its id."""
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -58,9 +74,9 @@ class LetterStore(Protocol):
         """How many there are of every kind."""
 
     async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
-        """Park dead letters again, as redeliveries; returns those that were dead.
+        """Have dead letters sent again, outside the order: they are parked, as redeliveries.
 
-        Doing it twice does it once.
+        Returns those that were dead. Doing it twice does it once.
         """
 
     async def delete(self, ids: Sequence[int]) -> list[int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 from hypothesis import given, settings
@@ -15,9 +17,10 @@ from headgate.decide.delivery.outbound import (
     Outbound,
     Redrive,
     Send,
+    SendAgain,
     Wait,
-    narrowed,
 )
+from headgate.decide.delivery.parts import joined, narrowed
 from headgate.decide.delivery.pressure import Watermarks
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
@@ -45,36 +48,80 @@ def delivery(partition: int, seq: int, *names: str, since: tuple[int, ...] = ())
     )
 
 
-class World:
-    """A gateway and a letter store around one Outbound; what happens is drawn."""
+Part = tuple[int, int, str]
+"""What one subscription is owed of one record: partition, seq and its name."""
+NAMES = ("low", "normal", "other")
 
-    def __init__(self, seed: int) -> None:
+
+class World:
+    """A gateway and a letter store around one Outbound; what happens is drawn.
+
+    Every part of every record is followed on its own: it is accepted, dead, parked or in memory,
+    and in one of these places only.
+    """
+
+    def __init__(self, seed: int, *, keeps_dead: bool = True) -> None:
         self.random = random.Random(seed)
-        self.outbound = Outbound(RULES)
+        self.rules = replace(RULES, keeps_dead=keeps_dead)
+        self.outbound = Outbound(self.rules)
         self.now_s = 0.0
         self.next_seq = defaultdict[int, int](lambda: 1)
+        self.owed: set[Part] = set()
+        self.parts: dict[tuple[int, int], int] = {}
+        """In how many parts each record goes on, and how many of them have left."""
+        self.left: Counter[tuple[int, int]] = Counter()
         self.parked: dict[tuple[int, int], Delivery] = {}
-        self.dead: set[tuple[int, int]] = set()
-        self.accepted: list[tuple[int, int]] = []
+        self.dead: set[Part] = set()
+        self.accepted: list[Part] = []
+        self.passed_over: set[tuple[int, int]] = set()
+        """Records that the gateway refused while it took newer ones; they come marked."""
+        self.poison: set[tuple[int, int]] = set()
+        self.again: dict[int, str] = {}
+        self.known: list[Delivery] = []
+        """Those that were asked for, so that no other gets their identity."""
+        self.asked = 0
         self.healthy = False
+
+    # --- what comes ------------------------------------------------------------------------------
 
     def put(self) -> None:
         partition = self.random.randrange(3)
         seq = self.next_seq[partition]
         self.next_seq[partition] += 1
-        low = ["s"] if self.random.random() < 0.2 else []
-        self.outbound.put(delivery(partition, seq), self.now_s, lambda _: low)
+        names = self.random.sample(NAMES, self.random.randint(1, 3))
+        if self.random.random() < 0.1:
+            self.poison.add((partition, seq))
+        one = delivery(partition, seq, *names)
+        self.owed |= parts_of(one)
+        parts = self.outbound.put(one, self.now_s, lambda names: [n for n in names if n == "low"])
+        self.parts[partition, seq] = parts
         self.keep_asides()
+
+    def ask_again(self) -> None:
+        self.asked += 1
+        one = msgspec.structs.replace(
+            delivery(self.random.randrange(3), self.asked), redelivery=True
+        )
+        if self.outbound.put_again(one, self.now_s):
+            self.again[id(one)] = "asked"
+            self.known.append(one)
 
     def keep_asides(self) -> None:
         for aside in self.outbound.take_asides():
-            place = aside.delivery.partition, aside.delivery.seq
+            one = aside.delivery
+            place = one.partition, one.seq
+            self.left[place] += 1
             if aside.state == "dead":
-                assert place not in self.dead
-                self.dead.add(place)
+                assert self.rules.keeps_dead
+                assert not parts_of(one) & self.dead
+                self.dead |= parts_of(one)
             else:
                 assert place not in self.parked
-                self.parked[place] = aside.delivery
+                self.parked[place] = one
+                if one.redelivery:
+                    self.passed_over.add(place)
+
+    # --- what is done ----------------------------------------------------------------------------
 
     def step(self) -> None:
         step = self.outbound.next(self.now_s)
@@ -86,96 +133,210 @@ class World:
             case Send(deliveries):
                 assert 0 < len(deliveries) <= RULES.limits.max_size
                 self.send(deliveries)
-            case Redrive(limit):
-                self.redrive(limit)
+            case Redrive(refs, each):
+                assert len(refs) * each <= RULES.limits.max_size
+                self.redrive(refs, each)
+            case SendAgain(deliveries):
+                self.send_again(deliveries)
         self.keep_asides()
 
+    def fate(self) -> str:
+        return "answers" if self.healthy else self.random.choice(["answers", "answers", "fails"])
+
+    def refuses(self, deliveries: Sequence[Delivery]) -> bool:
+        return any((one.partition, one.seq) in self.poison for one in deliveries)
+
     def send(self, deliveries: list[Delivery]) -> None:
-        fate = "answers" if self.healthy else self.random.choice(["answers", "fails", "refuses"])
-        if fate == "fails":
-            self.outbound.failed("down", now_s=self.now_s, jitter=self.random.random())
-        elif fate == "refuses":
-            self.outbound.refused("no")
+        if self.fate() == "fails":
+            self.give_up(
+                self.outbound.failed("down", now_s=self.now_s, jitter=self.random.random())
+            )
+        elif self.refuses(deliveries) and self.random.random() < 0.7:
+            self.outbound.refused("no", now_s=self.now_s)
         else:
-            verdicts = self.verdicts(len(deliveries))
+            verdicts = self.verdicts(deliveries)
             self.take(deliveries, verdicts)
+            for one, verdict in zip(deliveries, verdicts, strict=True):
+                self.left[one.partition, one.seq] += verdict == "accepted"
             fill = 0.0 if self.healthy else self.random.choice([0.0, 0.0, 0.8, 0.95])
             self.outbound.answered(verdicts, fill=fill, now_s=self.now_s)
 
-    def redrive(self, limit: int) -> None:
-        letters = [self.parked[place] for place in sorted(self.parked)][:limit]
+    def redrive(self, refs: Sequence[PartitionRef], each: int) -> None:
+        letters = [
+            self.parked[place]
+            for ref in refs
+            for place in sorted(p for p in self.parked if p[0] == ref.partition)[:each]
+        ]
+        found = {PartitionRef("flights", one.partition) for one in letters}
+        self.outbound.drained(set(refs) - found)
         if not letters:
-            self.outbound.drained()
             return
         self.outbound.redriving()
-        fate = "answers" if self.healthy else self.random.choice(["answers", "fails", "refuses"])
-        if fate == "fails":
-            self.outbound.failed("down", now_s=self.now_s)
-            return
-        if fate == "refuses":
+        if self.fate() == "fails":
+            self.give_up(self.outbound.failed("down", now_s=self.now_s))
+        elif self.refuses(letters) and self.random.random() < 0.7:
             if self.outbound.redrive_refused(len(letters)):
-                self.forget(letters[0])
-                self.dead.add((letters[0].partition, letters[0].seq))
-            return
-        verdicts = self.verdicts(len(letters))
+                self.reject(letters[0])
+        else:
+            self.answer(letters, self.verdicts(letters))
+
+    def answer(self, letters: list[Delivery], verdicts: list[Verdict]) -> None:
         self.take(letters, verdicts)
+        through = {ref_of(one) for one, v in zip(letters, verdicts, strict=True) if v == "accepted"}
+        later = {ref_of(one) for one, v in zip(letters, verdicts, strict=True) if v == "retry"}
+        rejected = [one for one, v in zip(letters, verdicts, strict=True) if v == "rejected"]
+        through -= {ref_of(one) for one in rejected}
+        self.outbound.redriven(fill=0.0, later=later, through=through, now_s=self.now_s)
         for one, verdict in zip(letters, verdicts, strict=True):
-            if verdict != "retry":
-                self.forget(one)
-            if verdict == "rejected":
-                self.dead.add((one.partition, one.seq))
-        self.outbound.redriven(fill=0.0, again="retry" in verdicts, now_s=self.now_s)
-
-    def forget(self, one: Delivery) -> None:
-        del self.parked[one.partition, one.seq]
-
-    def verdicts(self, count: int) -> list[Verdict]:
-        """A gateway that wants something later wants everything after it later, too."""
-        taken = count if self.healthy else self.random.randint(0, count)
-        first: list[Verdict] = [
-            "rejected" if not self.healthy and self.random.random() < 0.1 else "accepted"
-            for _ in range(taken)
-        ]
-        return [*first, *["retry" for _ in range(count - taken)]]  # type: ignore[list-item]
-
-    def take(self, batch: list[Delivery], verdicts: list[Verdict]) -> None:
-        """Everything older of a partition must have been accepted, or be dead."""
-        through = set(self.accepted) | self.dead
-        for one, verdict in zip(batch, verdicts, strict=True):
-            place = one.partition, one.seq
             if verdict == "accepted":
-                older = {(one.partition, seq) for seq in range(1, one.seq)}
-                assert older <= through, f"{place} overtook {sorted(older - through)}"
-                self.accepted.append(place)
-            if verdict != "retry":
-                through.add(place)
+                del self.parked[one.partition, one.seq]
+        for one in rejected:
+            self.reject(one)
 
-    def everything(self) -> set[tuple[int, int]]:
-        return {
-            (partition, seq) for partition, end in self.next_seq.items() for seq in range(1, end)
-        }
+    def reject(self, one: Delivery) -> None:
+        if self.outbound.letter_rejected(ref_of(one), one.seq, "no", now_s=self.now_s):
+            del self.parked[one.partition, one.seq]
+            self.dead |= parts_of(one)
+        elif any(p == one.partition and seq > one.seq for p, seq, _ in self.accepted):
+            self.passed_over.add((one.partition, one.seq))
+
+    def send_again(self, deliveries: list[Delivery]) -> None:
+        if self.fate() == "fails":
+            self.give_up(self.outbound.failed("down", now_s=self.now_s))
+        elif self.random.random() < 0.2 and not self.healthy:
+            for one in self.outbound.again_refused():
+                self.again[id(one)] = "refused"
+        else:
+            self.outbound.sent_again(fill=0.0)
+            for one in deliveries:
+                self.again[id(one)] = "answered"
+
+    def give_up(self, deliveries: Sequence[Delivery]) -> None:
+        for one in deliveries:
+            assert self.again[id(one)] == "asked"
+            self.again[id(one)] = "given up"
+
+    # --- what the gateway does -------------------------------------------------------------------
+
+    def verdicts(self, batch: Sequence[Delivery]) -> list[Verdict]:
+        """A gateway that wants something later wants everything after it later, too."""
+        taken = len(batch) if self.healthy else self.random.randint(0, len(batch))
+        first: list[Verdict] = [
+            "rejected" if (one.partition, one.seq) in self.poison else "accepted"
+            for one in batch[:taken]
+        ]
+        return [*first, *["retry" for _ in batch[taken:]]]  # type: ignore[list-item]
+
+    def take(self, batch: Sequence[Delivery], verdicts: list[Verdict]) -> None:
+        """Everything older of a partition must have been accepted, or be dead, or have been passed
+        over by the gateway itself."""
+        for one, verdict in zip(batch, verdicts, strict=True):
+            if verdict == "accepted":
+                older = {
+                    part for part in self.owed if part[0] == one.partition and part[1] < one.seq
+                }
+                missing = older - set(self.accepted) - self.dead
+                missing = {part for part in missing if part[:2] not in self.passed_over}
+                refused = {
+                    (it.partition, it.seq)
+                    for it, what in zip(batch, verdicts, strict=True)
+                    if what == "rejected"
+                }
+                missing = {part for part in missing if part[:2] not in refused}
+                assert not missing, f"{one.partition}:{one.seq} overtook {sorted(missing)}"
+                assert not parts_of(one) & set(self.accepted), "sent twice"
+                self.accepted += sorted(parts_of(one))
+
+    # --- sums ------------------------------------------------------------------------------------
+
+    def in_parked(self) -> set[Part]:
+        return {part for one in self.parked.values() for part in parts_of(one)}
+
+    def check(self) -> None:
+        places = [set(self.accepted), self.dead, self.in_parked()]
+        assert sum(map(len, places)) == len(set().union(*places)), "a part is in one place"
+        in_memory = self.owed - set().union(*places)
+        waiting = sum(self.parts[place] - self.left[place] for place in self.parts)
+        assert waiting == len(self.outbound), "each part leaves once"
+        assert len({part[:2] for part in in_memory}) == len(self.outbound)
+
+
+def parts_of(one: Delivery) -> set[Part]:
+    return {(one.partition, one.seq, name) for name in one.subscriptions}
+
+
+def ref_of(one: Delivery) -> PartitionRef:
+    return PartitionRef(one.topic, one.partition)
 
 
 @settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 2**32), puts=st.lists(st.integers(0, 6), max_size=60))
+@given(
+    seed=st.integers(0, 2**32),
+    puts=st.lists(st.integers(0, 6), max_size=60),
+    keeps_dead=st.booleans(),
+)
 def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
-    seed: int, puts: list[int]
+    seed: int, puts: list[int], keeps_dead: bool
 ) -> None:
-    world = World(seed)
+    """Features that meet here, each with each: several subscriptions per delivery, of low priority
+    and others (shedding), batches refused as a whole (halving), single verdicts of every kind,
+    failures and the breaker, pressure of both levels, parking and redriving, dead letters kept or
+    not (halting), and what an operator wants again."""
+    world = World(seed, keeps_dead=keeps_dead)
     for count in puts:
         for _ in range(count):
             world.put()
+        if world.random.random() < 0.2:
+            world.ask_again()
         world.step()
-        waiting = len(world.outbound)
-        known = len(world.accepted) + len(world.dead) + len(world.parked) + waiting
-        assert known == len(world.everything()), "every delivery is in one place"
+        world.check()
+    for _ in range(2 if keeps_dead else 40):
+        world.step()
+        world.check()
+    world.poison.clear()
     world.healthy = True
     for _ in range(2_000):
         world.step()
-    assert set(world.accepted) | world.dead == world.everything()
-    assert len(world.accepted) == len(set(world.accepted)), "nothing was sent twice"
+    assert set(world.accepted) | world.dead == world.owed
     assert not world.parked
     assert not world.outbound.behind
+    assert not world.outbound.halted
+    assert "asked" not in world.again.values(), "whoever asked was told"
+    if not keeps_dead:
+        assert not world.dead
+
+
+def test_a_record_of_which_a_part_is_shed_goes_on_in_two_parts() -> None:
+    outbound = Outbound(RULES)
+    outbound.pressure.filled(0.8)
+    assert outbound.put(delivery(0, 1, "a", "b"), 0.0, lambda _: ["a"]) == 2
+    assert [aside.delivery.subscriptions for aside in outbound.take_asides()] == [("a",)]
+    assert outbound.put(delivery(0, 2, "a"), 0.0, lambda _: ["a"]) == 1
+    assert outbound.put(delivery(0, 3, "b"), 0.0, lambda _: []) == 1
+
+
+def test_partitions_take_turns_when_letters_are_sent() -> None:
+    refs = [PartitionRef("flights", number) for number in range(10)]
+    outbound = Outbound(RULES, behind=refs)
+    turns = []
+    for _ in range(5):
+        step = outbound.next(0.0)
+        assert isinstance(step, Redrive)
+        outbound.redriving()
+        outbound.redriven(fill=0.0, now_s=0.0)
+        turns.append([ref.partition for ref in step.refs])
+    assert turns == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1], [2, 3, 4, 5], [6, 7, 8, 9]]
+
+
+def test_a_partition_that_is_wanted_later_rests_alone() -> None:
+    refs = [PartitionRef("flights", number) for number in range(2)]
+    outbound = Outbound(RULES, behind=refs)
+    assert outbound.next(0.0) == Redrive(tuple(refs), 2)
+    outbound.redriven(fill=0.0, later=[refs[0]], now_s=0.0)
+    assert outbound.next(0.0) == Redrive((refs[1],), 4)
+    outbound.drained([refs[1]])
+    assert outbound.next(0.0) == Wait(RULES.redrive_every_s)
+    assert outbound.next(RULES.redrive_every_s) == Redrive((refs[0],), 4)
 
 
 def test_a_full_batch_goes_at_once_and_a_larger_one_is_split() -> None:
@@ -229,3 +390,15 @@ def test_a_narrowed_delivery_keeps_what_belongs_to_its_subscriptions() -> None:
     some = narrowed(whole, frozenset({"b", "c"}))
     assert (some.subscriptions, some.since, some.left) == (("b", "c"), (8, 9), ("c",))
     assert narrowed(whole, frozenset({"a", "b", "c", "d"})) is whole
+
+
+def test_joined_deliveries_are_for_whom_either_of_them_is() -> None:
+    one = msgspec.structs.replace(delivery(0, 1, "a", "b", since=(3, 4)), left=("a", "b"))
+    other = msgspec.structs.replace(delivery(0, 1, "b", "c"), left=("c",), epoch=7, redelivery=True)
+    both = joined(one, other)
+    assert (both.subscriptions, both.since) == (("a", "b", "c"), (3, 4, 0))
+    assert both.left == ("a", "c"), "the newer one knows better what left whom"
+    assert (both.epoch, both.redelivery) == (7, True)
+    assert joined(one, one) is one
+    gap = msgspec.structs.replace(delivery(0, 9), subscriptions=(), lost_from=5)
+    assert joined(gap, msgspec.structs.replace(gap, lost_from=3)).lost_from == 3

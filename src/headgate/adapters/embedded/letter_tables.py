@@ -1,9 +1,9 @@
 """The table of the letter file, and every statement on it.
 
-A record has at most one dead letter per gateway, one parked letter in the order and one parked
-redelivery outside of it; two partial indexes see to that, and the one of the parked letters also
-answers which gateways and partitions have some without walking over them. Ids are never given out
-twice. Lists of ids are bound as JSON.
+Per gateway a record has at most one parked letter in the order, and one dead letter per reason; two
+partial indexes see to that, and the one of the parked letters also answers which gateways and
+partitions have some without walking over them. `redelivery` marks what an operator wants to be sent
+again, outside the order. Ids are never given out twice. Lists of ids are bound as JSON.
 """
 
 from __future__ import annotations
@@ -30,30 +30,61 @@ CREATE TABLE letters (
     at_ms INTEGER NOT NULL,
     delivery BLOB NOT NULL
 );
-CREATE UNIQUE INDEX parked_in_order ON letters (redelivery, topic, partition, gateway_id, seq)
-    WHERE state = 'parked';
-CREATE UNIQUE INDEX dead_once ON letters (gateway_id, topic, partition, seq) WHERE state = 'dead';
 CREATE INDEX dead_by_id ON letters (id) WHERE state = 'dead';
 CREATE INDEX dead_by_time ON letters (at_ms) WHERE state = 'dead';
 CREATE INDEX by_key ON letters (gateway_id, topic, key);
 CREATE INDEX by_kind ON letters (state, gateway_id, topic, reason, at_ms);
+"""
+# What files from before fences lack, too.
+LATER_LETTERS_SCHEMA = """
+DROP INDEX IF EXISTS parked_in_order;
+DROP INDEX IF EXISTS dead_once;
+CREATE UNIQUE INDEX IF NOT EXISTS parked_once ON letters (topic, partition, gateway_id, seq)
+    WHERE state = 'parked' AND redelivery = 0;
+CREATE UNIQUE INDEX IF NOT EXISTS dead_once_per_reason
+    ON letters (gateway_id, topic, partition, seq, reason) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS revived ON letters (topic, partition, id)
+    WHERE state = 'parked' AND redelivery = 1;
+CREATE TABLE IF NOT EXISTS fences (
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    window INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+"""
+HAS_FENCES = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'fences'"
+FENCE = "SELECT epoch, window, attempt FROM fences WHERE topic = ? AND partition = ?"
+ADMIT = """
+INSERT OR REPLACE INTO fences (topic, partition, epoch, window, attempt) VALUES (?, ?, ?, ?, ?)
 """
 
 COLUMNS = "id, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery"
 PUT = """
 INSERT INTO letters (gateway_id, state, reason, topic, partition, seq, key, redelivery, attempts,
                      error, at_ms, delivery)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id
 """
+# The letter that a new one is joined to.
+THE_PARKED_ONE = """
+SELECT id, delivery FROM letters WHERE state = 'parked' AND redelivery = 0
+    AND topic = ? AND partition = ? AND gateway_id = ? AND seq = ?
+"""
+THE_DEAD_ONE = """
+SELECT id, delivery FROM letters WHERE state = 'dead'
+    AND topic = ? AND partition = ? AND gateway_id = ? AND seq = ? AND reason = ?
+"""
+JOIN = "UPDATE letters SET delivery = ? WHERE id = ?"
 # From one gateway to the next: DISTINCT would look at every letter.
 GATEWAYS_BEHIND = """
 WITH RECURSIVE found (gateway_id) AS (
     SELECT min(gateway_id) FROM letters
-    WHERE state = 'parked' AND redelivery = ?3 AND topic = ?1 AND partition = ?2
+    WHERE state = 'parked' AND redelivery = 0 AND topic = ?1 AND partition = ?2
     UNION ALL
     SELECT (
         SELECT min(gateway_id) FROM letters
-        WHERE state = 'parked' AND redelivery = ?3 AND topic = ?1 AND partition = ?2
+        WHERE state = 'parked' AND redelivery = 0 AND topic = ?1 AND partition = ?2
             AND gateway_id > found.gateway_id
     ) FROM found WHERE gateway_id IS NOT NULL
 )
@@ -61,17 +92,23 @@ SELECT gateway_id FROM found WHERE gateway_id IS NOT NULL
 """
 PARKED = f"""
 SELECT {COLUMNS} FROM letters
-WHERE state = 'parked' AND redelivery = ? AND topic = ? AND partition = ? AND gateway_id = ?
+WHERE state = 'parked' AND redelivery = 0 AND topic = ? AND partition = ? AND gateway_id = ?
 ORDER BY seq LIMIT ?
 """  # noqa: S608 - names from here
+REVIVED = f"""
+SELECT {COLUMNS} FROM letters
+WHERE state = 'parked' AND redelivery = 1 AND topic = ? AND partition = ? AND id > ?
+ORDER BY id LIMIT ?
+"""  # noqa: S608 - names from here
 REMOVE = "DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'"
-# The later letter of a record stands for the earlier one of the same kind.
+STILL_PARKED = "SELECT delivery FROM letters WHERE id = ? AND state = 'parked'"
+FORGET = "DELETE FROM letters WHERE id = ?"
 BURY = """
-UPDATE OR REPLACE letters SET state = 'dead', reason = ?, attempts = ?, error = ?, at_ms = ?
-WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'
+UPDATE letters SET state = 'dead', reason = ?, attempts = ?, error = ?, at_ms = ?, delivery = ?
+WHERE id = ?
 """
 REVIVE = """
-UPDATE OR REPLACE letters SET state = 'parked', redelivery = 1, at_ms = ?
+UPDATE letters SET state = 'parked', redelivery = 1, at_ms = ?
 WHERE id IN (SELECT value FROM json_each(?)) AND state = 'dead' RETURNING id
 """
 DELETE = """

@@ -2,8 +2,8 @@
 
 Invariant: what a call returned for is on disk. Never runs on the event loop: everything waits for
 the disk, so a thread of its own does. Changes that wait together share a transaction, in their
-order; when it fails it fails for all of them, and each may be asked for again. No call waits longer
-than `CALL_TIMEOUT_S`, not even for a disk that hangs.
+order; when it fails it fails for all of them, and each may be asked for again, but one that is
+fenced off fails alone. No call waits longer than `CALL_TIMEOUT_S`, even for a disk that hangs.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby
+from functools import partial
 from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
+from headgate.adapters.embedded import letter_changes
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letter_tables import (
-    BURY,
     COLUMNS,
     COUNTS,
     DELETE,
-    GATEWAYS_BEHIND,
+    HAS_FENCES,
+    LATER_LETTERS_SCHEMA,
     LETTERS_SCHEMA,
     PARKED,
-    PUT,
-    REMOVE,
     REVIVE,
+    REVIVED,
     SWEEP,
     conditions,
 )
 from headgate.adapters.embedded.sqlite import connect, storage_errors, storage_failed, transaction
-from headgate.adapters.letters import decoded, encoded, printable
-from headgate.errors import OutcomeUnknown, StorageFailed
+from headgate.adapters.letters import decoded
+from headgate.errors import Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.model.letters import Letter, LetterCount, LetterQuery, LetterReason, NewLetter
+from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
+from headgate.ports.letters import Fences
 
 T = TypeVar("T")
 _Change = Callable[[apsw.Connection], Any]
-"""Changes something in a transaction that is open."""
+"""Changes something in a transaction that is open, or raises Fenced before it does."""
 
 CALL_TIMEOUT_S = 5.0
 BUSY_TIMEOUT_MS = 3_000
@@ -67,61 +68,55 @@ class EmbeddedLetterStore:
 
     # --- lanes -----------------------------------------------------------------------------------
 
-    async def put(self, letters: Sequence[NewLetter], *, now_ms: int) -> None:
-        if letters:
-            rows = [_row(letter, now_ms) for letter in letters]
-            await self._change(lambda connection: connection.executemany(PUT, rows))
-
-    async def behind(self, refs: Iterable[PartitionRef]) -> dict[str, frozenset[PartitionRef]]:
-        pairs = sorted(await self._waited_for(refs, redelivery=False))
-        by_gateway = groupby(pairs, key=lambda pair: pair[0])
-        return {gateway: frozenset(ref for _, ref in group) for gateway, group in by_gateway}
-
-    async def revived(self, refs: Iterable[PartitionRef]) -> frozenset[str]:
-        return frozenset(
-            gateway_id for gateway_id, _ in await self._waited_for(refs, redelivery=True)
+    async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
+        behind: dict[str, frozenset[PartitionRef]] = await self._change(
+            partial(letter_changes.claim, fences=fences)
         )
+        return behind
 
-    async def _waited_for(
-        self, refs: Iterable[PartitionRef], *, redelivery: bool
-    ) -> list[tuple[str, PartitionRef]]:
-        wanted = sorted(set(refs))
-
-        def read(connection: apsw.Connection) -> list[tuple[str, PartitionRef]]:
-            return [
-                (gateway_id, ref)
-                for ref in wanted
-                for (gateway_id,) in connection.execute(
-                    GATEWAYS_BEHIND, (ref.topic, ref.partition, redelivery)
-                )
-            ]
-
-        return await self._read(read)
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        if letters:
+            await self._change(
+                partial(letter_changes.put, letters=letters, fences=fences, now_ms=now_ms)
+            )
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, limit: int
+        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+    ) -> list[Letter]:
+        wanted = sorted(set(refs))
+
+        def rows(connection: apsw.Connection) -> list[tuple[Any, ...]]:
+            return [
+                row
+                for ref in wanted
+                for row in connection.execute(PARKED, (ref.topic, ref.partition, gateway_id, each))
+            ]
+
+        return [_letter(row) for row in await self._read(rows)]
+
+    async def revived(
+        self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
         wanted = sorted(set(refs))
 
         def rows(connection: apsw.Connection) -> list[tuple[Any, ...]]:
             found: list[tuple[Any, ...]] = []
-            for redelivery in (1, 0):
-                for ref in wanted:
-                    if len(found) >= limit:
-                        return found
-                    values = (redelivery, ref.topic, ref.partition, gateway_id, limit - len(found))
-                    found += connection.execute(PARKED, values)
+            for ref in wanted:
+                values = (ref.topic, ref.partition, after_id, limit)
+                found = sorted([*found, *connection.execute(REVIVED, values)])[:limit]
             return found
 
         return [_letter(row) for row in await self._read(rows)]
 
-    async def remove(self, ids: Sequence[int]) -> None:
-        await self._change_each(REMOVE, ids)
+    async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
+        for some in _chunks(letters):
+            await self._change(partial(letter_changes.remove, letters=some, fences=fences))
 
-    async def bury(
-        self, ids: Sequence[int], reason: LetterReason, *, attempts: int, error: str, now_ms: int
-    ) -> None:
-        await self._change_each(BURY, ids, reason, attempts, printable(error), now_ms)
+    async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
+        for some in _chunks(letters):
+            await self._change(
+                partial(letter_changes.bury, letters=some, fences=fences, now_ms=now_ms)
+            )
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -224,14 +219,17 @@ class EmbeddedLetterStore:
                 future.set_exception(error)
             return
         for (_, future), outcome in zip(wanted, outcomes, strict=True):
-            future.set_result(outcome)
+            if isinstance(outcome, Fenced):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
 
     def _commit(self, changes: Sequence[_Change]) -> list[Any]:
         what = f"writing {self._path}"
         try:
             connection = self._opened()
             with transaction(connection, what):
-                return [change(connection) for change in changes]
+                return [_outcome(change, connection) for change in changes]
         except OutcomeUnknown as error:
             raise StorageFailed(error.message, **error.details) from error
         except apsw.Error as error:
@@ -240,9 +238,13 @@ class EmbeddedLetterStore:
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
             with storage_errors(f"opening {self._path}"):
-                self._connection = connect(
-                    self._path, LETTERS_SCHEMA, busy_timeout_ms=BUSY_TIMEOUT_MS
+                connection = connect(
+                    self._path,
+                    LETTERS_SCHEMA + LATER_LETTERS_SCHEMA,
+                    busy_timeout_ms=BUSY_TIMEOUT_MS,
                 )
+                _add_fences(connection)
+                self._connection = connection
         return self._connection
 
     def _close(self) -> None:
@@ -251,22 +253,23 @@ class EmbeddedLetterStore:
             self._connection = None
 
 
-def _row(letter: NewLetter, now_ms: int) -> tuple[Any, ...]:
-    delivery = letter.delivery
-    return (
-        letter.gateway_id,
-        letter.state,
-        letter.reason,
-        delivery.topic,
-        delivery.partition,
-        delivery.seq,
-        delivery.key,
-        delivery.redelivery,
-        letter.attempts,
-        printable(letter.error),
-        now_ms,
-        encoded(delivery),
-    )
+def _outcome(change: _Change, connection: apsw.Connection) -> Any:
+    try:
+        return change(connection)
+    except Fenced as error:
+        return error
+
+
+def _add_fences(connection: apsw.Connection) -> None:
+    """A file from before fences gets what it lacks; several processes may find it at once."""
+    if not connection.execute(HAS_FENCES).fetchall():
+        with transaction(connection, "adding fences to the letters"):
+            connection.execute(LATER_LETTERS_SCHEMA)
+
+
+def _chunks(letters: Sequence[Letter]) -> Iterable[Sequence[Letter]]:
+    for start in range(0, len(letters), IDS_MAX):
+        yield letters[start : start + IDS_MAX]
 
 
 def _letter(row: Sequence[Any]) -> Letter:

@@ -1,9 +1,11 @@
 """The table of the letters in PostgreSQL, and every statement on it.
 
-A record has at most one dead letter per gateway, one parked letter in the order and one parked
-redelivery outside of it; two partial indexes see to that. Whoever changes several letters locks
-them in the order of their ids, so that nobody waits in a circle. Keys are stored as UTF-8 bytes:
-PostgreSQL's text can't hold a zero, and found by their hash: an index can't hold a long one.
+Per gateway a record has at most one parked letter in the order, and one dead letter per reason; two
+partial indexes see to that. `redelivery` marks what an operator wants to be sent again, outside the
+order. Lanes lock the fences of their partitions first, in one order, and whoever changes several
+letters locks them in the order of their ids, so that nobody waits in a circle. Keys are stored as
+UTF-8 bytes, because PostgreSQL's text can't hold a zero, and found by their hash, because an index
+can't hold a long one.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ COLUMNS = SQL(
     "letters.id, letters.gateway_id, letters.state, letters.reason, letters.attempts,"
     " letters.error, letters.at_ms, letters.redelivery, letters.delivery"
 )
-SAME_RECORD = SQL(
-    "one.gateway_id = other.gateway_id AND one.topic = other.topic"
-    " AND one.partition = other.partition AND one.seq = other.seq"
+ASKED = SQL("unnest(%(topics)b::text[], %(partitions)b::int4[]) AS asked (topic, partition)")
+
+NEW_PLACES = SQL(
+    "unnest(%(topic)b::text[], %(partition)b::int4[], %(gateway_id)b::text[], %(seq)b::int8[],"
+    " %(reason)b::text[]) AS new (topic, partition, gateway_id, seq, reason)"
 )
 
 
@@ -30,13 +34,19 @@ class LetterStatements:
 
     def __init__(self, schema: str) -> None:
         table = Identifier(schema, "letters")
+        fences = Identifier(schema, "letter_fences")
         self._names: dict[str, Composable] = {
             "letters": table,
+            "fences": fences,
+            "parked_in_order": Identifier(schema, "letters_parked_in_order"),
+            "dead_once": Identifier(schema, "letters_dead_once"),
             "columns": COLUMNS,
-            "same_record": SAME_RECORD,
+            "asked": ASKED,
+            "new_places": NEW_PLACES,
         }
+        # The fences came later than the letters: where they are, all is.
         self.exists = SQL("SELECT to_regclass({}) IS NOT NULL").format(
-            sql.Literal(table.as_string())
+            sql.Literal(fences.as_string())
         )
         self.create = self._statement(
             "CREATE TABLE IF NOT EXISTS {letters} ("
@@ -45,11 +55,15 @@ class LetterStatements:
             ' topic text COLLATE "C" NOT NULL, partition int NOT NULL, seq bigint NOT NULL,'
             " key bytea, redelivery boolean NOT NULL, attempts int NOT NULL, error text NOT NULL,"
             " at_ms bigint NOT NULL, delivery bytea NOT NULL);"
-            "CREATE UNIQUE INDEX IF NOT EXISTS letters_parked_in_order ON {letters}"
-            " (redelivery, topic, partition, gateway_id, seq) INCLUDE (id)"
-            " WHERE state = 'parked';"
-            "CREATE UNIQUE INDEX IF NOT EXISTS letters_dead_once ON {letters}"
-            " (gateway_id, topic, partition, seq) WHERE state = 'dead';"
+            "DROP INDEX IF EXISTS {parked_in_order};"
+            "DROP INDEX IF EXISTS {dead_once};"
+            "CREATE UNIQUE INDEX IF NOT EXISTS letters_parked_once ON {letters}"
+            " (topic, partition, gateway_id, seq) INCLUDE (id)"
+            " WHERE state = 'parked' AND NOT redelivery;"
+            "CREATE INDEX IF NOT EXISTS letters_revived ON {letters} (topic, partition, id)"
+            " WHERE state = 'parked' AND redelivery;"
+            "CREATE UNIQUE INDEX IF NOT EXISTS letters_dead_once_per_reason ON {letters}"
+            " (gateway_id, topic, partition, seq, reason) WHERE state = 'dead';"
             "CREATE INDEX IF NOT EXISTS letters_dead_by_id ON {letters} (id)"
             " WHERE state = 'dead';"
             "CREATE INDEX IF NOT EXISTS letters_dead_by_time ON {letters} (at_ms)"
@@ -57,72 +71,104 @@ class LetterStatements:
             "CREATE INDEX IF NOT EXISTS letters_by_key ON {letters}"
             " (gateway_id, topic, md5(key));"
             "CREATE INDEX IF NOT EXISTS letters_by_kind ON {letters}"
-            " (state, gateway_id, topic, reason, at_ms)"
+            " (state, gateway_id, topic, reason, at_ms);"
+            "CREATE TABLE IF NOT EXISTS {fences} ("
+            ' topic text COLLATE "C" NOT NULL, partition int NOT NULL, epoch bigint NOT NULL,'
+            " window_number bigint NOT NULL, attempt bigint NOT NULL,"
+            " PRIMARY KEY (topic, partition))"
         )
         self._for_lanes()
         self._for_operators()
 
     def _for_lanes(self) -> None:
+        # Not to be overtaken before the end of the transaction.
+        self.fences_of = self._statement(
+            "SELECT topic, partition, epoch, window_number, attempt FROM {fences} AS fences"
+            " JOIN {asked} USING (topic, partition)"
+            " ORDER BY topic, partition FOR SHARE OF fences"
+        )
+        self.admit = self._statement(
+            "INSERT INTO {fences} AS fences SELECT * FROM unnest(%(topics)b::text[],"
+            "%(partitions)b::int4[], %(epochs)b::int8[], %(windows)b::int8[], %(attempts)b::int8[])"
+            " ORDER BY 1, 2 ON CONFLICT (topic, partition) DO UPDATE SET epoch = excluded.epoch,"
+            " window_number = excluded.window_number, attempt = excluded.attempt"
+            " WHERE (fences.epoch, fences.window_number, fences.attempt)"
+            " <= (excluded.epoch, excluded.window_number, excluded.attempt) RETURNING 1"
+        )
         self.put = self._statement(
             "INSERT INTO {letters} (gateway_id, state, reason, topic, partition, seq, key,"
-            " redelivery, attempts, error, at_ms, delivery) SELECT * FROM unnest("
+            " redelivery, attempts, error, at_ms, delivery) SELECT gateway_id, state, reason,"
+            " topic, partition, seq, key, false, attempts, error, at_ms, delivery FROM unnest("
             "%(gateway_id)b::text[], %(state)b::text[], %(reason)b::text[], %(topic)b::text[],"
-            "%(partition)b::int4[], %(seq)b::int8[], %(key)b::bytea[], %(redelivery)b::bool[],"
-            "%(attempts)b::int4[], %(error)b::text[], %(at_ms)b::int8[], %(delivery)b::bytea[])"
-            " ON CONFLICT DO NOTHING"
+            "%(partition)b::int4[], %(seq)b::int8[], %(key)b::bytea[], %(attempts)b::int4[],"
+            "%(error)b::text[], %(at_ms)b::int8[], %(delivery)b::bytea[]) AS new (gateway_id,"
+            " state, reason, topic, partition, seq, key, attempts, error, at_ms, delivery)"
+            " ON CONFLICT DO NOTHING RETURNING gateway_id, state, reason, topic, partition, seq"
+        )
+        # The letters that new ones are joined to. One statement per state: each has its own index.
+        self.same_parked = self._statement(
+            "SELECT letters.id, letters.gateway_id, letters.reason, letters.delivery"
+            " FROM {new_places} JOIN {letters} AS letters"
+            " USING (topic, partition, gateway_id, seq) WHERE letters.state = 'parked'"
+            " AND NOT letters.redelivery ORDER BY letters.id FOR UPDATE OF letters"
+        )
+        self.same_dead = self._statement(
+            "SELECT letters.id, letters.gateway_id, letters.reason, letters.delivery"
+            " FROM {new_places} JOIN {letters} AS letters"
+            " USING (topic, partition, gateway_id, seq, reason) WHERE letters.state = 'dead'"
+            " ORDER BY letters.id FOR UPDATE OF letters"
+        )
+        self.join = self._statement(
+            "UPDATE {letters} AS letters SET delivery = new.delivery"
+            " FROM unnest(%(ids)b::int8[], %(deliveries)b::bytea[]) AS new (id, delivery)"
+            " WHERE letters.id = new.id"
         )
         # From one gateway to the next: DISTINCT would look at every letter.
         self.behind = self._statement(
             "SELECT asked.topic, asked.partition, behind.gateway_id"
-            " FROM unnest(%(topics)b::text[], %(partitions)b::int4[]) AS asked (topic, partition)"
-            " CROSS JOIN LATERAL (WITH RECURSIVE found (gateway_id) AS ("
-            " SELECT min(gateway_id) FROM {letters} WHERE state = 'parked'"
-            " AND redelivery = %(redelivery)s"
+            " FROM {asked} CROSS JOIN LATERAL (WITH RECURSIVE found (gateway_id) AS ("
+            " SELECT min(gateway_id) FROM {letters} WHERE state = 'parked' AND NOT redelivery"
             " AND topic = asked.topic AND partition = asked.partition"
             " UNION ALL SELECT (SELECT min(gateway_id) FROM {letters}"
-            " WHERE state = 'parked' AND redelivery = %(redelivery)s AND topic = asked.topic"
+            " WHERE state = 'parked' AND NOT redelivery AND topic = asked.topic"
             " AND partition = asked.partition AND gateway_id > found.gateway_id)"
             " FROM found WHERE gateway_id IS NOT NULL)"
             " SELECT gateway_id FROM found WHERE gateway_id IS NOT NULL) AS behind"
         )
         self.parked = self._statement(
-            "WITH chosen AS (SELECT found.*"
-            " FROM unnest(%(topics)b::text[], %(partitions)b::int4[]) AS asked (topic, partition)"
-            " CROSS JOIN (VALUES (true), (false)) AS kinds (redelivery)"
-            " CROSS JOIN LATERAL (SELECT id, redelivery, topic, partition, seq FROM {letters}"
-            " WHERE state = 'parked' AND redelivery = kinds.redelivery"
-            " AND topic = asked.topic AND partition = asked.partition"
-            " AND gateway_id = %(gateway_id)s ORDER BY seq LIMIT %(limit)s) AS found"
-            " ORDER BY redelivery DESC, topic, partition, seq LIMIT %(limit)s)"
-            " SELECT {columns} FROM chosen JOIN {letters} AS letters USING (id)"
-            " ORDER BY chosen.redelivery DESC, chosen.topic, chosen.partition, chosen.seq"
+            "SELECT {columns} FROM {asked} CROSS JOIN LATERAL (SELECT * FROM {letters}"
+            " WHERE state = 'parked' AND NOT redelivery AND topic = asked.topic"
+            " AND partition = asked.partition AND gateway_id = %(gateway_id)s"
+            " ORDER BY seq LIMIT %(each)s) AS letters"
+            " ORDER BY letters.topic, letters.partition, letters.seq"
+        )
+        self.revived = self._statement(
+            "SELECT {columns} FROM {asked} CROSS JOIN LATERAL (SELECT * FROM {letters}"
+            " WHERE state = 'parked' AND redelivery AND topic = asked.topic"
+            " AND partition = asked.partition AND id > %(after_id)s"
+            " ORDER BY id LIMIT %(limit)s) AS letters ORDER BY letters.id LIMIT %(limit)s"
         )
         self.remove = self._statement(
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
             " WHERE id = ANY(%s) AND state = 'parked' ORDER BY id FOR UPDATE)"
         )
-        # The later letter of a record stands for the earlier one of the same kind.
-        self.make_way_for_dead = self._statement(
-            "DELETE FROM {letters} AS one USING {letters} AS other"
-            " WHERE other.id = ANY(%(ids)s) AND other.state = 'parked' AND {same_record}"
-            " AND (one.state = 'dead' OR (one.id = ANY(%(ids)s) AND one.id < other.id"
-            " AND one.state = 'parked'))"
+        self.still_parked = self._statement(
+            "SELECT id, delivery FROM {letters} WHERE id = ANY(%s) AND state = 'parked'"
+            " ORDER BY id FOR UPDATE"
         )
+        self.forget = self._statement("DELETE FROM {letters} WHERE id = ANY(%s)")
         self.bury = self._statement(
-            "UPDATE {letters} SET state = 'dead', reason = %(reason)s, attempts = %(attempts)s,"
-            " error = %(error)s, at_ms = %(now_ms)s WHERE id IN (SELECT id FROM {letters}"
-            " WHERE id = ANY(%(ids)s) AND state = 'parked' ORDER BY id FOR UPDATE)"
+            "UPDATE {letters} AS letters SET state = 'dead', at_ms = %(now_ms)s,"
+            " reason = new.reason, attempts = new.attempts, error = new.error,"
+            " delivery = new.delivery FROM unnest(%(id)b::int8[], %(reason)b::text[],"
+            " %(attempts)b::int4[], %(error)b::text[], %(delivery)b::bytea[])"
+            " AS new (id, reason, attempts, error, delivery) WHERE letters.id = new.id"
         )
 
     def _for_operators(self) -> None:
         self.counts = self._statement(
             'SELECT state, gateway_id, topic, reason COLLATE "C", count(*), min(at_ms)'
             " FROM {letters} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-        )
-        self.make_way_for_parked = self._statement(
-            "DELETE FROM {letters} AS one USING {letters} AS other"
-            " WHERE other.id = ANY(%(ids)s) AND other.state = 'dead' AND {same_record}"
-            " AND one.state = 'parked' AND one.redelivery"
         )
         self.revive = self._statement(
             "UPDATE {letters} SET state = 'parked', redelivery = true, at_ms = %(now_ms)s"

@@ -1,16 +1,18 @@
 """The letter store on PostgreSQL, next to the log, for lanes and coordinators of many machines.
 
 Invariant: what a call returned for is committed. Every error is StorageFailed, whatever PostgreSQL
-says, and no call takes longer than `timeout_s` for its statements plus `commit_timeout_s`.
+says, but for Fenced, and no call takes longer than `timeout_s` for its statements plus
+`commit_timeout_s`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from headgate.adapters.letters import decoded, encoded, printable
+from headgate.adapters.letters import decoded
+from headgate.adapters.postgres import letter_changes
 from headgate.adapters.postgres.connections import (
     COMMIT_TIMEOUT_S,
     TIMEOUT_S,
@@ -23,7 +25,8 @@ from headgate.adapters.postgres.letter_table import LetterStatements
 from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, FORMAT, SchemaStatements
 from headgate.errors import DataFolderError, InvalidRequest, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.model.letters import Letter, LetterCount, LetterQuery, LetterReason, NewLetter
+from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
+from headgate.ports.letters import Fences
 
 T = TypeVar("T")
 _Work = Callable[[Session], Awaitable[T]]
@@ -54,47 +57,35 @@ class PostgresLetterStore:
 
     # --- lanes -----------------------------------------------------------------------------------
 
-    async def put(self, letters: Sequence[NewLetter], *, now_ms: int) -> None:
+    async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
+        return await self._transact(partial(letter_changes.claim, fences=fences))
+
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
         if letters:
-            # In one order for everybody: who inserts the same letters waits, but not in a circle.
-            ordered = sorted(letters, key=_place)
-            await self._change((self._letters.put, _columns(ordered, now_ms)))
-
-    async def behind(self, refs: Iterable[PartitionRef]) -> dict[str, frozenset[PartitionRef]]:
-        found: dict[str, set[PartitionRef]] = defaultdict(set)
-        values = {**_asked(refs), "redelivery": False}
-        for topic, partition, gateway_id in await self._rows(self._letters.behind, values):
-            found[gateway_id].add(PartitionRef(topic, partition))
-        return {gateway_id: frozenset(behind) for gateway_id, behind in found.items()}
-
-    async def revived(self, refs: Iterable[PartitionRef]) -> frozenset[str]:
-        values = {**_asked(refs), "redelivery": True}
-        rows = await self._rows(self._letters.behind, values)
-        return frozenset(gateway_id for _, _, gateway_id in rows)
+            await self._transact(
+                partial(letter_changes.put, letters=letters, fences=fences, now_ms=now_ms)
+            )
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, limit: int
+        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
     ) -> list[Letter]:
-        values = {**_asked(refs), "gateway_id": gateway_id, "limit": limit}
+        values = {**letter_changes.asked(refs), "gateway_id": gateway_id, "each": each}
         return [_letter(row) for row in await self._rows(self._letters.parked, values)]
 
-    async def remove(self, ids: Sequence[int]) -> None:
-        for chunk in _chunks(ids):
-            await self._change((self._letters.remove, (chunk,)))
+    async def revived(
+        self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
+    ) -> list[Letter]:
+        values = {**letter_changes.asked(refs), "after_id": after_id, "limit": limit}
+        return [_letter(row) for row in await self._rows(self._letters.revived, values)]
 
-    async def bury(
-        self, ids: Sequence[int], reason: LetterReason, *, attempts: int, error: str, now_ms: int
-    ) -> None:
-        values = {
-            "reason": reason,
-            "attempts": attempts,
-            "error": printable(error),
-            "now_ms": now_ms,
-        }
-        for chunk in _chunks(ids):
-            await self._change(
-                (self._letters.make_way_for_dead, {"ids": chunk}),
-                (self._letters.bury, {**values, "ids": chunk}),
+    async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
+        for some in _chunks(letters):
+            await self._transact(partial(letter_changes.remove, letters=some, fences=fences))
+
+    async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
+        for some in _chunks(letters):
+            await self._transact(
+                partial(letter_changes.bury, letters=some, fences=fences, now_ms=now_ms)
             )
 
     # --- operators -------------------------------------------------------------------------------
@@ -116,24 +107,21 @@ class PostgresLetterStore:
     async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
         revived: list[int] = []
         for chunk in _chunks(ids):
-            revived += await self._change(
-                (self._letters.make_way_for_parked, {"ids": chunk}),
-                (self._letters.revive, {"ids": chunk, "now_ms": now_ms}),
-                repeatable=False,
-            )
+            values = {"ids": chunk, "now_ms": now_ms}
+            revived += await self._change(self._letters.revive, values, repeatable=False)
         return revived
 
     async def delete(self, ids: Sequence[int]) -> list[int]:
         deleted: list[int] = []
         for chunk in _chunks(ids):
-            deleted += await self._change((self._letters.delete, (chunk,)), repeatable=False)
+            deleted += await self._change(self._letters.delete, (chunk,), repeatable=False)
         return deleted
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         swept = 0
         while swept < limit:
             most = min(limit - swept, IDS_MAX)
-            gone = len(await self._change((self._letters.sweep, (before_ms, most))))
+            gone = len(await self._change(self._letters.sweep, (before_ms, most)))
             swept += gone
             if gone < most:
                 break
@@ -144,20 +132,28 @@ class PostgresLetterStore:
 
     # --- transactions ----------------------------------------------------------------------------
 
-    async def _change(self, *statements: tuple[Query, Any], repeatable: bool = True) -> list[int]:
-        """All of `statements` or none; the ids that the last one returned.
+    async def _transact(
+        self, work: Callable[[Session, LetterStatements], Awaitable[T]], *, repeatable: bool = True
+    ) -> T:
+        """All of `work` or nothing of it.
 
         What must not be done twice without knowing isn't tried again once its COMMIT was sent.
         """
+        what = "writing letters"
 
-        async def work(session: Session) -> list[int]:
-            changed: list[tuple[Any, ...]] = []
-            async with self._connections.transaction(session, "writing letters"):
-                for statement, values in statements:
-                    changed = await session.query(statement, values)
-            return sorted(id_ for (id_,) in changed)
+        async def transacted(session: Session) -> T:
+            async with self._connections.transaction(session, what):
+                return await work(session, self._letters)
 
-        return await self._run(work, what="writing letters", repeatable=repeatable)
+        return await self._run(transacted, what=what, repeatable=repeatable)
+
+    async def _change(self, statement: Query, values: Any, *, repeatable: bool = True) -> list[int]:
+        """The ids that `statement` returns, in their order."""
+
+        async def work(session: Session, _: LetterStatements) -> list[int]:
+            return sorted(id_ for (id_,) in await session.query(statement, values))
+
+        return await self._transact(work, repeatable=repeatable)
 
     async def _rows(self, statement: Query, values: Any) -> list[tuple[Any, ...]]:
         return await self._run(
@@ -192,44 +188,6 @@ class PostgresLetterStore:
         self._ready = True
 
 
-def _place(letter: NewLetter) -> tuple[str, str, str, int, int, bool]:
-    delivery = letter.delivery
-    return (
-        letter.state,
-        letter.gateway_id,
-        delivery.topic,
-        delivery.partition,
-        delivery.seq,
-        delivery.redelivery,
-    )
-
-
-def _columns(letters: Sequence[NewLetter], now_ms: int) -> dict[str, Any]:
-    deliveries = [letter.delivery for letter in letters]
-    return {
-        "gateway_id": [letter.gateway_id for letter in letters],
-        "state": [letter.state for letter in letters],
-        "reason": [letter.reason for letter in letters],
-        "topic": [delivery.topic for delivery in deliveries],
-        "partition": [delivery.partition for delivery in deliveries],
-        "seq": [delivery.seq for delivery in deliveries],
-        "key": [None if one.key is None else one.key.encode() for one in deliveries],
-        "redelivery": [delivery.redelivery for delivery in deliveries],
-        "attempts": [letter.attempts for letter in letters],
-        "error": [printable(letter.error) for letter in letters],
-        "at_ms": [now_ms] * len(letters),
-        "delivery": [encoded(delivery) for delivery in deliveries],
-    }
-
-
-def _asked(refs: Iterable[PartitionRef]) -> dict[str, Any]:
-    wanted = sorted(set(refs))
-    return {
-        "topics": [ref.topic for ref in wanted],
-        "partitions": [ref.partition for ref in wanted],
-    }
-
-
 def _letter(row: Sequence[Any]) -> Letter:
     id_, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery = row
     return Letter(
@@ -244,6 +202,6 @@ def _letter(row: Sequence[Any]) -> Letter:
     )
 
 
-def _chunks(ids: Sequence[int]) -> Iterable[list[int]]:
-    for start in range(0, len(ids), IDS_MAX):
-        yield list(ids[start : start + IDS_MAX])
+def _chunks(items: Sequence[T]) -> Iterable[list[T]]:
+    for start in range(0, len(items), IDS_MAX):
+        yield list(items[start : start + IDS_MAX])

@@ -5,16 +5,24 @@ sent again, and holds what is behind it; what can't be sent is set aside, to be 
 doesn't answer, is too far behind, or kept it waiting for too long) or as a dead letter (it is
 refused for good, or of low priority while the gateway is behind). From then on everything newer of
 that partition is set aside too, until the parked letters are through: `behind` names those
-partitions.
+partitions. They take turns when letters are sent, so none waits for a busier one.
 
-Invariants: a delivery that was put leaves in exactly one way: with a verdict, aside, or because
-its partition was dropped. Per partition nothing is sent while something older is parked or waits.
-The order of what is set aside is not the order of what was put: whoever sends letters sorts them.
+Where no dead letters are kept, a record that is refused for good is parked instead, and its
+partition halts: its letters are sent one at a time, so that nothing passes the one that is refused,
+which is tried again after every pause.
+
+Beside the order stand deliveries that an operator wants again: each is tried once, when it is their
+turn, and whoever asked for it hears what came of it.
+
+Invariants: a delivery that was put leaves in exactly one way per part: with a verdict, aside, or
+because its partition was dropped. Per partition nothing is sent while something older is parked or
+waits. The order of what is set aside is not the order of what was put: whoever sends letters sorts
+them.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,9 +31,10 @@ import msgspec
 
 from headgate.decide.batching import BatchLimits
 from headgate.decide.delivery.breaker import NEVER, Breaker
+from headgate.decide.delivery.parts import narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
 from headgate.decide.retrying import Backoff
-from headgate.model.delivery import Delivery, Verdict
+from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
 from headgate.model.event import PartitionRef
 from headgate.model.letters import LetterReason, LetterState
 
@@ -45,8 +54,9 @@ class DeliveryRules:
     watermarks: Watermarks = field(default_factory=Watermarks)
     breaker_threshold: int = 5
     breaker_timeout_s: float = 30.0
-    sheds: bool = True
-    """Whether what is of low priority may become a dead letter."""
+    keeps_dead: bool = True
+    """Whether there are dead letters. If not, nothing is shed, and what is refused for good halts
+    its partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +68,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Send up to `limit` parked letters, oldest first.
+    """Send parked letters, up to `each` of every partition, the oldest first.
 
-    Say `redriving` when there are some, then `redriven`, `failed` or `redrive_refused`; or
-    `drained` when there are none, or `postponed` when nobody can tell.
+    Say `drained` of the partitions that have none. When there are some, say `redriving`, then
+    `redriven`, `failed` or `redrive_refused`; or `postponed` when nobody can tell.
     """
 
-    limit: int
+    refs: tuple[PartitionRef, ...]
+    each: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Deliver these, which an operator wants; then say `sent_again`, `failed`, `again_refused`."""
+
+    deliveries: list[Delivery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +92,7 @@ class Wait:
     until_s: float
 
 
-Step = Send | Redrive | Wait
+Step = Send | Redrive | SendAgain | Wait
 Low = Callable[[Sequence[str]], Sequence[str]]
 """Picks the subscriptions that are of low priority."""
 
@@ -95,6 +113,8 @@ class Outbound:
     def __init__(self, rules: DeliveryRules, behind: Iterable[PartitionRef] = ()) -> None:
         self._rules = rules
         self._waiting: deque[tuple[float, Delivery]] = deque()
+        self._older: Counter[PartitionRef] = Counter()
+        """Of partitions that are behind, how much waits that is older than what is parked."""
         self._in_flight: list[tuple[float, Delivery]] = []
         self._asides: list[Aside] = []
         self._attempts = 0
@@ -102,11 +122,23 @@ class Outbound:
         self._redrive_at_s = -NEVER
         self._sent_s = -NEVER
         self._size_limit = rules.limits.max_size
-        self._redrive_next = False
-        self._revived = False
+        self._letters_next = False
+        self._again_next = False
         self._is_overloaded = False
         self._flushing = False
+        self._again: deque[Delivery] = deque()
+        """What an operator wants, and nobody has tried yet."""
+        self._again_in_flight: list[Delivery] = []
+        self._turn: PartitionRef | None = None
+        """Whose letters were sent last."""
+        self._turn_before: PartitionRef | None = None
+        self._resting: dict[PartitionRef, float] = {}
+        """Partitions whose letters are not to be sent before then."""
+        self._parked_meanwhile: set[PartitionRef] = set()
+        """Those of which something was parked since letters were last looked for."""
         self.behind: set[PartitionRef] = set(behind)
+        self.halted: dict[PartitionRef, str] = {}
+        """Partitions that stand still at a letter which is refused, and why."""
         self.breaker = Breaker(rules.breaker_threshold, rules.breaker_timeout_s)
         self.pressure = Pressure(rules.watermarks)
         self.error = ""
@@ -125,39 +157,48 @@ class Outbound:
         """Is something wrong with the gateway right now?"""
         return self._attempts > 0 or self.breaker.state != "closed"
 
-    @property
-    def wants_redrive(self) -> bool:
-        return bool(self.behind) or self._revived
-
     # --- what comes in ---------------------------------------------------------------------------
 
-    def put(self, delivery: Delivery, now_s: float, low: Low) -> None:
-        """`low` is asked only while the gateway is behind."""
+    def put(self, delivery: Delivery, now_s: float, low: Low) -> int:
+        """Returns in how many parts it goes on: each of them leaves in a way of its own. `low` is
+        asked only while the gateway is behind."""
         if self.behind and _ref(delivery) in self.behind:
             self._park(delivery, "unreachable" if self.struggles else "overloaded")
-            return
+            return 1
         if not self.breaker.allows(now_s):
-            self.behind.add(_ref(delivery))
             self._park(delivery, "unreachable")
-            return
+            return 1
+        parts = 1
         level = self.pressure.weigh(len(self._waiting) + len(self._in_flight))
         if level != "normal":
             if level == "hard":
                 self._overloaded(now_s)
-                self.behind.add(_ref(delivery))
                 self._park(delivery, "overloaded")
-                return
-            if self._rules.sheds and delivery.broadcast and not delivery.subscriptions:
+                return 1
+            if self._rules.keeps_dead and delivery.broadcast and not delivery.subscriptions:
                 # A copy for whom it may concern: nobody there is known to want it.
                 self._asides.append(Aside(delivery, "dead", "shed"))
-                return
-            if shed := frozenset(low(delivery.subscriptions)):
+                return 1
+            if shed := self._to_be_shed(delivery, low):
                 kept = frozenset(delivery.subscriptions) - shed
                 self._asides.append(Aside(narrowed(delivery, shed), "dead", "shed"))
                 if not kept:
-                    return
+                    return 1
                 delivery = narrowed(delivery, kept)
+                parts = 2
         self._waiting.append((now_s, delivery))
+        return parts
+
+    def _to_be_shed(self, delivery: Delivery, low: Low) -> frozenset[str]:
+        # What can't be kept can't be shed.
+        return frozenset(low(delivery.subscriptions)) if self._rules.keeps_dead else frozenset()
+
+    def put_again(self, delivery: Delivery, now_s: float) -> bool:
+        """An operator wants it delivered, outside the order; False where it isn't worth a try."""
+        if not self.breaker.allows(now_s):
+            return False
+        self._again.append(delivery)
+        return True
 
     @property
     def stirred(self) -> bool:
@@ -175,25 +216,22 @@ class Outbound:
         asides, self._asides = self._asides, []
         return asides
 
-    def found_behind(self, refs: Iterable[PartitionRef]) -> None:
-        """The store has parked letters of these; somebody else may have written them."""
-        self.behind.update(refs)
-
-    def revived(self) -> None:
-        """An operator wants letters to be sent again."""
-        self._revived = True
-        self._redrive_at_s = -NEVER
-
     def renewed(self) -> None:
         """The gateway has another address: whatever was wrong, try again."""
         self.breaker.renewed()
         self._attempts, self.error = 0, ""
         self._retry_at_s = self._redrive_at_s = -NEVER
+        self._resting.clear()
 
-    def drop(self, ref: PartitionRef) -> None:
-        """The partition is somebody else's now, and so is all that waits of it."""
-        self.behind.discard(ref)
+    def drop(self, ref: PartitionRef) -> list[Delivery]:
+        """The partition is somebody else's now, and so is all that waits of it; returns what an
+        operator wanted of it, and that won't be tried."""
+        self._forget(ref)
+        del self._older[ref]
         self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)
+        dropped = [one for one in self._again if _ref(one) == ref]
+        self._again = deque(one for one in self._again if _ref(one) != ref)
+        return dropped
 
     def flush(self) -> None:
         """From now on send what waits at once."""
@@ -212,15 +250,14 @@ class Outbound:
         if self._retry_at_s > now_s:
             return Wait(self._retry_at_s)
         due_s = self._due_s()
-        redrive_s = self._redrive_due_s()
-        if redrive_s <= now_s and (self._redrive_next or due_s > now_s):
-            if not self._overlaps():
-                self._redrive_next = False
-                return Redrive(self._size_limit)
-            redrive_s = NEVER
+        if self._letters_next or due_s > now_s:
+            step = self._letters(now_s)
+            if step is not None:
+                self._letters_next = False
+                return step
         if due_s <= now_s:
             return self._send(now_s)
-        return Wait(min(due_s, redrive_s))
+        return Wait(min(due_s, self._redrive_due_s(now_s), self._again_due_s()))
 
     def upcoming(self) -> list[Delivery]:
         """What will be sent after what is in flight, if all goes well: a full batch, or nothing."""
@@ -238,21 +275,66 @@ class Outbound:
             waiting=len(waiting), first_at_s=waiting[0][0], last_sent_s=self._sent_s
         )
 
-    def _redrive_due_s(self) -> float:
-        if not (self.behind or self._revived):
-            return NEVER
-        return max(self._redrive_at_s, self.breaker.probe_at_s)
+    # --- letters ---------------------------------------------------------------------------------
 
-    def _overlaps(self) -> bool:
-        """Does something wait that is older than what is parked of its partition?"""
-        behind = self.behind
-        return bool(behind) and any(_ref(one[1]) in behind for one in self._waiting)
+    def _letters(self, now_s: float) -> Redrive | SendAgain | None:
+        """Parked ones and those that an operator wants take turns."""
+        again_is_due, redrive_is_due = self._again_due_s() <= now_s, False
+        if not (again_is_due and self._again_next):
+            redrive_is_due = self._redrive_due_s(now_s) <= now_s
+        if redrive_is_due:
+            self._again_next = True
+            return self._redrive(now_s)
+        if again_is_due:
+            self._again_next = False
+            return self._send_again()
+        return None
+
+    def _again_due_s(self) -> float:
+        return -NEVER if self._again else NEVER
+
+    def _redrive_due_s(self, now_s: float) -> float:
+        if not self.behind:
+            return NEVER
+        may_s = max(self._redrive_at_s, self.breaker.probe_at_s)
+        resting = self._resting
+        return min((max(may_s, resting.get(ref, may_s)) for ref in self._free()), default=NEVER)
+
+    def _free(self) -> set[PartitionRef]:
+        """The partitions of which nothing waits that is older than what is parked."""
+        return self.behind.difference(self._older)
+
+    def _redrive(self, now_s: float) -> Redrive:
+        """Some of every partition, in turns: one that halts alone, and only its first letter."""
+        ready = sorted(ref for ref in self._free() if self._resting.get(ref, now_s) <= now_s)
+        begin = 0
+        if self._turn is not None:
+            turn = self._turn
+            begin = next((at for at, ref in enumerate(ready) if ref > turn), 0)
+        in_turn = [*ready[begin:], *ready[:begin]]
+        if in_turn[0] in self.halted:
+            chosen, each = in_turn[:1], 1
+        else:
+            flowing = [ref for ref in in_turn if ref not in self.halted]
+            chosen = flowing[: self._size_limit]
+            each = max(1, self._size_limit // len(chosen))
+        self._turn_before, self._turn = self._turn, chosen[-1]
+        self._parked_meanwhile.clear()
+        return Redrive(tuple(chosen), each)
+
+    def _send_again(self) -> SendAgain:
+        size = min(len(self._again), self._size_limit)
+        self._again_in_flight = [self._again.popleft() for _ in range(size)]
+        self.breaker.attempted()
+        return SendAgain(list(self._again_in_flight))
 
     def _send(self, now_s: float) -> Send:
         size = min(len(self._waiting), self._size_limit)
         self._in_flight = [self._waiting.popleft() for _ in range(size)]
+        if self._older:
+            self._older -= Counter(_ref(delivery) for _, delivery in self._in_flight)
         self._sent_s = now_s
-        self._redrive_next = self.wants_redrive
+        self._letters_next = bool(self.behind or self._again)
         self.breaker.attempted()
         return Send([delivery for _, delivery in self._in_flight])
 
@@ -266,62 +348,111 @@ class Outbound:
         batch, self._in_flight = self._in_flight, []
         self._well(fill)
         again = []
-        for one, verdict in zip(batch, verdicts, strict=True):
+        for at, (one, verdict) in enumerate(zip(batch, verdicts, strict=True)):
             if verdict == "retry":
                 again.append(one)
             elif verdict == "rejected":
-                self._bury(one[1], "the gateway rejected it")
+                passed = self._is_passed(one[1], batch[at + 1 :], verdicts[at + 1 :])
+                self._reject(one[1], "the gateway rejected it", now_s, passed=passed)
+        if self.halted:
+            for one in [one for one in again if _ref(one[1]) in self.halted]:
+                again.remove(one)
+                self._park(one[1], "rejected")
         if again:
-            self._waiting.extendleft(reversed(again))
+            self._put_back(again)
             error = "the gateway wants it later"
             self._another_attempt([d for _, d in again], error, now_s, jitter)
         else:
             self._attempts = 0
 
-    def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> None:
-        """The batch didn't arrive, or nobody knows whether it did."""
+    def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
+        """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,
+        and that isn't tried any more."""
         batch, self._in_flight = self._in_flight, []
+        given_up, self._again_in_flight = self._again_in_flight, []
         self.error = error
         self.breaker.failed(now_s)
         if batch:
-            self._waiting.extendleft(reversed(batch))
+            self._put_back(batch)
             self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter)
         self._redrive_at_s = now_s + self._rules.redrive_every_s
+        if not self.breaker.allows(now_s):
+            given_up += self._again
+            self._again.clear()
+        return given_up
 
-    def refused(self, error: str) -> None:
+    def refused(self, error: str, *, now_s: float) -> None:
         """The gateway will never take this batch: send smaller ones, until one delivery is left
         that is to blame."""
         batch, self._in_flight = self._in_flight, []
         self._well(self.pressure.fill)
         self._attempts = 0
         if len(batch) == 1:
-            self._bury(batch[0][1], error)
+            self._reject(batch[0][1], error, now_s)
             return
-        self._waiting.extendleft(reversed(batch))
+        self._put_back(batch)
         self._size_limit = max(1, len(batch) // 2)
 
     def redriving(self) -> None:
         """Letters are about to be sent."""
         self.breaker.attempted()
 
-    def redriven(self, *, fill: float, again: bool, now_s: float) -> None:
-        """Letters were sent and answered; `again`: some of them are wanted later."""
+    def redriven(
+        self,
+        *,
+        fill: float,
+        later: Iterable[PartitionRef] = (),
+        through: Iterable[PartitionRef] = (),
+        now_s: float,
+    ) -> None:
+        """Letters were sent and answered; of some partitions all went `through`, of others
+        something is wanted `later`."""
         self._well(fill)
+        for ref in through:
+            self.halted.pop(ref, None)
         if self.pressure.weigh(len(self)) == "hard":
             self._overloaded(now_s)
-        else:
-            self._redrive_at_s = now_s + self._rules.redrive_every_s if again else -NEVER
+            return
+        self._redrive_at_s = -NEVER
+        for ref in later:
+            self._resting[ref] = now_s + self._rules.redrive_every_s
 
     def redrive_refused(self, count: int) -> bool:
-        """The gateway won't take `count` letters at once; True when the only one is to blame."""
+        """The gateway won't take `count` letters at once; True when the only one is to blame. The
+        same partitions have the next turn, with fewer letters."""
         self._well(self.pressure.fill)
         self._size_limit = max(1, count // 2)
+        self._turn = self._turn_before
         return count == 1
 
-    def drained(self) -> None:
-        """There are no parked letters any more: what comes is sent again."""
-        self.behind.clear()
-        self._revived = False
+    def letter_rejected(self, ref: PartitionRef, seq: int, error: str, *, now_s: float) -> bool:
+        """A parked letter is refused for good: True when it is to be dead; else it stays where it
+        is, and its partition with it."""
+        if self._rules.keeps_dead:
+            return True
+        self._halt(ref, seq, error, now_s)
+        return False
+
+    def drained(self, refs: Iterable[PartitionRef]) -> None:
+        """There are no parked letters of these any more: what comes is sent again."""
+        for ref in set(refs) - self._parked_meanwhile:
+            self._forget(ref)
+
+    def sent_again(self, *, fill: float) -> None:
+        """What an operator wanted was answered."""
+        self._again_in_flight = []
+        self._well(fill)
+
+    def again_refused(self) -> list[Delivery]:
+        """The gateway won't take them at once: those to blame for it, the only one or nobody; the
+        others are sent in smaller batches."""
+        batch, self._again_in_flight = self._again_in_flight, []
+        self._well(self.pressure.fill)
+        if len(batch) == 1:
+            return batch
+        self._again.extendleft(reversed(batch))
+        self._size_limit = max(1, len(batch) // 2)
+        return []
 
     def postponed(self, now_s: float) -> None:
         """The letters can't be read at the moment."""
@@ -353,45 +484,76 @@ class Outbound:
         else:
             self._retry_at_s = now_s + rules.backoff.delay_s(self._attempts - 1, jitter=jitter)
 
+    def _put_back(self, batch: Sequence[tuple[float, Delivery]]) -> None:
+        self._waiting.extendleft(reversed(batch))
+        if self.behind:
+            refs = [_ref(delivery) for _, delivery in batch]
+            self._older.update(ref for ref in refs if ref in self.behind)
+
     def _park(self, delivery: Delivery, reason: LetterReason, error: str = "") -> None:
+        ref = _ref(delivery)
+        if ref not in self.behind:
+            self.behind.add(ref)
+            if older := sum(_ref(one) == ref for _, one in self._waiting):
+                self._older[ref] = older
+        self._parked_meanwhile.add(ref)
         self._asides.append(Aside(delivery, "parked", reason, self._attempts, error or self.error))
 
-    def _bury(self, delivery: Delivery, error: str) -> None:
-        self._asides.append(Aside(delivery, "dead", "rejected", self._attempts + 1, error))
+    def _reject(
+        self, delivery: Delivery, error: str, now_s: float, *, passed: bool = False
+    ) -> None:
+        """It is refused for good. `passed`: the gateway took something newer of the partition in
+        the same breath, so that it would take this for a repeat unless it is marked."""
+        if self._rules.keeps_dead:
+            self._asides.append(Aside(delivery, "dead", "rejected", self._attempts + 1, error))
+            return
+        ref = _ref(delivery)
+        if passed:
+            delivery = msgspec.structs.replace(delivery, redelivery=True)
+        self._park_partitions({ref}, error, "rejected")
+        self._park(delivery, "rejected", error)
+        self._halt(ref, delivery.seq, error, now_s)
+
+    def _halt(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> None:
+        self.halted[ref] = f"record {seq} is refused ({error})"
+        self._resting[ref] = now_s + self._rules.redrive_every_s
+
+    def _is_passed(
+        self, delivery: Delivery, behind: list[tuple[float, Delivery]], verdicts: Sequence[Verdict]
+    ) -> bool:
+        return any(
+            verdict in SETTLING_VERDICTS and _ref(one) == _ref(delivery)
+            for (_, one), verdict in zip(behind, verdicts, strict=True)
+        )
+
+    def _forget(self, ref: PartitionRef) -> None:
+        self.behind.discard(ref)
+        self.halted.pop(ref, None)
+        self._resting.pop(ref, None)
 
     def _park_all(self, reason: LetterReason) -> None:
-        for _, delivery in self._waiting:
-            self.behind.add(_ref(delivery))
+        waiting, self._waiting = self._waiting, deque()
+        self._older.clear()
+        for _, delivery in waiting:
             self._park(delivery, reason)
-        self._waiting.clear()
         self._attempts = 0
         self._retry_at_s = -NEVER
 
-    def _park_partitions(self, refs: set[PartitionRef], error: str) -> None:
-        kept: deque[tuple[float, Delivery]] = deque()
-        for one in self._waiting:
+    def _park_partitions(
+        self, refs: set[PartitionRef], error: str, reason: LetterReason = "unreachable"
+    ) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        leaving = []
+        for one in waiting:
             if _ref(one[1]) in refs:
-                self._park(one[1], "unreachable", error)
+                leaving.append(one[1])
             else:
-                kept.append(one)
-        self.behind |= refs
-        self._waiting = kept
+                self._waiting.append(one)
+        for ref in refs:
+            del self._older[ref]
+        for delivery in leaving:
+            self._park(delivery, reason, error)
 
 
 def _ref(delivery: Delivery) -> PartitionRef:
     return PartitionRef(delivery.topic, delivery.partition)
-
-
-def narrowed(delivery: Delivery, names: frozenset[str]) -> Delivery:
-    """`delivery` for those of its subscriptions that are in `names`."""
-    if names.issuperset(delivery.subscriptions):
-        return delivery
-    since = delivery.since
-    return msgspec.structs.replace(
-        delivery,
-        subscriptions=tuple(name for name in delivery.subscriptions if name in names),
-        since=tuple(since[at] for at, name in enumerate(delivery.subscriptions) if name in names)
-        if since
-        else (),
-        left=tuple(name for name in delivery.left if name in names),
-    )

@@ -2,7 +2,8 @@
 
 Invariant: a call changes one chunk and says where the next one begins, so that whoever changes many
 can show how far it is, stop, and go on later. Parked letters are shown, and otherwise left alone:
-they are sent by themselves. Never holds more than a chunk of events in memory.
+they are sent by themselves. Never holds more than a chunk of events in memory. Lanes decide what
+becomes of a letter that is sent again; whoever asked for it hears it if they care to wait.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
 import structlog
 
 from headgate.adapters.http.app import Request, Response, Route, json_response
@@ -21,6 +23,7 @@ from headgate.decide.letters import (
     list_question,
     page_of,
     selected,
+    wait_ms,
 )
 from headgate.errors import HeadgateError, InvalidRequest, NotFound
 from headgate.model.event import PartitionRef
@@ -35,8 +38,11 @@ MAX_BODY_BYTES = 64 * 1024
 COUNT_TIMEOUT_S = 1.0
 """Whoever asks for the status wants an answer now."""
 
-_Change = Callable[[Sequence[Letter]], Awaitable[int]]
-"""Changes dead letters; returns how many still were."""
+LOOK_FIRST_S, LOOK_LAST_S = 0.02, 0.4
+"""The first and the longest pause between two looks at what became of letters."""
+
+_Change = Callable[[Sequence[Letter]], Awaitable[list[int]]]
+"""Changes dead letters; returns the ids of those that still were."""
 
 
 def wall_ms() -> int:
@@ -112,7 +118,11 @@ class LetterRoutes:
         letter = await self._found(request)
         if not await self._revive([letter]):
             raise _is_parked(letter, "it is sent by itself as soon as its gateway takes it")
-        return json_response(described(await self._found(request)))
+        delivery = msgspec.structs.replace(letter.delivery, redelivery=True)
+        again = msgspec.structs.replace(
+            letter, state="parked", at_ms=self._now_ms(), delivery=delivery
+        )
+        return json_response(described(again))
 
     async def _delete(self, request: Request) -> Response:
         self._check_leads()
@@ -124,46 +134,59 @@ class LetterRoutes:
     # --- changing many -------------------------------------------------------------------------
 
     async def _retry_some(self, request: Request) -> Response:
-        return await self._change_some(request, self._revive)
+        return await self._change_some(request, self._revive, waits=True)
 
     async def _delete_some(self, request: Request) -> Response:
         return await self._change_some(request, self._forget)
 
-    async def _change_some(self, request: Request, change: _Change) -> Response:
+    async def _change_some(
+        self, request: Request, change: _Change, *, waits: bool = False
+    ) -> Response:
         self._check_leads()
         selection = await request.decode(LetterSelection, MAX_BODY_BYTES)
-        query = selected(selection, now_ms=self._now_ms())
+        query, asked_ms = selected(selection, now_ms=self._now_ms()), wait_ms(selection)
         if selection.dry_run:
             count = await self._store.count(query)
             return json_response(LettersChanged(count, 0, more=False, dry_run=True))
         found = await self._store.find(query, after_id=selection.after, limit=selection.limit)
-        count = await change(found)
-        return json_response(
-            LettersChanged(
-                count,
-                last_id=found[-1].id if found else selection.after,
-                more=len(found) == selection.limit,
-            )
-        )
+        ids = await change(found)
+        last_id = found[-1].id if found else selection.after
+        changed = LettersChanged(len(ids), last_id, more=len(found) == selection.limit)
+        if waits and asked_ms:
+            left = await self._left_of(ids, asked_ms / 1_000)
+            dead = [letter for letter in left if letter.state == "dead"]
+            changed.delivered, changed.dead_again = len(ids) - len(left), len(dead)
+            changed.errors = sorted({letter.error for letter in dead})
+        return json_response(changed)
 
-    async def _revive(self, letters: Sequence[Letter]) -> int:
+    async def _left_of(self, ids: Sequence[int], timeout_s: float) -> list[Letter]:
+        """Those that are still here when none is on its way any more, or nobody waits longer."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        pause_s = LOOK_FIRST_S
+        query = LetterQuery(state=None, ids=tuple(ids))
+        while ids:
+            left = await self._store.find(query, limit=len(ids))
+            on_their_way = any(letter.state == "parked" for letter in left)
+            if not on_their_way or asyncio.get_running_loop().time() + pause_s > deadline_s:
+                return left
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LOOK_LAST_S)
+        return []
+
+    async def _revive(self, letters: Sequence[Letter]) -> list[int]:
         revived = await self._store.revive([one.id for one in letters], now_ms=self._now_ms())
         if revived:
             log.info(LogEvent.LETTERS_REVIVED, count=len(revived))
             again = set(revived)
-            refs = (_ref(letter) for letter in letters if letter.id in again)
+            refs = (letter.ref for letter in letters if letter.id in again)
             await self._on_revived(frozenset(refs))
-        return len(revived)
+        return revived
 
-    async def _forget(self, letters: Sequence[Letter]) -> int:
+    async def _forget(self, letters: Sequence[Letter]) -> list[int]:
         deleted = await self._store.delete([one.id for one in letters])
         if deleted:
             log.info(LogEvent.LETTERS_DELETED, count=len(deleted))
-        return len(deleted)
-
-
-def _ref(letter: Letter) -> PartitionRef:
-    return PartitionRef(letter.delivery.topic, letter.delivery.partition)
+        return deleted
 
 
 def _is_parked(letter: Letter, why: str) -> InvalidRequest:

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from headgate.decide.filter.record_key import with_key
 from headgate.decide.matching.index import MatchIndex
-from headgate.model.delivery import Delivery
-from headgate.model.event import Record
+from headgate.model.delivery import Delivery, record_of
 from headgate.model.subscription import Subscription
 
 decode_document = msgspec.json.Decoder().decode
@@ -61,7 +60,7 @@ class Broadcasts:
                 document = with_key(decode_document(delivery.document), delivery.key)
             except msgspec.DecodeError:
                 document = None  # it matches whoever has no filter, as it does in a lane
-        matched = index.match(_record(delivery), document).by_gateway
+        matched = index.match(record_of(delivery), document).by_gateway
         return [name for ids in matched.values() for name in ids]
 
     def _up_to_date(self) -> MatchIndex:
@@ -73,21 +72,3 @@ class Broadcasts:
             self._index = self._index.patched(upserts, removals)
             self._changed.clear()
         return self._index
-
-
-def _record(delivery: Delivery) -> Record:
-    """What matching looks at of the record: its topic and, for shards, its key."""
-    return Record(
-        delivery.topic,
-        delivery.partition,
-        delivery.seq,
-        0,
-        delivery.event_id,
-        delivery.key,
-        delivery.collection,
-        delivery.op,
-        b"",
-        None,
-        None,
-        delivery.time_ms,
-    )

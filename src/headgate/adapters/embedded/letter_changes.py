@@ -1,0 +1,121 @@
+"""What a lane changes in the letter file, as functions on a transaction that is open.
+
+Invariant: each looks at the fences of all its partitions before it changes anything, so one that
+raises Fenced has changed nothing and the transaction may go on with the changes of others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from headgate.adapters.embedded.letter_tables import (
+    ADMIT,
+    BURY,
+    FENCE,
+    FORGET,
+    GATEWAYS_BEHIND,
+    JOIN,
+    PUT,
+    REMOVE,
+    STILL_PARKED,
+    THE_DEAD_ONE,
+    THE_PARKED_ONE,
+)
+from headgate.adapters.letters import decoded, encoded, printable
+from headgate.decide.delivery.parts import joined
+from headgate.decide.letter_fences import admitted
+from headgate.model.delivery import Delivery
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.letters import Letter, LetterReason, LetterState, NewLetter
+from headgate.ports.letters import Fences
+
+
+def claim(connection: apsw.Connection, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
+    _admit(connection, fences)
+    behind: dict[str, set[PartitionRef]] = defaultdict(set)
+    for ref in fences:
+        for (gateway_id,) in connection.execute(GATEWAYS_BEHIND, (ref.topic, ref.partition)):
+            behind[gateway_id].add(ref)
+    return {gateway_id: frozenset(refs) for gateway_id, refs in behind.items()}
+
+
+def put(
+    connection: apsw.Connection, letters: Sequence[NewLetter], fences: Fences, now_ms: int
+) -> None:
+    _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
+    for letter in letters:
+        delivery = letter.delivery
+        values = (
+            letter.gateway_id,
+            letter.state,
+            letter.reason,
+            delivery.topic,
+            delivery.partition,
+            delivery.seq,
+            delivery.key,
+            letter.attempts,
+            printable(letter.error),
+            now_ms,
+            encoded(delivery),
+        )
+        if connection.execute(PUT, values).fetchone() is None:
+            found = _same(connection, letter.gateway_id, letter.state, letter.reason, delivery)
+            assert found is not None, "nothing else can be in the way"
+            id_, stored = found
+            connection.execute(JOIN, (encoded(joined(stored, delivery)), id_))
+
+
+def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fences) -> None:
+    _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
+    ids = msgspec.json.encode([letter.id for letter in letters]).decode()
+    connection.execute(REMOVE, (ids,))
+
+
+def bury(
+    connection: apsw.Connection, letters: Sequence[Letter], fences: Fences, now_ms: int
+) -> None:
+    _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
+    for letter in letters:
+        row = connection.execute(STILL_PARKED, (letter.id,)).fetchone()
+        if row is None:
+            continue
+        delivery = decoded(row[0], redelivery=False)
+        if found := _same(connection, letter.gateway_id, "dead", letter.reason, delivery):
+            id_, stored = found
+            delivery = joined(stored, delivery)
+            connection.execute(FORGET, (id_,))
+        error = printable(letter.error)
+        values = (letter.reason, letter.attempts, error, now_ms, encoded(delivery), letter.id)
+        connection.execute(BURY, values)
+
+
+def _admit(connection: apsw.Connection, fences: Fences) -> None:
+    news = []
+    for ref, fence in fences.items():
+        row = connection.execute(FENCE, (ref.topic, ref.partition)).fetchone()
+        if admitted(Fence(*row) if row else None, ref, fence):
+            news.append((ref.topic, ref.partition, fence.epoch, fence.window, fence.attempt))
+    connection.executemany(ADMIT, news)
+
+
+def _same(
+    connection: apsw.Connection,
+    gateway_id: str,
+    state: LetterState,
+    reason: LetterReason,
+    delivery: Delivery,
+) -> tuple[int, Delivery] | None:
+    """The letter of that kind which the gateway has of the record already."""
+    place = (delivery.topic, delivery.partition, gateway_id, delivery.seq)
+    if state == "parked":
+        row = connection.execute(THE_PARKED_ONE, place).fetchone()
+    else:
+        row = connection.execute(THE_DEAD_ONE, (*place, reason)).fetchone()
+    if row is None:
+        return None
+    id_, content = row
+    return id_, decoded(content, redelivery=False)

@@ -1,0 +1,164 @@
+"""Sends what is parked for a gateway, the oldest of each partition first.
+
+A letter leaves the store when the gateway has answered for it, or when every subscription it was
+for has ended or moved to another gateway, which reads the log from the subscriber's position on.
+What is refused for good becomes a dead letter, or, where none are kept, stays and holds what is
+behind it. Invariant: letters are read only after everything that was set aside before is written,
+because that may be older; and changed only under the lane's fence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from msgspec.structs import replace
+
+from headgate.decide.delivery.outbound import Outbound, Redrive
+from headgate.errors import CallerError, Fenced, HeadgateError
+from headgate.lane.letters import LetterWriter
+from headgate.lane.surroundings import Surroundings, let_go
+from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryAnswer, Verdict
+from headgate.model.letters import Letter, NewLetter
+from headgate.ports.letters import Fences, LetterStore
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+REJECTED = "the gateway rejected it"
+
+_Sent = Sequence[tuple[Letter, Delivery]]
+
+
+@dataclass(slots=True)
+class RedriveCounts:
+    redriven: int = 0
+    released: int = 0
+    dead: int = 0
+
+
+class Redriving:
+    """`send` delivers and raises what went wrong, `failed` says so to the outbound; `wanted` is the
+    delivery for those who are still there, `now_s` the loop's clock."""
+
+    def __init__(
+        self,
+        gateway_id: str,
+        outbound: Outbound,
+        *,
+        store: LetterStore,
+        letters: LetterWriter,
+        surroundings: Surroundings,
+        send: Callable[[list[Delivery]], Awaitable[DeliveryAnswer]],
+        failed: Callable[[HeadgateError], None],
+        wanted: Callable[[Delivery], Delivery | None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._gateway_id = gateway_id
+        self._outbound = outbound
+        self._store = store
+        self._letters = letters
+        self._surroundings = surroundings
+        self._send = send
+        self._failed = failed
+        self._wanted = wanted
+        self._now_s = now_s
+        self.counts = RedriveCounts()
+
+    async def redrive(self, step: Redrive) -> None:
+        try:
+            await self._redrive(step)
+        except Fenced as error:
+            let_go(self._surroundings, error)
+        except HeadgateError as error:
+            log.error(LogEvent.LETTERS_FAILED, gateway=self._gateway_id, error=error.message)
+            self._outbound.postponed(self._now_s())
+
+    async def _redrive(self, step: Redrive) -> None:
+        await self._letters.written(self._letters.mark)
+        letters = await self._store.parked(self._gateway_id, step.refs, each=step.each)
+        self._outbound.drained(set(step.refs).difference(letter.ref for letter in letters))
+        fences = self._surroundings.fences()
+        sending: list[tuple[Letter, Delivery]] = []
+        unwanted: list[Letter] = []
+        for letter in letters:
+            if (fence := fences.get(letter.ref)) is None:
+                continue  # somebody else's, meanwhile
+            wanted = self._wanted(letter.delivery)
+            if wanted is None:
+                unwanted.append(letter)
+            else:
+                sending.append((letter, replace(wanted, epoch=fence.epoch)))
+        if unwanted:
+            await self._store.remove(unwanted, fences)
+            self.counts.released += len(unwanted)
+        if sending:
+            await self._send_letters(sending, fences)
+
+    async def _send_letters(self, letters: _Sent, fences: Fences) -> None:
+        outbound = self._outbound
+        outbound.redriving()
+        try:
+            answer = await self._send([delivery for _, delivery in letters])
+        except CallerError as error:
+            if outbound.redrive_refused(len(letters)):
+                await self._reject([letters[0][0]], error.message, fences)
+            return
+        except HeadgateError as error:
+            self._failed(error)
+            return
+        await self._answered(letters, answer, fences)
+
+    async def _answered(self, letters: _Sent, answer: DeliveryAnswer, fences: Fences) -> None:
+        by_verdict: dict[Verdict, list[Letter]] = {}
+        for (letter, _), verdict in zip(letters, answer.verdicts, strict=True):
+            by_verdict.setdefault(verdict, []).append(letter)
+        rejected = by_verdict.get("rejected", [])
+        through = [one for verdict in SETTLING_VERDICTS for one in by_verdict.get(verdict, ())]
+        later = {letter.ref for letter in by_verdict.get("retry", ())}
+        self._outbound.redriven(
+            fill=answer.fill,
+            later=later,
+            through={letter.ref for letter in through} - {letter.ref for letter in rejected},
+            now_s=self._now_s(),
+        )
+        for letter in by_verdict.get("stale_fence", ()):
+            reason = f"gateway {self._gateway_id} has seen a newer owner of {letter.ref}"
+            self._surroundings.overtaken(letter.ref, reason)
+        if through:
+            await self._store.remove(through, fences)
+            self.counts.redriven += len(through)
+        if rejected:
+            await self._reject(rejected, REJECTED, fences, through=through)
+
+    async def _reject(
+        self, letters: list[Letter], error: str, fences: Fences, *, through: Sequence[Letter] = ()
+    ) -> None:
+        """They are refused for good. Of partitions that halt instead, what the gateway took a newer
+        one `through` before is marked, or it would be taken for a repeat later on."""
+        now_s, now_ms = self._now_s(), time.time_ns() // 1_000_000
+        dead = [
+            replace(letter, reason="rejected", attempts=letter.attempts + 1, error=error)
+            for letter in letters
+            if self._outbound.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s)
+        ]
+        passed = [
+            NewLetter(self._gateway_id, "parked", "rejected", _marked(letter.delivery))
+            for letter in letters
+            if letter.ref in self._outbound.halted and _is_passed(letter, through)
+        ]
+        if dead:
+            await self._store.bury(dead, fences, now_ms=now_ms)
+            self.counts.dead += len(dead)
+        if passed:
+            await self._store.put(passed, fences, now_ms=now_ms)
+
+
+def _marked(delivery: Delivery) -> Delivery:
+    return replace(delivery, redelivery=True)
+
+
+def _is_passed(letter: Letter, through: Sequence[Letter]) -> bool:
+    return any(one.ref == letter.ref and one.delivery.seq > letter.delivery.seq for one in through)

@@ -1,0 +1,131 @@
+"""Sends what an operator wants to be sent again, to everybody who is subscribed to it now.
+
+Each letter is matched anew: subscriptions come and go, and change their ids, while it lies there.
+It leaves the store when every gateway that it is for has taken it; what nobody wants is dead again,
+and says so. Letters are looked through one page after the other, so one for a subscriber that
+doesn't read keeps only itself waiting. Outside the order, as every subscriber is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from msgspec.structs import replace
+
+from headgate.errors import Fenced, HeadgateError
+from headgate.lane.matching import Matching
+from headgate.lane.surroundings import Surroundings, let_go
+from headgate.model.delivery import Delivery, Verdict
+from headgate.model.letters import Letter
+from headgate.ports.letters import LetterStore
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+PAGE = 100
+"""Letters that are on their way at a time."""
+UNWANTED = "it was sent again, but nobody who is subscribed now wants it"
+REJECTED = "a gateway rejected it"
+TAKEN: frozenset[Verdict] = frozenset({"accepted", "duplicate"})
+
+SendAgain = Callable[[str, Delivery], Awaitable[Verdict | None]]
+"""Delivers to a gateway once: its verdict, or None where it didn't give one."""
+
+
+class Retrying:
+    def __init__(
+        self,
+        store: LetterStore,
+        matching: Matching,
+        surroundings: Surroundings,
+        send: SendAgain,
+        *,
+        every_s: float,
+    ) -> None:
+        self._store = store
+        self._matching = matching
+        self._surroundings = surroundings
+        self._send = send
+        self._every_s = every_s
+        self._now = asyncio.Event()
+        self._now.set()
+        self.error = ""
+        """What is wrong with the store, if anything is."""
+
+    def look_now(self) -> None:
+        """An operator has just said so."""
+        self._now.set()
+
+    async def run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._now.wait()
+            self._now.clear()
+            try:
+                await self._look_through()
+            except Fenced as error:
+                let_go(self._surroundings, error)
+                self._now.set()
+            except HeadgateError as error:
+                self.error = error.message
+                log.error(LogEvent.LETTERS_FAILED, error=error.message)
+            else:
+                self.error = ""
+
+    async def _look_through(self) -> None:
+        after_id = 0
+        while True:
+            refs = list(self._surroundings.fences())
+            letters = await self._store.revived(refs, after_id=after_id, limit=PAGE)
+            if letters:
+                await self._send_page(letters)
+                after_id = letters[-1].id
+            if len(letters) < PAGE:
+                return
+
+    async def _send_page(self, letters: Sequence[Letter]) -> None:
+        fences = self._surroundings.fences()
+        held = [letter for letter in letters if letter.ref in fences]
+        targets = [self._addressed(letter) for letter in held]
+        answers = await asyncio.gather(
+            *(
+                asyncio.gather(*(self._send(gateway_id, one) for gateway_id, one in some.items()))
+                for some in targets
+            )
+        )
+        through: list[Letter] = []
+        dead: list[Letter] = []
+        for letter, verdicts in zip(held, answers, strict=True):
+            if not verdicts:
+                dead.append(replace(letter, error=UNWANTED))
+            elif "stale_fence" in verdicts:
+                reason = f"a gateway has seen a newer owner of {letter.ref}"
+                self._surroundings.overtaken(letter.ref, reason)
+            elif TAKEN.issuperset(verdicts):
+                through.append(letter)
+            elif "rejected" in verdicts:
+                attempts = letter.attempts + 1
+                dead.append(replace(letter, reason="rejected", attempts=attempts, error=REJECTED))
+        fences = self._surroundings.fences()
+        await self._store.remove([one for one in through if one.ref in fences], fences)
+        now_ms = time.time_ns() // 1_000_000
+        await self._store.bury([one for one in dead if one.ref in fences], fences, now_ms=now_ms)
+
+    def _addressed(self, letter: Letter) -> dict[str, Delivery]:
+        """Who gets it, as of now: per gateway its delivery."""
+        if letter.delivery.lost_from:
+            known = self._surroundings.gateway_url(letter.gateway_id) is not None
+            found = {letter.gateway_id: letter.delivery} if known else {}
+        else:
+            found = self._matching.anew(letter.delivery)
+        fence = self._surroundings.fence(letter.ref)
+        epoch = letter.delivery.epoch if fence is None else fence.epoch
+        return {
+            gateway_id: replace(one, epoch=epoch, redelivery=True)
+            for gateway_id, one in found.items()
+        }
