@@ -1,9 +1,10 @@
 """What a batch and its answer look like on the way, whichever transport carries them.
 
 JSON on both ways, with the documents as they are. A batch of ordinary records is several lines: its
-outline, which is all that an answer needs; the ids of its events; then for each of them the message
-that subscribers read, so that a gateway passes on what it never parsed. Every other batch is one
-JSON object, the `DeliveryBatch`, and so is whatever a gateway may get from a router that is older.
+outline, which is all that an answer needs; the identities of its events; then for each of them the
+message that subscribers read, so that a gateway passes on what it never parsed. Every other batch
+is one JSON object, the `DeliveryBatch`, and so is whatever a gateway may get from a router that is
+older.
 
 Invariant: whatever a gateway answers becomes a `DeliveryAnswer` with one verdict per delivery, or
 one of the errors that ports.transport names. Internal to Headgate: a router is of the same version
@@ -59,7 +60,7 @@ _encoder = msgspec.json.Encoder()
 encode_batch: Callable[[DeliveryBatch], bytes] = _encoder.encode
 encode_answer: Callable[[DeliveryAnswer], bytes] = _encoder.encode
 _decode_outline = msgspec.json.Decoder(Outline).decode
-_decode_ids = msgspec.json.Decoder(list[str]).decode
+_decode_identities = msgspec.json.Decoder(list[str]).decode
 _decode_batch = msgspec.json.Decoder(DeliveryBatch).decode
 _decode_answer = msgspec.json.Decoder(DeliveryAnswer).decode
 _decode_reply = msgspec.json.Decoder(_Reply).decode
@@ -80,7 +81,7 @@ def encode_lines(batch: DeliveryBatch) -> bytes:
     messages = event_lines(batch.deliveries)
     if messages.count(b"\n") != len(batch.deliveries):  # a document has lines of its own
         return encode_batch(batch)
-    return b"\n".join((_encoder.encode(outline), _encoder.encode(batch.event_ids), messages))
+    return b"\n".join((_encoder.encode(outline), _encoder.encode(batch.identities), messages))
 
 
 class Outgoing:
@@ -197,14 +198,15 @@ class LinesBatch:
         return lines
 
     @cached_property
-    def event_ids(self) -> list[str]:
+    def identities(self) -> list[str]:
+        """As the lane wrote them: from a router that is older they are the events' ids alone."""
         try:
-            event_ids = _decode_ids(self._lines[0])
+            identities = _decode_identities(self._lines[0])
         except msgspec.DecodeError as error:
             raise _invalid(error) from error
-        if len(event_ids) != len(self.outline):
+        if len(identities) != len(self.outline):
             raise _invalid("it isn't what its outline says")
-        return event_ids
+        return identities
 
     @cached_property
     def messages(self) -> list[bytes]:

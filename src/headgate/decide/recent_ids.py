@@ -1,8 +1,9 @@
-"""Which events went by lately, by their id: the same event may be in the log twice, under different
-positions, when a producer's retry met another partition.
+"""Which events went by lately, by their identities (model/delivery.py): the same event may be in
+the log twice, under different positions, when a producer's retry met another partition.
 
-Invariant: `forget_old` leaves at most `capacity` ids, and none that is older than `ttl_s`; an id
-keeps the place where it was seen first. Time is an argument; it must never go backwards.
+Invariant: `forget_old` leaves at most `capacity` of them, and none that is older than `ttl_s`; an
+event keeps the place where it was seen first. Two events that share an id and not the key have
+nothing to do with each other. Time is an argument; it must never go backwards.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ class _Sighting:
         self._at: dict[str, int] = {}
         """Of each id its number, once somebody has asked: that is rare, and then for many."""
 
-    def place_of(self, event_id: str) -> Place:
+    def place_of(self, identity: str) -> Place:
         if not self._at:
             count = sum(len(seqs) for _, seqs in self._places)
             self._at = dict(zip(self.ids, range(count - len(self.ids), count), strict=True))
-        at = self._at[event_id]
+        at = self._at[identity]
         for partition, seqs in self._places:
             if at < len(seqs):
                 return partition, seqs[at]
             at -= len(seqs)
-        raise LookupError(event_id)
+        raise LookupError(identity)
 
 
 class RecentIds:
@@ -53,35 +54,35 @@ class RecentIds:
         self._sightings: deque[_Sighting] = deque()
         self._count = 0
 
-    def see(self, topic: str, event_id: str, place: Place, now_s: float) -> Place | None:
+    def see(self, topic: str, identity: str, place: Place, now_s: float) -> Place | None:
         """Where the event was seen first; None if that is here and now, which is remembered."""
-        found = self._seen.get(topic, {}).get(event_id)
+        found = self._seen.get(topic, {}).get(identity)
         if found is not None:
-            return found.place_of(event_id)
+            return found.place_of(identity)
         partition, seq = place
-        self.remember(topic, (event_id,), ((partition, (seq,)),), now_s)
+        self.remember(topic, (identity,), ((partition, (seq,)),), now_s)
         return None
 
-    def remember(self, topic: str, event_ids: Sequence[str], places: Places, now_s: float) -> None:
+    def remember(self, topic: str, identities: Sequence[str], places: Places, now_s: float) -> None:
         """These were seen, each for the first time: `knows_none_of` them."""
-        if not event_ids:
+        if not identities:
             return
-        sighting = _Sighting(topic, now_s, event_ids, places)
-        self._seen.setdefault(topic, {}).update(dict.fromkeys(event_ids, sighting))
+        sighting = _Sighting(topic, now_s, identities, places)
+        self._seen.setdefault(topic, {}).update(dict.fromkeys(identities, sighting))
         self._sightings.append(sighting)
-        self._count += len(event_ids)
+        self._count += len(identities)
 
     def take_back(self) -> None:
         """What `see` remembered last didn't take place after all."""
         self._drop(self._sightings.pop())
 
-    def has(self, topic: str, event_id: str) -> bool:
-        return event_id in self._seen.get(topic, {})
+    def has(self, topic: str, identity: str) -> bool:
+        return identity in self._seen.get(topic, {})
 
-    def knows_none_of(self, topic: str, event_ids: Sequence[str]) -> bool:
+    def knows_none_of(self, topic: str, identities: Sequence[str]) -> bool:
         """Whether none of them is remembered, or among them twice."""
         known = self._seen.get(topic, {})
-        return len(set(event_ids)) == len(event_ids) and known.keys().isdisjoint(event_ids)
+        return len(set(identities)) == len(identities) and known.keys().isdisjoint(identities)
 
     def alike(self) -> RecentIds:
         """An empty one with the same bounds."""
@@ -106,8 +107,8 @@ class RecentIds:
 
     def _drop(self, sighting: _Sighting) -> None:
         known = self._seen[sighting.topic]
-        for event_id in sighting.ids:
-            del known[event_id]
+        for identity in sighting.ids:
+            del known[identity]
         self._count -= len(sighting.ids)
         if not known:
             del self._seen[sighting.topic]

@@ -65,7 +65,7 @@ class GatewayMetrics(NodeMetrics):
         self.repeats_dropped = self._told(
             "counter",
             "headgate_repeats_dropped_total",
-            "Deliveries dropped because their event id was delivered before.",
+            "Deliveries dropped because their event was delivered before.",
         )
         self.remembered = self._told(
             "gauge", "headgate_dedup_cache_size", "Event ids that are remembered."

@@ -114,7 +114,9 @@ class Batch(Protocol):
     def outline(self) -> Outline | None: ...
 
     @property
-    def event_ids(self) -> Sequence[str]: ...
+    def identities(self) -> Sequence[str]:
+        """What tells the event of each delivery from all others of its topic: opaque, equal for
+        the same event whatever its place."""
 
     @property
     def messages(self) -> Sequence[bytes]:
@@ -133,8 +135,18 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
     deliveries: tuple[Delivery, ...]
 
     @property
-    def event_ids(self) -> list[str]:
-        return [delivery.event_id for delivery in self.deliveries]
+    def identities(self) -> list[str]:
+        """The event id, and the key if there is one: producers choose ids for each key by itself.
+
+        The length in front says where the id ends, so that no two read the same. Written out here
+        because it is done for every delivery.
+        """
+        return [
+            f"{len(one.event_id)}:{one.event_id}"
+            if one.key is None
+            else f"{len(one.event_id)}:{one.event_id}{one.collection}/{one.key}"
+            for one in self.deliveries
+        ]
 
     @property
     def messages(self) -> list[bytes]:

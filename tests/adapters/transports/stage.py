@@ -106,11 +106,12 @@ def batch(*deliveries: Delivery, gateway_id: str = GATEWAY) -> DeliveryBatch:
 
 
 def plain(found: Batch) -> list[object]:
-    """A batch with its documents as bytes, to compare."""
+    """A batch with its identities, and its documents as bytes, to compare."""
     return [
         found.gateway_id,
         found.window,
         found.attempt,
+        list(found.identities),
         *(
             [
                 bytes(value) if isinstance(value, msgspec.Raw) else value

@@ -20,14 +20,23 @@ from headgate.model.delivery import Delivery, DeliveryBatch
 from tests.adapters.transports.stage import batch, delivery, plain
 
 small = st.integers(0, 2)
+tricky = st.text("1:/a", max_size=3)
 ordinary = st.builds(
-    lambda partition, epoch, seq, names, document: msgspec.structs.replace(
-        delivery(seq),
-        partition=partition,
-        epoch=epoch,
-        subscriptions=names,
-        document=msgspec.Raw(msgspec.json.encode(document)),
+    lambda event_id, key, collection, partition, epoch, seq, names, document: (
+        msgspec.structs.replace(
+            delivery(seq),
+            event_id=event_id,
+            key=key,
+            collection=collection,
+            partition=partition,
+            epoch=epoch,
+            subscriptions=names,
+            document=msgspec.Raw(msgspec.json.encode(document)),
+        )
     ),
+    tricky,
+    st.none() | tricky,
+    tricky,
     small,
     small,
     st.integers(1, 5),
@@ -54,9 +63,22 @@ def test_a_batch_is_read_as_it_was_written(deliveries: list[Delivery]) -> None:
     sent = batch(*deliveries)
     found = read_batch(b"before" + encode_lines(sent), len(b"before"))
     assert found.outline == sent.outline
-    assert list(found.event_ids) == sent.event_ids
     assert list(found.messages) == sent.messages
     assert plain(found) == plain(sent)
+
+
+@given(ordinary, ordinary)
+def test_two_events_have_one_identity_if_they_share_the_id_and_what_places_them(
+    one: Delivery, other: Delivery
+) -> None:
+    """What places an event is `collection/key`, or nothing."""
+
+    def parts(event: Delivery) -> tuple[str, str | None]:
+        placed = None if event.key is None else f"{event.collection}/{event.key}"
+        return event.event_id, placed
+
+    first, second = batch(one, other).identities
+    assert (first == second) is (parts(one) == parts(other))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +117,8 @@ def test_only_the_outline_is_read_before_somebody_asks_for_more() -> None:
     "change",
     [
         pytest.param(lambda lines: [lines[0], b"garbage"], id="nothing but garbage"),
-        pytest.param(lambda lines: [*lines[:1], b"garbage", *lines[2:]], id="no ids"),
-        pytest.param(lambda lines: [*lines[:1], b'["a"]', *lines[2:]], id="few ids"),
+        pytest.param(lambda lines: [*lines[:1], b"garbage", *lines[2:]], id="no identities"),
+        pytest.param(lambda lines: [*lines[:1], b'["a"]', *lines[2:]], id="few identities"),
         pytest.param(lambda lines: [*lines[:2], *lines[3:]], id="a message less"),
         pytest.param(lambda lines: [*lines[:2], lines[2], *lines[2:]], id="a message more"),
         pytest.param(lambda lines: [*lines[:2], b"garbage", *lines[3:]], id="no message"),
@@ -107,7 +129,7 @@ def test_lines_that_are_not_what_the_outline_says_are_refused(change: Any) -> No
     lines = encode_lines(batch(delivery(1), delivery(2))).split(b"\n")
     found = read_batch(b"\n".join(change(lines)))
     with pytest.raises(errors.InvalidRequest, match="the batch is not valid"):
-        _ = found.deliveries, found.event_ids
+        _ = found.deliveries, found.identities
 
 
 def test_runs_that_have_subscriptions_of_each_other_are_refused() -> None:

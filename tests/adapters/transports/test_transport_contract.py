@@ -65,8 +65,11 @@ async def test_every_field_arrives_as_it_was_sent(listen: Listen, lanes: Transpo
     book = Book()
     _, url = await listen(book)
     sent = batch(EVERY_FIELD, delivery(2))
+    keyed = msgspec.structs.replace(delivery(3), key="DLH/1", collection="positions")
+    lines = batch(keyed, delivery(4))
     await lanes.deliver(url, sent, timeout_s=TIMEOUT_S)
-    assert [plain(one) for one in book.batches] == [plain(sent)]
+    await lanes.deliver(url, lines, timeout_s=TIMEOUT_S)
+    assert [plain(one) for one in book.batches] == [plain(sent), plain(lines)]
 
 
 async def test_the_address_names_the_transport(way: Way, listen: Listen) -> None:

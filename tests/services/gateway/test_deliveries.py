@@ -248,6 +248,65 @@ async def test_an_event_that_was_here_under_another_place_is_settled_and_not_pas
     assert live.deliveries.repeats == 1
 
 
+# --- what tells events apart ---------------------------------------------------------------------
+
+APART = [
+    pytest.param({"key": "other"}, id="another key"),
+    pytest.param({"key": None}, id="no key"),
+    pytest.param({"collection": "other"}, id="another collection"),
+    pytest.param({"event_id": "0-", "collection": "1"}, id="all that is read as one is the same"),
+    pytest.param({"event_id": "3:0-1/k", "key": None}, id="an id that looks like both"),
+    pytest.param({"topic": "other"}, id="another topic"),
+]
+
+
+@pytest.mark.parametrize("closely", [False, True], ids=["at once", "looked at closely"])
+@pytest.mark.parametrize("more", APART)
+async def test_events_that_share_an_id_and_not_the_key_are_two(
+    live: Stage, more: dict[str, Any], closely: bool
+) -> None:
+    """Record 1 of partition 0 was here: its id is `0-1`, its key `k`, its collection empty."""
+    other = event(1, "a", **{"event_id": "0-1", "partition": 1, **more})
+    assert live.deliver(other, *[event(2, "gone")] * closely)[0] == "accepted"
+    assert bool(live.jobs) is not closely
+    live.answered()
+    assert [(one["partition"], one["seq"]) for one in live.sent["a"]] == [(0, 1), (1, 1)]
+    assert live.deliveries.repeats == 0
+
+
+@pytest.mark.parametrize("closely", [False, True], ids=["at once", "looked at closely"])
+@pytest.mark.parametrize("key", ["k", None])
+async def test_an_event_that_is_in_two_partitions_is_one(
+    live: Stage, key: str | None, closely: bool
+) -> None:
+    first = event(2, "a", event_id="twice", key=key)
+    second = event(1, "a", event_id="twice", key=key, partition=1)
+    for one in (first, second):
+        live.deliver(one, *[event(1, "gone", partition=1)] * closely)
+        live.answered()
+    assert live.seqs("a") == [1, 2]
+    assert live.deliveries.repeats == 1
+
+
+async def test_what_an_older_router_names_by_event_ids_alone_is_passed_on_once(
+    live: Stage,
+) -> None:
+    """Also where one of its batches has to be looked at closely."""
+
+    def by_event_ids(batch: DeliveryBatch) -> Batch:
+        outline, _, messages = encode_lines(batch).split(b"\n", 2)
+        ids = msgspec.json.encode([one.event_id for one in batch.deliveries])
+        return read_batch(b"\n".join((outline, ids, messages)))
+
+    live.arrive = by_event_ids
+    live.deliver(event(2, "a", event_id="x"))
+    live.answered()
+    live.deliver(event(1, "a", event_id="x", partition=1), event(3, "gone"))
+    live.answered()
+    assert live.seqs("a") == [1, 2]
+    assert live.deliveries.repeats == 1
+
+
 # --- between the answer and the rest -------------------------------------------------------------
 
 

@@ -138,7 +138,7 @@ class Deliveries:
         touched: dict[str, Subscriber] = {}
         now_s = self._now_s()
         messages = batch.messages
-        if self._are_new(outline, batch.event_ids, now_s):
+        if self._are_new(outline, batch.identities, now_s):
             at = 0
             for run in outline.runs:
                 end = at + len(run.seqs)
@@ -150,18 +150,19 @@ class Deliveries:
                 at = end
         else:
             self.verdicts["accepted"] -= len(messages)
-            self.verdicts.update([self._deliver(one, touched, now_s) for one in batch.deliveries])
+            each = zip(batch.deliveries, batch.identities, strict=True)
+            self.verdicts.update([self._deliver(*one, touched, now_s) for one in each])
         self._wake(touched)
 
-    def _are_new(self, outline: Outline, event_ids: Sequence[str], now_s: float) -> bool:
+    def _are_new(self, outline: Outline, identities: Sequence[str], now_s: float) -> bool:
         """Whether none of these events was here before; then they are remembered."""
         if self._recent is None:
             return True
         self._recent.forget_old(now_s)
-        if not self._recent.knows_none_of(outline.topic, event_ids):
+        if not self._recent.knows_none_of(outline.topic, identities):
             return False
         places = [(run.partition, run.seqs) for run in outline.runs]
-        self._recent.remember(outline.topic, event_ids, places, now_s)
+        self._recent.remember(outline.topic, identities, places, now_s)
         return True
 
     def _wake(self, touched: dict[str, Subscriber]) -> None:
@@ -221,7 +222,7 @@ class Deliveries:
         verdicts: list[Verdict] = []
         fences: dict[tuple[str, int], int] = {}
         """The epoch under which each partition's records were admitted last."""
-        for delivery in batch.deliveries:
+        for delivery, identity in zip(batch.deliveries, batch.identities, strict=True):
             where = (delivery.topic, delivery.partition)
             if fences.get(where) != delivery.epoch:
                 fence = Fence(delivery.epoch, batch.window, batch.attempt)
@@ -240,19 +241,21 @@ class Deliveries:
                 verdict = (
                     self._redeliver(addressed, touched)
                     if delivery.redelivery
-                    else self._deliver(addressed, touched, now_s)
+                    else self._deliver(addressed, identity, touched, now_s)
                 )
             verdicts.append(verdict)
         return verdicts
 
-    def _deliver(self, delivery: Delivery, touched: dict[str, Subscriber], now_s: float) -> Verdict:
+    def _deliver(
+        self, delivery: Delivery, identity: str, touched: dict[str, Subscriber], now_s: float
+    ) -> Verdict:
         """What becomes of a record."""
         place = partition, seq = delivery.partition, delivery.seq
         sinces, left = delivery.since, delivery.left
         recent, get = self._recent, self._get
         first = None
         if recent is not None:
-            first = recent.see(delivery.topic, delivery.event_id, place, now_s)
+            first = recent.see(delivery.topic, identity, place, now_s)
         subscriptions: Sequence[str] = delivery.subscriptions
         verdict: Verdict = "no_subscriber"
         as_event = as_left = b""
