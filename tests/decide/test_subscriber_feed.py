@@ -245,6 +245,8 @@ class World:
         self.adopt()
         self.release()
         for _ in range(10 * sum(self.heads().values()) + 20):
+            if self.cursor == self.heads() and self.subject.live and not len(self.subject):
+                break
             for partition in self.log:
                 self.lane(partition, 1)
             self.finish_read()

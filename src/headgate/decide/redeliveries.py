@@ -1,7 +1,8 @@
-"""What an operator wants delivered again to one subscriber, beside the order of its queue.
+"""What an operator wants delivered again to one subscriber, beside its queue.
 
-Invariant: bounded in number and bytes, within the gateway's budget; whoever finds no room tries
-again later. It has no place in the order of records, so it moves no position.
+Invariant: they are taken in the order in which they came; bounded in number and bytes, within the
+gateway's budget; whoever finds no room tries again later. They are no positions, but each knows
+which records of its partition came after it, and those have to wait for it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Redeliveries(Generic[T]):
         self._budget = budget
         self._queue: deque[Redelivery[T]] = deque()
         self._queued_bytes = 0
+        self._positions: dict[int, deque[int]] = {}
+        """Per partition, of each that waits: how far the subscriber's records were when it came."""
 
     @property
     def has_room(self) -> bool:
@@ -50,16 +53,28 @@ class Redeliveries(Generic[T]):
         limit_bytes = min(self._capacity_bytes, self._budget.share_bytes)
         return len(self._queue) < self._capacity and self._queued_bytes < limit_bytes
 
-    def add(self, partition: int, seq: int, value: T) -> None:
+    def add(self, partition: int, seq: int, value: T, *, position: int) -> None:
+        """`position`: records of the partition up to there came before it."""
         self._queue.append(Redelivery(partition, seq, value))
+        self._positions.setdefault(partition, deque()).append(position)
         self._queued_bytes += len(value)
         self._budget.taken_bytes += len(value)
+
+    def go_before(self, partition: int, seq: int) -> bool:
+        """Does one of that partition wait that came before the record with this seq?"""
+        positions = self._positions.get(partition)
+        # Positions only grow, so the first one that waits is the lowest.
+        return positions is not None and positions[0] < seq
 
     def peek(self) -> Redelivery[T]:
         return self._queue[0]
 
     def take(self) -> Redelivery[T]:
         item = self._queue.popleft()
+        positions = self._positions[item.partition]
+        positions.popleft()
+        if not positions:
+            del self._positions[item.partition]
         self._queued_bytes -= len(item.value)
         self._budget.taken_bytes -= len(item.value)
         return item

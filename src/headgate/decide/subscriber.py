@@ -20,12 +20,15 @@ What a full queue does to a live delivery is the subscription's choice: `park` f
 
 Records that a lane found missing (`lost`) are a delivery like any other: a Resync in the queue of
 one that is live, found in the log by one that catches up. What an operator wants delivered again
-(`redeliver`) waits beside the queue, which it takes turns with, and moves no position.
+(`redeliver`) waits beside the queue, which it takes turns with, and moves no position; but whoever
+keeps the last state of a key must end with the newer one, so nothing passes a redelivery of its
+partition that came before it.
 
 Invariant: what `take` returns is, per partition, exactly the matching records after the start, in
-order, without a repeat, and the redeliveries; where records are left out, a Resync stands in their
-place. Never more than `capacity` items wait, and a quarter as many redeliveries. It must never look
-at a clock, wait, or drop anything in silence.
+order, without a repeat; the redeliveries, in the order in which they came; and of these two,
+nothing before a redelivery that was there when it came. Where records are left out, a Resync stands
+in their place. Never more than `capacity` items wait, and a quarter as many redeliveries. It must
+never look at a clock, wait, or drop anything in silence.
 """
 
 from __future__ import annotations
@@ -77,6 +80,11 @@ class Item(NamedTuple, Generic[T]):
     seq: int
     value: T
 
+    @property
+    def reaches(self) -> int:
+        """The seq up to which whoever has it has everything."""
+        return self.seq
+
 
 @dataclass(frozen=True, slots=True)
 class Resync:
@@ -86,6 +94,10 @@ class Resync:
     after_seq: int
     from_seq: int
     reason: ResyncReason
+
+    @property
+    def reaches(self) -> int:
+        return self.from_seq - 1
 
 
 @dataclass(slots=True)
@@ -205,7 +217,8 @@ class Feed(Generic[T]):
         """Deliver it whatever was delivered before; only with room for it."""
         if not self._again.has_room:
             raise ValueError("there is no room for a redelivery")
-        self._again.add(partition, seq, value)
+        self._end_flow()
+        self._again.add(partition, seq, value, position=self._positions.get(partition, 0))
 
     def _not_now(self, partition: int, seq: int, *, since: int = 0) -> Delivered | None:
         """What becomes of what a lane delivered up to `seq`; None when it may be queued."""
@@ -223,7 +236,7 @@ class Feed(Generic[T]):
     def begin_flow(self) -> dict[int, int] | None:
         """`flow`, if from now on deliveries may go out at once, past the queue: everything is live
         and nothing waits."""
-        if not self._queue and not self._left_out and self.live:
+        if not self._queue and not self._left_out and not self._again and self.live:
             self.flow = self._positions
         return self.flow
 
@@ -301,11 +314,7 @@ class Feed(Generic[T]):
 
     def peek(self) -> Item[T] | Resync | Redelivery[T] | None:
         """What `take` would return."""
-        if self._is_turn_of_again:
-            return self._again.peek()
-        if self._left_out:
-            return next(iter(self._left_out.values()))
-        return self._queue[0] if self._queue else None
+        return self._again.peek() if self._is_turn_of_again else self._first
 
     def take(self) -> Item[T] | Resync | Redelivery[T] | None:
         """The next item to send; it counts as sent."""
@@ -319,7 +328,7 @@ class Feed(Generic[T]):
             item = self._pop()
         else:
             return None
-        self._sent[item.partition] = item.seq if isinstance(item, Item) else item.from_seq - 1
+        self._sent[item.partition] = item.reaches
         return item
 
     def sent(self) -> dict[int, int]:
@@ -362,9 +371,20 @@ class Feed(Generic[T]):
 
     @property
     def _is_turn_of_again(self) -> bool:
-        """Neither may keep the other waiting."""
-        waits = bool(self._queue or self._left_out)
-        return bool(self._again) and (self._again_next or not waits)
+        """Neither may keep the other waiting, but for records that came after redeliveries."""
+        if not self._again:
+            return False
+        first = self._first
+        if self._again_next or first is None:
+            return True
+        return self._again.go_before(first.partition, first.reaches)
+
+    @property
+    def _first(self) -> Item[T] | Resync | None:
+        """What is next, redeliveries aside."""
+        if self._left_out:
+            return next(iter(self._left_out.values()))
+        return self._queue[0] if self._queue else None
 
     def _has_room(self) -> bool:
         # An empty queue takes an item of any size, or a large document could never pass.
