@@ -25,7 +25,6 @@ EXEMPT = (
     "headgate/local.py",
     "headgate/services/coordinator/",
     "headgate/services/gateway/",
-    "headgate/services/ingest/",
     "headgate/services/supervisor.py",
     "headgate/spark/",
 )

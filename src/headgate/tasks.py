@@ -239,10 +239,16 @@ class Crew:
             if grace_s > 0 and (others := self._others()):
                 await asyncio.wait(others, timeout=grace_s)
         finally:
-            self._cancelling = True
-            for task in self._others():
-                task.cancel()
+            self.cancel()
         await _ended_in_time(self._others, timeout_s)
+
+    def cancel(self) -> None:
+        """Tell every task to end, for whoever can't wait for it."""
+        self._closing.set()
+        self._over.set()
+        self._cancelling = True
+        for task in self._others():
+            task.cancel()
 
     def _others(self) -> set[asyncio.Task[Any]]:
         return self._tasks - {asyncio.current_task()}

@@ -22,6 +22,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner
 from headgate.ports.log import Appended, LogWriter
 from headgate.services.ingest.outcomes import placed
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -85,6 +86,7 @@ class Appends:
         self._writer = writer
         self._now_ms = now_ms
         self._bounds = bounds
+        self._crew = Crew("ingest")
         self._under_way: dict[asyncio.Future[list[Appended]], _UnderWay] = {}
         self._holds: dict[int, _Hold] = {}
         self._numbers = itertools.count()
@@ -134,7 +136,12 @@ class Appends:
         written = self._writer.append(
             target.owner.ref, events, version=version, now_ms=self._now_ms()
         )
-        append = asyncio.ensure_future(written)
+        append: asyncio.Future[list[Appended]]
+        if asyncio.iscoroutine(written):
+            append = self._crew.start("append", written, awaited=True)
+        else:
+            assert isinstance(written, asyncio.Future)
+            append = written
         self._holds[request].holders += 1
         self._under_way[append] = _UnderWay(target, request)
         # The first to be told, so that whoever waits finds the head moved.
@@ -155,7 +162,7 @@ class Appends:
         partition = str(target.owner.ref)
         if isinstance(failure, errors.HeadgateError):
             log.warning(LogEvent.APPEND_FAILED, partition=partition, reason=str(failure))
-        else:
+        elif not isinstance(append, asyncio.Task):  # whose crew has said so
             log.error(LogEvent.UNEXPECTED, partition=partition, exc_info=failure)
 
     def append_here(

@@ -25,6 +25,7 @@ from headgate.services.ingest.appends import Appends, ending
 from headgate.services.ingest.handing_on import HandingOn, Incoming
 from headgate.services.ingest.outcomes import Outcome, placed, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
+from headgate.tasks import Helpers
 
 HOLD_S = 0.05
 """Between two tries of what the store holds back; a new topology ends it early."""
@@ -58,7 +59,10 @@ class Keyed:
             if incoming.version is not None and incoming.version < topic.version:
                 outcomes |= dict.fromkeys(pending, self._partitions.redirect(topic))
                 break
-            unwritten = await self._write_parts(request, topic, incoming, pending, outcomes)
+            async with Helpers() as asking:
+                unwritten = await self._write_parts(
+                    request, topic, incoming, pending, outcomes, asking
+                )
             pending = [index for index in unwritten if _is_held(outcomes[index])]
             if not pending or self._partitions.closing or _left_s(incoming) <= 0:
                 break
@@ -74,6 +78,7 @@ class Keyed:
         incoming: Incoming,
         pending: Part,
         outcomes: dict[int, Outcome],
+        asking: Helpers,
     ) -> Part:
         """Put an outcome for each of `pending` into `outcomes`; which of them were not written."""
         offered, version, unwritten = incoming.events, topic.version, list[int]()
@@ -84,7 +89,7 @@ class Keyed:
             parts = {number: part for number, part in kept.items() if part}
         events = {number: [offered[i] for i in part] for number, part in parts.items()}
         appends: dict[int, asyncio.Future[list[Appended]]] = {}
-        asked: dict[int, asyncio.Task[list[Outcome]]] = {}
+        asked: dict[int, asyncio.Future[list[Outcome]]] = {}
         for number, part in parts.items():
             ref = PartitionRef(topic.name, number)
             target = self._partitions.get(ref)
@@ -98,30 +103,26 @@ class Keyed:
                 outcomes |= dict.fromkeys(part, where)
                 unwritten += part
             else:
-                asked[number] = asyncio.create_task(where)
-        try:
-            # Waiting cancels no append: when the caller goes away or its time is up, they go on.
-            timeout_s = min(self._rules.write_timeout_s, _left_s(incoming))
-            await _ended([*appends.values(), *asked.values()], timeout_s=timeout_s)
-            for number, append in appends.items():
-                ref, part = PartitionRef(topic.name, number), parts[number]
-                ended = ending(append)
-                if ended == "unknown":
-                    reading = self._read_back(ref, append, events[number], incoming)
-                    asked[number] = asyncio.create_task(reading)
-                    continue
-                outcomes |= zip(part, _answered(ref, append, events[number]), strict=True)
-                if ended != "written":
-                    unwritten += part
-            await _ended(asked.values(), timeout_s=_left_s(incoming))
-            for number, task in asked.items():
-                part = parts[number]
-                told = task.result() if task.done() else [unknown_outcome(number)] * len(part)
-                outcomes |= zip(part, told, strict=True)
+                asked[number] = asking.start(where)
+        # Waiting cancels no append: when the caller goes away or its time is up, they go on.
+        timeout_s = min(self._rules.write_timeout_s, _left_s(incoming))
+        await _ended([*appends.values(), *asked.values()], timeout_s=timeout_s)
+        for number, append in appends.items():
+            ref, part = PartitionRef(topic.name, number), parts[number]
+            ended = ending(append)
+            if ended == "unknown":
+                reading = self._read_back(ref, append, events[number], incoming)
+                asked[number] = asking.start(reading)
+                continue
+            outcomes |= zip(part, _answered(ref, append, events[number]), strict=True)
+            if ended != "written":
                 unwritten += part
-        finally:
-            for task in asked.values():
-                task.cancel()
+        await _ended(asked.values(), timeout_s=_left_s(incoming))
+        for number, task in asked.items():
+            part = parts[number]
+            told = task.result() if task.done() else [unknown_outcome(number)] * len(part)
+            outcomes |= zip(part, told, strict=True)
+            unwritten += part
         return unwritten
 
     def _elsewhere(

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -43,7 +44,7 @@ from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.vitals import Vitals
 from headgate.services.ingest.writing import Writing, WritingOptions
-from headgate.tasks import deaths
+from headgate.tasks import Crew, deaths
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -106,7 +107,7 @@ class Ingest:
         self._vitals = Vitals(self._writing, self._settled, now_ms=now_ms)
         self._server = Http1Server()
         self._session: ControlSession | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._crew = Crew("ingest")
         self._unapplied: Topology | None = None
         self._applying = asyncio.Lock()
         self.url = ""
@@ -121,19 +122,14 @@ class Ingest:
         )
         self.url = f"http://{options.advertised_host or options.host}:{port}"
         self._session = self._open_session(self._hello)
-        self._tasks = [
-            asyncio.create_task(self._listen(self._session), name="ingest control"),
-            asyncio.create_task(self._report(self._session), name="ingest report"),
-            asyncio.create_task(self._retention().run(), name="ingest retention"),
-        ]
+        self._crew.need("control", self._listen(self._session))
+        self._crew.keep("report", partial(self._report, self._session))
+        self._crew.keep("retention", self._retention().run)
         return self.url
 
     async def failed(self) -> None:
-        """Waits for the end of the node's own tasks and raises what ended them, if anything did."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if not task.cancelled():
-                task.result()
+        """Waits for as long as the node can go on, and raises what keeps it from doing so."""
+        await self._crew.failed()
 
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, give everything back."""
@@ -144,9 +140,7 @@ class Ingest:
         if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
         await self._server.stop(max(LAST_ANSWERS_S, deadline_s - time.monotonic()))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._crew.close()
         if self._session is not None:
             await self._session.close()
         self._writing.close()

@@ -23,6 +23,7 @@ from headgate.services.ingest.handing_on import HandingOn, Incoming
 from headgate.services.ingest.outcomes import Outcome, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.settled import Settled
+from headgate.tasks import Crew
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ class Opportunistic:
         self._placings: dict[str, Placing] = {}
         self._timers: dict[str, _Timer] = {}
         self._pending: dict[int, _Pending] = {}
-        self._reads: set[asyncio.Task[None]] = set()
+        self._reads = Crew("ingest")
         self._doubts = PlacingMemory(ttl_s=idempotency_ttl_s, entries=bounds.remembered_events)
         self._done = PlacingMemory(ttl_s=idempotency_ttl_s, entries=bounds.remembered_requests)
 
@@ -172,9 +173,7 @@ class Opportunistic:
                 case Append():
                     self._append(topic, effect)
                 case ReadBack():
-                    task = asyncio.create_task(self._read_back(topic, effect))
-                    self._reads.add(task)
-                    task.add_done_callback(self._reads.discard)
+                    self._reads.start("read back", self._read_back(topic, effect), about=topic)
                 case Answer():
                     self._answer(topic, effect)
         self._set_timer(topic)
@@ -293,8 +292,7 @@ class Opportunistic:
         for timer in self._timers.values():
             timer.handle.cancel()
         self._timers.clear()
-        for task in self._reads:
-            task.cancel()
+        self._reads.cancel()
 
 
 def _outcomes(pending: _Pending, answer: Answer) -> list[Outcome]:

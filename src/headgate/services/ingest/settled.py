@@ -15,6 +15,7 @@ import structlog
 from headgate import errors
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -28,6 +29,7 @@ SettledPositions = Callable[[], Awaitable[Mapping[PartitionRef, Position]]]
 class Settled:
     def __init__(self, stored: SettledPositions) -> None:
         self._stored = stored
+        self._crew = Crew("ingest")
         self._reading: asyncio.Task[None] | None = None
         self._deadline = 0.0
         self.known: Mapping[PartitionRef, int] = {}
@@ -38,7 +40,8 @@ class Settled:
         loop = asyncio.get_running_loop()
         reading = self._reading
         if reading is None or reading.done():
-            reading = self._reading = asyncio.create_task(self._read())
+            reading = self._crew.start("settled positions", self._read(), awaited=True)
+            self._reading = reading
             self._deadline = loop.time() + PATIENCE_S
         # Of those that share a read that hangs, only the first ones wait for it.
         await asyncio.wait({reading}, timeout=max(0.0, self._deadline - loop.time()))
