@@ -127,31 +127,32 @@ class Crew:
     ) -> asyncio.Task[T]:
         """It may end, and whoever holds it may cancel it. Where somebody `awaited` it, an error of
         Headgate's own is an answer to them; any other error is a death, as without."""
-        task = self._begun(name, work, about)
-        task.add_done_callback(partial(self._ended, name, about, awaited))
-        return task
+        return self._begun(name, work, about, partial(self._ended, name, about, awaited))
 
     def keep(
         self, name: str, work: Callable[[], Awaitable[object]], *, about: str = ""
     ) -> asyncio.Task[None]:
         """It must not end before the crew does. For what can begin anew at any time."""
-        task = self._begun(name, self._kept(name, work, about), about)
-        task.add_done_callback(partial(self._lost, name, about))
-        return task
+        kept = self._kept(name, work, about)
+        return self._begun(name, kept, about, partial(self._lost, name, about))
 
     def need(
         self, name: str, work: Coroutine[Any, Any, object], *, about: str = ""
     ) -> asyncio.Task[object]:
         """It must not end before the crew does. For what can't be begun again."""
-        task = self._begun(name, work, about)
-        task.add_done_callback(partial(self._lost, name, about))
-        return task
+        return self._begun(name, work, about, partial(self._lost, name, about))
 
-    def _begun(self, name: str, work: Coroutine[Any, Any, T], about: str) -> asyncio.Task[T]:
-        called = self._called(name)
-        task = asyncio.get_running_loop().create_task(work, name=f"{called} {about}".rstrip())
+    def _begun(
+        self,
+        name: str,
+        work: Coroutine[Any, Any, T],
+        about: str,
+        ended: Callable[[asyncio.Task[T]], None],
+    ) -> asyncio.Task[T]:
+        called = f"{self._called(name)} {about}" if about else self._called(name)
+        task = asyncio.get_running_loop().create_task(work, name=called)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
         if self._cancelling:
             task.cancel()  # before its first step: nothing begins after the end
         return task
@@ -162,12 +163,14 @@ class Crew:
     # --- ends ------------------------------------------------------------------------------------
 
     def _ended(self, name: str, about: str, awaited: bool, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
         error = self._error_of(name, task)
         answered = awaited and (task.cancelled() or isinstance(error, HeadgateError))
         if error is not None and not answered:
             self._deaths.note(self._called(name), error, about=about)
 
     def _lost(self, name: str, about: str, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
         error, closing = self._error_of(name, task), self._closing.is_set()
         if error is None and not closing:
             error = self._without_error(name, cancelled=task.cancelled())
@@ -230,11 +233,15 @@ class Crew:
 
     # --- the end ---------------------------------------------------------------------------------
 
+    def dismiss(self) -> None:
+        """From now on any task may end by itself."""
+        self._closing.set()
+        self._over.set()
+
     async def close(self, *, grace_s: float = 0.0, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """End every task, after `grace_s` for those that end by themselves. Doing it twice is fine,
         as is doing it within one of the tasks, which then goes on."""
-        self._closing.set()
-        self._over.set()
+        self.dismiss()
         try:
             if grace_s > 0 and (others := self._others()):
                 await asyncio.wait(others, timeout=grace_s)
@@ -244,8 +251,7 @@ class Crew:
 
     def cancel(self) -> None:
         """Tell every task to end, for whoever can't wait for it."""
-        self._closing.set()
-        self._over.set()
+        self.dismiss()
         self._cancelling = True
         for task in self._others():
             task.cancel()
@@ -286,20 +292,23 @@ class Helpers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        failures = [
-            task.exception() for task in self._tasks if task.done() and not task.cancelled()
-        ]
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         running = [task for task in self._tasks if not task.done()]
         if running:
             for task in running:
                 task.cancel()
-                task.add_done_callback(_end_late)
+                task.add_done_callback(_note_helper)
             await _ended_in_time(
                 lambda: [one for one in running if not one.done()], CLOSE_TIMEOUT_S
             )
-        for failure in failures:
-            if failure is not None and error is None:
+        for task in ended:
+            failure = task.exception()
+            if failure is None:
+                continue
+            if error is None:
                 raise failure
+            if failure not in (error, error.__cause__, error.__context__):
+                _note_helper(task)
 
 
 async def first_of(work: Awaitable[T], *interruptions: Awaitable[object]) -> T | None:
@@ -312,23 +321,37 @@ async def first_of(work: Awaitable[T], *interruptions: Awaitable[object]) -> T |
         return own.result() if own.done() else None
 
 
-def start_thread(name: str, work: Callable[[], object], *, about: str = "") -> threading.Thread:
-    """A thread that doesn't keep the process from ending."""
+def start_thread(
+    name: str, work: Callable[[], object], *, about: str = "", again: bool = False
+) -> threading.Thread:
+    """A thread that doesn't keep the process from ending. What can do its work `again` does so
+    after an error, after a pause."""
 
     def run() -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - noted, whatever it is
-            deaths.note(name, error, about=about)
+        failures, died = 0, True
+        while died:
+            began_s = time.monotonic()
+            try:
+                work()
+                died = False
+            except Exception as error:  # noqa: BLE001 - noted, whatever it is
+                deaths.note(name, error, about=about)
+                died = again
+                failures = RESTARTS.failures_after(
+                    failures=failures, ran_s=time.monotonic() - began_s
+                )
+                if again:
+                    threading.Event().wait(RESTARTS.delay_s(failures=failures))
 
     thread = threading.Thread(target=run, name=f"{name} {about}".rstrip(), daemon=True)
     thread.start()
     return thread
 
 
-def _end_late(task: asyncio.Future[Any]) -> None:
-    """A helper that failed while it was being cancelled: nobody else would hear of it."""
-    if not task.cancelled() and (error := task.exception()) is not None:
+def _note_helper(task: asyncio.Future[Any]) -> None:
+    """It failed beside its block, or while it was cancelled: nobody else would hear of it."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, HeadgateError):
         deaths.note("helper", error, about=_name_of(task))
 
 

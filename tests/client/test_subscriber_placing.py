@@ -62,7 +62,7 @@ class Cluster:
         gateway = self.gateways.pop(name)
         session = gateway._session
         assert session is not None
-        session._task.cancel()  # type: ignore[attr-defined]  # no goodbye
+        session._crew.cancel()  # type: ignore[attr-defined]  # no goodbye
         for task in gateway._tasks:
             task.cancel()
         for connection in tuple(gateway._websocket.connections):

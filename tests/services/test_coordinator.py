@@ -77,8 +77,7 @@ class Node:
 
     async def crash(self) -> None:
         """Gone without a goodbye."""
-        self.session._task.cancel()
-        await asyncio.gather(self.session._task, return_exceptions=True)
+        await self.session._crew.close()
         if self.listening is not None:
             self.listening.cancel()
             await asyncio.gather(self.listening, return_exceptions=True)

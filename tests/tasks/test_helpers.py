@@ -55,6 +55,21 @@ def test_the_blocks_own_error_comes_first() -> None:
 
     with pytest.raises(KeyError):
         run_virtual(within())
+    assert deaths.counts() == {"helper": 1}
+
+
+def test_what_the_block_has_seen_is_not_told_twice() -> None:
+    async def within() -> None:
+        async with Helpers() as helpers:
+            failing = helpers.start(fail())
+            try:
+                await failing
+            except ValueError as error:
+                raise KeyError("in the block's own words") from error
+
+    with pytest.raises(KeyError):
+        run_virtual(within())
+    assert deaths.counts() == {}
 
 
 def test_a_helper_that_fails_as_it_is_cancelled_is_noticed() -> None:

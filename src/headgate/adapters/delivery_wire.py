@@ -25,6 +25,7 @@ from headgate.errors import HeadgateError, InvalidRequest, NotNow, PeerUnreachab
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Outline
 from headgate.model.event_message import EventMessage, event_lines, read_part
 from headgate.ports.transport import Meanwhile
+from headgate.tasks import Helpers
 
 _T = TypeVar("_T")
 
@@ -108,15 +109,13 @@ async def answer_to(
 ) -> _T:
     """What comes back, for a client that sends and waits in one go: after so many turns of the loop
     the request has left, and `meanwhile` is called."""
-    under_way = asyncio.ensure_future(request)
-    try:
+    async with Helpers() as helpers:
+        under_way = helpers.start(request)
         for _ in range(turns):
             await asyncio.sleep(0)
         if meanwhile is not None and not under_way.done():
             meanwhile()
         return await under_way
-    finally:
-        under_way.cancel()
 
 
 def read_answer(url: str, data: Bytes, batch: DeliveryBatch) -> DeliveryAnswer:

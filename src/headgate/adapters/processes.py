@@ -9,12 +9,12 @@ import gc
 import random
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterable
 
 import psutil
 
 from headgate.errors import PortInUse
+from headgate.tasks import start_thread
 
 PR_SET_CHILD_SUBREAPER = 36
 COLLECT_AFTER = 20_000
@@ -124,4 +124,4 @@ def on_parent_gone(callback: Callable[[], object]) -> None:
             sys.stdin.buffer.read()
         callback()
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    start_thread("parent watch", watch)

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from headgate.adapters.http import http1_lending
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
+from headgate.adapters.http.http1_heads import Heads
 from headgate.adapters.http.http1_lending import LONE_AFTER
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.messages import Ready
+from headgate.tasks import deaths
 from tests.adapters.http.wire import LOOPBACK, Wire
 from tests.waiting import until
 
@@ -343,3 +345,19 @@ def test_whoever_answers_every_request_is_answered_once_and_in_order(
             await wire.close()
 
     asyncio.run(scenario())
+
+
+async def test_a_thread_that_makes_a_mistake_gives_the_connection_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = await lone(site)
+
+    def mistaken(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Heads, "of", mistaken)
+    assert site.server.lent == 1
+    wire.send(post(b"lost on the way"))
+    await until(lambda: site.server.lent == 0)
+    assert deaths.counts() == {"lone client": 1}
+    await wire.close()

@@ -34,6 +34,7 @@ from headgate.adapters.log.retention import droppable_seq
 from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended, Extent, Prepare, Retention
+from headgate.tasks import start_thread
 
 T = TypeVar("T")
 
@@ -203,8 +204,7 @@ class _PartitionThread:
         self._file: PartitionFile | None = None
         self._using = threading.Lock()
         self._bell = Bell(folder.root, ref)
-        self._thread = threading.Thread(target=self._run, name=f"log-{ref}", daemon=True)
-        self._thread.start()
+        start_thread("log writer", self._run, about=str(ref), again=True)
 
     # --- on the event loop -----------------------------------------------------------------------
 

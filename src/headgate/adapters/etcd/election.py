@@ -28,6 +28,7 @@ import msgspec
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.errors import StorageFailed
 from headgate.model.leader import Leader
+from headgate.tasks import Crew
 
 LEAST_TTL_S = 4
 """Longer than etcd takes to replace a lost member of its own; etcd grants no less than 2 s."""
@@ -90,7 +91,8 @@ class EtcdLeadership:
         self._ends_s = granted_s + ttl_s
         self._now_s = now_s
         self._over = asyncio.Event()
-        self._renewing = asyncio.create_task(self._renew(), name="leadership")
+        self._crew = Crew("etcd")
+        self._crew.start("leadership", self._renew())
 
     @property
     def revision(self) -> int:
@@ -105,8 +107,7 @@ class EtcdLeadership:
 
     async def resign(self) -> None:
         self._over.set()
-        self._renewing.cancel()
-        await asyncio.gather(self._renewing, return_exceptions=True)
+        await self._crew.close()
         with contextlib.suppress(StorageFailed):
             await _revoke(self._connection, self._lease_id)
 

@@ -31,6 +31,7 @@ from headgate.model.control import (
     ToCoordinator,
     Welcome,
 )
+from headgate.tasks import Crew, Helpers
 
 METHOD = "/headgate.Control/Session"
 CHANNEL_OPTIONS = [
@@ -77,7 +78,8 @@ class GrpcControlSession:
         self._outgoing: asyncio.Queue[ToCoordinator] | None = None
         self._check_in_s = 1.0
         self._closing = False
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="control-session")
+        self._crew = Crew("control")
+        self._crew.keep("session", self._run)
 
     @property
     def connected(self) -> bool:
@@ -102,13 +104,8 @@ class GrpcControlSession:
         if self._closing:
             return
         self._closing = True
-        if await self.send(Goodbye()):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-                    await asyncio.shield(asyncio.wait([self._task]))
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        said = await self.send(Goodbye())
+        await self._crew.close(grace_s=GOODBYE_TIMEOUT_S if said else 0.0)
         while self._incoming.full():
             self._incoming.get_nowait()
         self._incoming.put_nowait(None)
@@ -148,7 +145,6 @@ class GrpcControlSession:
         What is left of the former one is dropped first: our hello describes us as if it had never
         come, and the coordinator sends everything again.
         """
-        welcomed = False
         while not self._incoming.empty():
             self._incoming.get_nowait()
         async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
@@ -156,35 +152,43 @@ class GrpcControlSession:
             async with asyncio.timeout(WELCOME_TIMEOUT_S):
                 await stream.write(encode(self._hello()))
             outgoing: asyncio.Queue[ToCoordinator] = asyncio.Queue(QUEUE_BOUND)
-            writer = asyncio.create_task(self._write(stream, outgoing))
-            try:
-                while (data := await self._read(stream, outgoing, welcomed)) is not grpc.aio.EOF:
-                    message = decode_from_coordinator(data)
-                    if isinstance(message, CheckedIn):
-                        continue
-                    if isinstance(message, NotLeader):
-                        self._leader = message.address
-                        break
-                    if isinstance(message, Welcome):
-                        self._check_in_s = message.check_in_ms / 1000
-                        self._outgoing = outgoing
-                        welcomed = True
-                    await self._incoming.put(message)
-                    if isinstance(message, Refused):
-                        break
-            finally:
-                self._outgoing = None
-                writer.cancel()
-                with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-                    await writer
+            async with Helpers() as helpers:
+                writing = helpers.start(self._write(stream, outgoing))
+                try:
+                    welcomed = await self._take_in(stream, outgoing, writing)
+                finally:
+                    self._outgoing = None
+        return welcomed
+
+    async def _take_in(
+        self, stream: Any, outgoing: asyncio.Queue[ToCoordinator], writing: asyncio.Future[None]
+    ) -> bool:
+        """All that comes, until the stream ends; True when the coordinator welcomed us."""
+        welcomed = False
+        while (data := await self._read(stream, outgoing, welcomed)) is not grpc.aio.EOF:
+            if writing.done():
+                writing.result()  # nothing leaves any more: better a new stream than half of one
+            message = decode_from_coordinator(data)
+            if isinstance(message, CheckedIn):
+                continue
+            if isinstance(message, NotLeader):
+                self._leader = message.address
+                break
+            if isinstance(message, Welcome):
+                self._check_in_s = message.check_in_ms / 1000
+                self._outgoing = outgoing
+                welcomed = True
+            await self._incoming.put(message)
+            if isinstance(message, Refused):
+                break
         return welcomed
 
     async def _read(
         self, stream: Any, outgoing: asyncio.Queue[ToCoordinator], welcomed: bool
     ) -> Any:
         """The next message; a coordinator that is silent for too long is asked, then given up."""
-        reading = asyncio.ensure_future(stream.read())
-        try:
+        async with Helpers() as helpers:
+            reading = helpers.start(stream.read())
             if not welcomed:
                 await asyncio.wait({reading}, timeout=WELCOME_TIMEOUT_S)
             else:
@@ -196,8 +200,6 @@ class GrpcControlSession:
             if not reading.done():
                 raise TimeoutError
             return reading.result()
-        finally:
-            reading.cancel()
 
     async def _write(self, stream: Any, outgoing: asyncio.Queue[ToCoordinator]) -> None:
         while True:
@@ -206,10 +208,13 @@ class GrpcControlSession:
                     message = await outgoing.get()
             except TimeoutError:
                 message = CheckIn()
-            await stream.write(encode(message))
-            if isinstance(message, Goodbye):
-                await stream.done_writing()
-                return
+            try:
+                await stream.write(encode(message))
+                if isinstance(message, Goodbye):
+                    await stream.done_writing()
+                    return
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return  # the stream has ended, as whoever reads it hears
 
 
 class _Outgoing:

@@ -26,9 +26,9 @@ from headgate.adapters.http.messages import (
     StreamResponse,
     encode_json,
     error_response,
-    first_of,
     json_response,
 )
+from headgate.tasks import first_of
 
 __all__ = ["HttpApp", "Request", "Response", "Route", "StreamResponse", "json_response"]
 

@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import httptools
@@ -28,6 +29,7 @@ from headgate.adapters.http.http1_exchange import BODILESS, Exchange, head_of, s
 from headgate.adapters.http.http1_lending import Left, Lending
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.messages import Response, StreamResponse, error_response
+from headgate.tasks import Crew
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -42,7 +44,7 @@ class Serving:
     stopping: bool = False
     lending: Lending = field(init=False)
     connections: set[Connection] = field(default_factory=set)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    crew: Crew = field(default_factory=partial(Crew, "http"))
     streams: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -184,9 +186,7 @@ class Connection(asyncio.Protocol):
             self._current = self._waiting.popleft()
             if self._current.method == "POST":
                 self._serving.lending.came(self)
-            self._task = self._loop.create_task(self._answer(self._current))
-            self._serving.tasks.add(self._task)
-            self._task.add_done_callback(self._serving.tasks.discard)
+            self._task = self._serving.crew.start("answer", self._answer(self._current))
         self._set_reading()
         self._set_deadline()
 

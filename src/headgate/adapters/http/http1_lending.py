@@ -32,6 +32,7 @@ from headgate.adapters.http.http1_exchange import head_of
 from headgate.adapters.http.http1_heads import Heads, Plain
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.messages import Done, Response
+from headgate.tasks import deaths, start_thread
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Lending:
 
     def _on_returned(self, loan: Loan, left: Left | None) -> None:
         self.is_free = True
-        if left is not None:
+        if left is not None and self._loan is loan:
             doubled = min(2 * self._needed, LONE_AFTER_MAX)
             self._needed = LONE_AFTER if loan.answered else doubled
             self._came_home(loan, left)
@@ -217,7 +218,7 @@ class _Thread:
         self._wakes, self._woken = socket.socketpair()
         self._wakes.setblocking(False)
         self._woken.setblocking(False)
-        threading.Thread(target=self._run, name="lone client", daemon=True).start()
+        start_thread("lone client", self._run)
 
     def wake(self) -> None:
         """Whatever it waits for, it looks whether its loan is recalled."""
@@ -226,7 +227,11 @@ class _Thread:
 
     def _run(self) -> None:
         while (loan := self.loans.get()) is not None:
-            left = self._serve(loan)
+            try:
+                left = self._serve(loan)
+            except Exception as error:  # noqa: BLE001 - nobody else would give the loan back
+                deaths.note("lone client", error)
+                left = loan.end() or Left()
             loan.socket.close()
             self._returned(loan, left)
         self._wakes.close()

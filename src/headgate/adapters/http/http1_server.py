@@ -54,12 +54,7 @@ class Http1Server:
             connection.stop()
         for stream in tuple(serving.streams):
             stream.cancel()
-        if serving.tasks:
-            await asyncio.wait(tuple(serving.tasks), timeout=timeout_s)
-        for task in tuple(serving.tasks):
-            task.cancel()
-        if serving.tasks:
-            await asyncio.wait(tuple(serving.tasks), timeout=CANCEL_TIMEOUT_S)
+        await serving.crew.close(grace_s=timeout_s, timeout_s=CANCEL_TIMEOUT_S)
         for connection in tuple(serving.connections):
             connection.finish()
         self._timer.cancel()

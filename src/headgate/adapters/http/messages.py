@@ -6,7 +6,6 @@ by hand. A body is read at most once and never beyond the limit its reader names
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -208,15 +207,3 @@ def error_response(error: errors.HeadgateError) -> Response:
 
 def error_body(error: errors.HeadgateError) -> dict[str, object]:
     return {"code": error.code, "message": error.message, "details": error.details}
-
-
-async def first_of(work: Awaitable[T], interruption: Awaitable[object]) -> T | None:
-    """The result of `work`, or None when `interruption` came first; the loser is cancelled."""
-    tasks = (asyncio.ensure_future(work), asyncio.ensure_future(interruption))
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return tasks[0].result() if tasks[0].done() else None
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,10 +6,8 @@ logging is configured, and `stop` returns within its timeout.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from pathlib import Path
-from typing import Any
 
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces
@@ -19,6 +17,7 @@ from granian.server.embed import Server
 
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.listening import BACKLOG, listen
+from headgate.tasks import Crew
 
 MAX_CONNECTIONS = 65_536
 
@@ -59,7 +58,7 @@ class HttpServer:
     def __init__(self) -> None:
         self._app: HttpApp | None = None
         self._server: _SocketServer | None = None
-        self._serving: asyncio.Task[Any] | None = None
+        self._crew = Crew("http")
 
     async def start(
         self,
@@ -77,17 +76,20 @@ class HttpServer:
         bound: int = listener.getsockname()[1]
         self._app = app
         self._server = _SocketServer(app, listener, certificate, key)
-        self._serving = asyncio.create_task(self._server.serve(), name=f"http {host}:{bound}")
+        self._crew.need("server", self._server.serve(), about=f"{host}:{bound}")
         # The kernel queues connections from `listen` on, so there is nothing to wait for.
         return bound
 
     async def stop(self, timeout_s: float) -> None:
         """Stop listening, let requests finish within `timeout_s`, cut off the rest."""
-        if self._app is None or self._server is None or self._serving is None:
+        app, self._app = self._app, None
+        if app is None or self._server is None:
             return
-        serving, self._serving = self._serving, None
+        self._crew.dismiss()
         self._server.stop()  # type: ignore[no-untyped-call]  # granian isn't fully typed
-        await self._app.drain(timeout_s)
-        await asyncio.wait({serving}, timeout=max(timeout_s, 1.0))
-        if serving.done() and not serving.cancelled():
-            serving.exception()
+        await app.drain(timeout_s)
+        await self._crew.close(grace_s=max(timeout_s, 1.0))
+
+    async def failed(self) -> None:
+        """Waits for as long as it serves, and raises what keeps it from doing so."""
+        await self._crew.failed()

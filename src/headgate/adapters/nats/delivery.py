@@ -7,8 +7,8 @@ the server passes on in one message is sent in parts, one after the other, so th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
+from functools import partial
 
 import nats.errors
 from msgspec import structs
@@ -29,6 +29,7 @@ from headgate.adapters.nats.connection import connect, disconnect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.ports.transport import Meanwhile
+from headgate.tasks import Crew
 
 SCHEME = "nats://"
 QUEUE = "gateway"
@@ -159,7 +160,7 @@ class NatsDeliveryServer:
         self._subject = ""
         self._client: Client | None = None
         self._closed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._crew = Crew("nats")
 
     async def start(self, subject: str, on_lost: Callable[[HeadgateError], None]) -> str:
         """Returns the address once NATS passes batches on. `on_lost` is told why the connection
@@ -167,15 +168,11 @@ class NatsDeliveryServer:
         self._subject = subject
         async with asyncio.timeout(START_TIMEOUT_S):
             await self._subscribe()
-        self._task = asyncio.create_task(self._keep(on_lost), name="nats deliveries")
+        self._crew.keep("deliveries", partial(self._keep, on_lost))
         return SCHEME + subject
 
     async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._crew.close()
         if self._client is not None:
             await disconnect(self._client)
 
@@ -198,8 +195,8 @@ class NatsDeliveryServer:
         except (nats.errors.Error, OSError) as error:
             closed.set()
             raise PeerUnreachable(f"NATS at {self._servers} can't be reached: {error}") from error
-        except HeadgateError:
-            closed.set()
+        except Exception:
+            closed.set()  # whatever it was, there is no connection: it is made again
             raise
 
     async def _connected(self, closed: asyncio.Event) -> Client:

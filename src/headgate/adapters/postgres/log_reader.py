@@ -35,6 +35,7 @@ from headgate.adapters.postgres.schema import (
 )
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.ports.log import Extent
+from headgate.tasks import Crew
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class PostgresLogReader:
         self._safety_s = safety_s
         self._statements: dict[PartitionRef, PartitionStatements] = {}
         self._listener: Listener | None = None
+        self._crew = Crew("postgres")
         self._running: set[asyncio.Task[Any]] = set()
 
     async def extent(self, ref: PartitionRef) -> Extent:
@@ -119,15 +121,11 @@ class PostgresLogReader:
 
     async def _run(self, work: Callable[[Session], Awaitable[T]], ref: PartitionRef) -> T:
         # A statement that is cancelled would have to wait for the server's word on it.
-        task = asyncio.ensure_future(self._connections.run(work, what=f"reading {ref}"))
+        reading = self._connections.run(work, what=f"reading {ref}")
+        task = self._crew.start("log reader", reading, awaited=True)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # Whoever waited has it; nobody else needs to hear of it.
 
     async def _find(self, session: Session, ref: PartitionRef) -> PartitionStatements | None:
         if ref not in self._statements:

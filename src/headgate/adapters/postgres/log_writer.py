@@ -34,6 +34,7 @@ from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, SchemaStatements
 from headgate.errors import HeadgateError, InvalidRequest, StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended, Extent, Prepare, Retention
+from headgate.tasks import Crew
 
 T = TypeVar("T")
 
@@ -200,7 +201,8 @@ class _PartitionTurns:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Append | _Call] = deque()
         self._wanted = asyncio.Event()
-        self._task = self._loop.create_task(self._run())
+        self._crew = Crew("postgres")
+        self._task = self._crew.keep("log writer", self._run, about=str(ref))
 
     async def append(self, request: AppendRequest) -> list[Appended]:
         if self._waiting_bytes and self._waiting_bytes + request.weight > self._max_waiting_bytes:
@@ -216,6 +218,7 @@ class _PartitionTurns:
         return await future
 
     async def stop(self) -> None:
+        self._crew.dismiss()
         self._put(_Call(None, self._loop.create_future()))
         await self._task
 

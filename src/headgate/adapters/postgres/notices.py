@@ -27,6 +27,7 @@ from headgate.adapters.postgres.connections import (
 )
 from headgate.adapters.postgres.schema import SchemaStatements
 from headgate.model.event import PartitionRef
+from headgate.tasks import Crew
 
 SAFETY_S = 1.0
 """How often followers look by themselves: a lost notice costs no more than this."""
@@ -42,16 +43,18 @@ class Notifier:
         self._wanted = asyncio.Event()
         self._closing = asyncio.Event()
         self._connection: Connection | None = None
+        self._crew = Crew("postgres")
         self._task: asyncio.Task[None] | None = None
 
     def ring(self, ref: PartitionRef) -> None:
         self._grown.add(str(ref))
         self._wanted.set()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._send())
+            self._task = self._crew.keep("notifier", self._send)
 
     async def close(self) -> None:
         """Send what is still to be sent, as far as the server takes it at once."""
+        self._crew.dismiss()
         self._closing.set()
         self._wanted.set()
         if self._task is not None:
@@ -95,7 +98,8 @@ class Listener:
         self._listening = asyncio.Event()
         self._lost = asyncio.Event()
         self._closing = asyncio.Event()
-        self._task = self._loop.create_task(self._listen())
+        self._crew = Crew("postgres")
+        self._task = self._crew.keep("listener", self._listen)
 
     @property
     def belongs_here(self) -> bool:
@@ -112,6 +116,7 @@ class Listener:
         self._followers.discard(follower)
 
     async def close(self) -> None:
+        self._crew.dismiss()
         self._closing.set()
         self._lost.set()
         if self._connection is not None:
