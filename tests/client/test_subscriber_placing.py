@@ -63,8 +63,7 @@ class Cluster:
         session = gateway._session
         assert session is not None
         session._crew.cancel()  # type: ignore[attr-defined]  # no goodbye
-        for task in gateway._tasks:
-            task.cancel()
+        gateway._crew.cancel()
         for connection in tuple(gateway._websocket.connections):
             connection.abort()
         await gateway._stop_listening(0.0)

@@ -72,6 +72,9 @@ class Front:
         self._over.set()
         await self._server.stop(timeout_s)
 
+    async def failed(self) -> None:
+        await self._server.failed()
+
     def begin(self, trouble: Trouble) -> None:
         self._trouble = trouble
         self._over.clear()

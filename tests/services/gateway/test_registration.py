@@ -22,6 +22,7 @@ from headgate.model.subscription import Subscription
 from headgate.services.gateway import registration
 from headgate.services.gateway.registration import Registration
 from headgate.services.gateway.subscriptions import Bounds
+from headgate.tasks import Crew
 from tests.services.gateway.doubles import FakeSession
 from tests.services.gateway.world import WAIT_S, running, until
 
@@ -39,6 +40,7 @@ class Desk:
             on_forgotten=lambda: None,
             on_return=lambda: None,
             on_refused=self.refused.__setitem__,
+            crew=Crew("gateway"),
         )
         hello = Hello(role="gateway", node_id="g", incarnation="1")
         self.session = FakeSession(lambda: hello, self.sent.append)

@@ -176,6 +176,10 @@ class NatsDeliveryServer:
         if self._client is not None:
             await disconnect(self._client)
 
+    async def failed(self) -> None:
+        """Waits for as long as it can answer, and raises what keeps it from doing so."""
+        await self._crew.failed()
+
     async def _keep(self, on_lost: Callable[[HeadgateError], None]) -> None:
         """The library reconnects by itself, but gives up where NATS refuses it."""
         while True:

@@ -25,6 +25,7 @@ from headgate.model.event import PartitionRef, Record
 from headgate.ports.log import LogReader
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.wire import shared_part
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -43,12 +44,14 @@ class CatchUp:
         reader: LogReader,
         *,
         budget: Budget,
+        crew: Crew,
         soft_delete: str = "",
         reads_at_once: int = 8,
     ) -> None:
         self._reader = reader
         self._soft_deletes = SoftDeletes(soft_delete) if soft_delete else None
         self._budget = budget
+        self._crew = crew
         self._turns = asyncio.Semaphore(reads_at_once)
         self._stopped = False
         self.filter_errors = 0
@@ -64,8 +67,8 @@ class CatchUp:
         if subscriber.catching_up is not None or subscriber.closing is not None or self._stopped:
             return
         if subscriber.feed.catching_up:
-            subscriber.catching_up = asyncio.create_task(
-                self._run(subscriber), name=f"catch up {subscriber.id}"
+            subscriber.catching_up = self._crew.start(
+                "catching up", self._run(subscriber), about=subscriber.id
             )
 
     async def _run(self, subscriber: Subscriber) -> None:
@@ -75,9 +78,9 @@ class CatchUp:
             subscriber.catching_up = None
             subscriber.close(error)
         except Exception:
-            log.exception(LogEvent.UNEXPECTED, subscription=subscriber.id)
             subscriber.catching_up = None
             subscriber.close(errors.NotNow("this subscription failed here; subscribe again"))
+            raise
 
     async def _read_on(self, subscriber: Subscriber) -> None:
         feed = subscriber.feed

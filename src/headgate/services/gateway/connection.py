@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import structlog
-
 from headgate import errors
 from headgate.services.gateway.framing import TextConnection
 from headgate.services.gateway.placing import Redirect
@@ -38,9 +36,6 @@ from headgate.services.gateway.wire import (
     subscribed_message,
     unsubscribed_message,
 )
-from headgate.telemetry import LogEvent
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
@@ -155,8 +150,8 @@ class Connection(TextConnection):
     def _open(self, place: _Place, question: Question) -> None:
         self._rearrange(joining=True)
         self._places[place.name] = place
-        place.opening = asyncio.create_task(
-            self._subscribe(place, question), name="subscribe over WebSocket"
+        place.opening = self._subscriptions.crew.start(
+            "subscribing", self._subscribe(place, question), about=question.topic
         )
 
     async def _subscribe(self, place: _Place, question: Question) -> None:
@@ -167,12 +162,11 @@ class Connection(TextConnection):
             self._refuse(place, error)
             return
         except Exception:
-            log.exception(LogEvent.UNEXPECTED, topic=question.topic)
             self._refuse(
                 place,
                 errors.HeadgateError("something went wrong here; the server's log says what"),
             )
-            return
+            raise
         place.opening = None
         place.subscriber = subscriber
         if place.only:
@@ -208,7 +202,7 @@ class Connection(TextConnection):
             self._outlet.let_through(alone[0] if alone else None)
 
     def _leave(self, work: Coroutine[Any, Any, None]) -> None:
-        self._remember(asyncio.create_task(work, name="unsubscribe"))
+        self._remember(self._subscriptions.crew.start("unsubscribing", work))
 
     def _remember(self, task: asyncio.Task[None]) -> None:
         self._leaving.add(task)

@@ -21,6 +21,7 @@ from headgate.model.groups import Group
 from headgate.model.topology import Owner
 from headgate.services.gateway.target import Target
 from headgate.services.gateway.wire import target_message
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -68,7 +69,9 @@ class GroupConsumer:
         bounds: ConsumerBounds,
         tell: Callable[[ToCoordinator], Coroutine[Any, Any, object]],
         make_target: Callable[[Group, Owner], Target],
+        crew: Crew,
     ) -> None:
+        self._crew = crew
         self.request = request
         self.sink = sink
         self.group: Group | None = None
@@ -107,14 +110,14 @@ class GroupConsumer:
         for number, owner in wanted.items():
             if number not in self._targets:
                 self._targets[number] = target = self._make_target(group, owner)
-                self._spawn(self._open(target), f"open target {owner.ref}")
+                self._spawn("opening of a target", target, self._open(target))
 
     def let_go(self, owners: Iterable[Owner]) -> None:
         """Hand these over: finish, save, say so."""
         for owner in owners:
             target = self._targets.get(owner.ref.partition)
             if target is not None and target.owner == owner and not target.stopped:
-                self._spawn(self._release(target), f"release target {owner.ref}")
+                self._spawn("release of a target", target, self._release(target))
 
     def drop(self, target: Target) -> None:
         """It belongs to somebody else already."""
@@ -122,7 +125,7 @@ class GroupConsumer:
             del self._targets[target.number]
             self._waiting.pop(target, None)
             self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
-            self._spawn(target.close(), f"close target {target.owner.ref}", self._closing)
+            self._spawn("closing of a target", target, target.close(), self._closing)
 
     async def _open(self, target: Target) -> None:
         while self._has(target) and not target.stopped:
@@ -268,12 +271,13 @@ class GroupConsumer:
 
     def _spawn(
         self,
-        work: Coroutine[Any, Any, None],
         name: str,
+        target: Target,
+        work: Coroutine[Any, Any, None],
         tasks: set[asyncio.Task[None]] | None = None,
     ) -> None:
         among = self._tasks if tasks is None else tasks
-        task = asyncio.create_task(self._guarded(work), name=name)
+        task = self._crew.start(name, self._guarded(work), about=str(target.owner.ref))
         among.add(task)
         task.add_done_callback(among.discard)
 
@@ -281,7 +285,7 @@ class GroupConsumer:
         try:
             await work
         except Exception:
-            log.exception(LogEvent.UNEXPECTED, consumer=self.request.consumer)
             self.sink.fail(
                 errors.NotNow("something went wrong here; the server's log says what; join again")
             )
+            raise

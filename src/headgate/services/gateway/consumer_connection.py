@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-import structlog
 from picows import WSCloseCode
 
 from headgate import errors
@@ -32,9 +31,6 @@ from headgate.services.gateway.wire import (
     pong_message,
     target_error,
 )
-from headgate.telemetry import LogEvent
-
-log = structlog.get_logger()
 
 
 class ConsumerConnection(TextConnection):
@@ -112,18 +108,20 @@ class ConsumerConnection(TextConnection):
                 )
             )
             return
-        self._joining = asyncio.create_task(self._joined(message), name="join a group")
+        self._joining = self._consumers.crew.start(
+            "joining", self._joined(message), about=message.group
+        )
 
     async def _joined(self, message: Join) -> None:
         try:
             self._consumer, group = await self._consumers.join(message, self)
         except errors.HeadgateError as error:
             self.fail(error)
+            return
         except Exception:
-            log.exception(LogEvent.UNEXPECTED, topic=message.topic, group=message.group)
             self.fail(errors.NotNow("something went wrong here; the server's log says what"))
-        else:
-            self.answer(joined_message(group, message.consumer))
+            raise
+        self.answer(joined_message(group, message.consumer))
 
     def _leave_for_good(self) -> None:
         self._leave(self._left())
@@ -135,7 +133,7 @@ class ConsumerConnection(TextConnection):
         self.close(WSCloseCode.OK, ENDED)
 
     def _leave(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="leave a group")
+        task = self._consumers.crew.start("leaving", work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

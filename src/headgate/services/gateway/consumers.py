@@ -52,6 +52,7 @@ class Consumers:
         self._registration = subscriptions.registration
         self._checkpoints = checkpoints
         self._bounds = bounds
+        self.crew = subscriptions.crew
         self._table: dict[Key, GroupConsumer] = {}
         self._registration.on_consumers(self.announcements, self._handle)
 
@@ -69,6 +70,7 @@ class Consumers:
             bounds=self._bounds,
             tell=self._registration.send,
             make_target=self._target,
+            crew=self.crew,
         )
         await self._replace(asked)
         self._table[_key(asked)] = consumer
@@ -184,7 +186,7 @@ class Consumers:
     async def stop(self, timeout_s: float) -> None:
         """Save what is processed; the consumers find another gateway."""
         leaving = [
-            asyncio.create_task(self.gone(one, for_good=False), name="a consumer's end")
+            self.crew.start("end of a consumer", self.gone(one, for_good=False))
             for one in tuple(self._table.values())
         ]
         if leaving:

@@ -6,6 +6,7 @@ Whoever has no right token gets one sentence, and the log gets one line per peer
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,9 @@ class Listener(Protocol):
         """Listen; returns the address for lanes."""
 
     async def stop(self, timeout_s: float) -> None: ...
+
+    async def failed(self) -> None:
+        """Waits for as long as it listens, and raises what keeps it from doing so."""
 
 
 def listener_for(options: ListenerOptions, node_id: str, accept: Accept) -> Listener:
@@ -106,6 +110,9 @@ class HttpListener:
     async def stop(self, timeout_s: float) -> None:
         await self._server.stop(timeout_s)
 
+    async def failed(self) -> None:
+        await self._server.failed()
+
 
 class GrpcListener:
     def __init__(self, options: ListenerOptions, accept: Accept) -> None:
@@ -126,6 +133,9 @@ class GrpcListener:
 
     async def stop(self, _timeout_s: float) -> None:
         await self._server.stop()
+
+    async def failed(self) -> None:
+        await asyncio.Event().wait()  # gRPC's server ends when it is told to, and no sooner
 
 
 class NatsListener:
@@ -158,6 +168,9 @@ class NatsListener:
 
     async def stop(self, _timeout_s: float) -> None:
         await self._server.stop()
+
+    async def failed(self) -> None:
+        await self._server.failed()
 
     def _lost(self, error: HeadgateError) -> None:
         log.warning(LogEvent.TRANSPORT_LOST, error=error.message)

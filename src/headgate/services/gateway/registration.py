@@ -35,6 +35,7 @@ from headgate.model.control import (
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -63,7 +64,9 @@ class Registration:
         on_forgotten: Callable[[], None],
         on_return: Callable[[], None],
         on_refused: Callable[[str, errors.HeadgateError], None],
+        crew: Crew,
     ) -> None:
+        self._crew = crew
         self._on_topology = on_topology
         self._on_forgotten = on_forgotten
         self._on_return = on_return
@@ -136,7 +139,7 @@ class Registration:
         messages."""
         self._unsent[subscription.id] = subscription
         if self._sending is None:
-            self._sending = asyncio.create_task(self._send_unsent(), name="register")
+            self._sending = self._crew.start("registering", self._send_unsent())
 
     async def _send_unsent(self) -> None:
         try:

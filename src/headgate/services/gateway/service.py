@@ -38,7 +38,7 @@ from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import PingTimes, WebSocketServer
-from headgate.tasks import deaths
+from headgate.tasks import Crew, deaths
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -131,7 +131,7 @@ class Gateway:
         self._consumers = Consumers(self._subscriptions, checkpoints, options.consumers)
         self._websocket = WebSocketServer(self._subscriptions, self._consumers, pings=options.pings)
         self._session: ControlSession | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._crew = Crew("gateway")
         self.url = self.ws_url = self.delivery_url = ""
 
     # --- life ------------------------------------------------------------------------------------
@@ -145,11 +145,11 @@ class Gateway:
             await self._stop_listening(0.0)
             raise
         self._session = self._open_session(self.hello)
-        self._tasks = [
-            asyncio.create_task(self._registration.listen(self._session), name="gateway control"),
-            asyncio.create_task(self._report(), name="gateway report"),
-            asyncio.create_task(self._consumers.keep_saving(), name="gateway saves positions"),
-        ]
+        self._crew.need("control", self._registration.listen(self._session))
+        self._crew.need("public listener", self._public.failed())
+        self._crew.need("delivery listener", self._listener.failed())
+        self._crew.keep("report", self._report)
+        self._crew.keep("saving of positions", self._consumers.keep_saving)
         log.info(LogEvent.READY, url=self.url, ws_url=self.ws_url, node=options.node_id)
         return self.url
 
@@ -168,16 +168,14 @@ class Gateway:
         self._routes.ws_url = self.ws_url
 
     async def failed(self) -> None:
-        """Waits for the end of the gateway's own tasks and raises what ended them, if anything."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if not task.cancelled():
-                task.result()
+        """Waits for as long as the gateway can go on, and raises what keeps it from doing so."""
+        await self._crew.failed()
 
     async def stop(self) -> None:
         """Take nothing more, send what waits, tell every subscriber, then leave."""
         loop, timeout_s = asyncio.get_running_loop(), self._options.stop_timeout_s
         deadline_s = loop.time() + timeout_s
+        self._crew.dismiss()
         self._stopping = self._deliveries.stopping = True
         self._deliveries.pass_on()
         self._subscriptions.stop_intake()
@@ -186,9 +184,8 @@ class Gateway:
         self._subscriptions.close_all(reason)
         self._websocket.close_all(reason)
         await self._stop_listening(max(LAST_WORDS_S, deadline_s - loop.time()))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._crew.close()
+        await self._subscriptions.crew.close(grace_s=LAST_WORDS_S)
         if self._session is not None:
             await self._session.close()
         await self._forwarder.close()

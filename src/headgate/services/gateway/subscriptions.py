@@ -30,6 +30,7 @@ from headgate.services.gateway.fences import Fences
 from headgate.services.gateway.placing import Placing
 from headgate.services.gateway.registration import Registration
 from headgate.services.gateway.subscriber import Subscriber, Totals
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -110,7 +111,11 @@ class Subscriptions:
         self._returning: asyncio.Task[None] | None = None
         self._forgotten: dict[str, Subscriber] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
-        self.catch_up = CatchUp(reader, budget=self.budget, soft_delete=bounds.soft_delete)
+        self.crew = Crew("gateway")
+        """What is done for a subscriber or a consumer, and ends when it is done."""
+        self.catch_up = CatchUp(
+            reader, budget=self.budget, soft_delete=bounds.soft_delete, crew=self.crew
+        )
         self.totals = Totals()
         self.fences = Fences()
         self.broadcasts = Broadcasts(lambda: [one.subscription for one in self])
@@ -120,6 +125,7 @@ class Subscriptions:
             on_forgotten=self._on_forgotten,
             on_return=self._on_return,
             on_refused=self._on_refused,
+            crew=self.crew,
         )
 
     @property
@@ -259,14 +265,21 @@ class Subscriptions:
         """Records may have been released while we were away: the log still has them."""
         if self._returning is not None:
             self._returning.cancel()
-        self._returning = asyncio.create_task(self._aim_all(), name="catch up after a return")
+        self._returning = self.crew.start("catching up after a return", self._aim_all())
 
     async def _aim_all(self) -> None:
         waiting = list(self._forgotten.values())
-        while waiting:
-            waiting = await self._aim(waiting)
-            if waiting:
-                await asyncio.sleep(AIM_RETRY_S)
+        try:
+            while waiting:
+                waiting = await self._aim(waiting)
+                if waiting:
+                    await asyncio.sleep(AIM_RETRY_S)
+        except Exception:
+            # Whoever comes again is better off than whoever is held for ever.
+            for subscriber in self._forgotten.values():
+                subscriber.close(errors.NotNow("this subscription failed here; subscribe again"))
+            self._forgotten.clear()
+            raise
 
     async def _aim(self, subscribers: list[Subscriber]) -> list[Subscriber]:
         """Let each read the log up to its head; those whose topic can't be read now are left."""

@@ -7,6 +7,7 @@ another version of the protocol is told which one is spoken here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
@@ -82,11 +83,10 @@ class WebSocketServer:
         if self._server is None:
             return
         self._server.close()
-        waiting = [connection.gone for connection in self.connections]
-        if waiting:
-            await asyncio.wait(
-                [asyncio.ensure_future(gone.wait()) for gone in waiting], timeout=timeout_s
-            )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for connection in tuple(self.connections):
+                    await connection.gone.wait()
         for connection in tuple(self.connections):
             connection.abort()
 
