@@ -19,7 +19,7 @@ from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.wiring import roles
 from tests.services.ingest_doubles import (
     NODE,
-    MemoryLogWriter,
+    FaultyLogWriter,
     ScriptedSession,
     nothing_settled,
     topology,
@@ -58,7 +58,7 @@ def in_thread(serve: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator
 
 
 def routes_of_ingest() -> list[Route]:
-    return _ingest(MemoryLogWriter(), ScriptedSession()).routes()
+    return _ingest(FaultyLogWriter(), ScriptedSession()).routes()
 
 
 def routes_of_gateway() -> list[Route]:
@@ -77,7 +77,7 @@ def routes_of_gateway() -> list[Route]:
     ).table()
 
 
-def _ingest(writer: MemoryLogWriter, session: ScriptedSession) -> Ingest:
+def _ingest(writer: FaultyLogWriter, session: ScriptedSession) -> Ingest:
     return Ingest(
         IngestOptions(NODE, "start"),
         writer=writer,
@@ -91,7 +91,7 @@ def _ingest(writer: MemoryLogWriter, session: ScriptedSession) -> Ingest:
 async def ingest() -> AsyncIterator[str]:
     """An ingest node with a log in memory, and the topics `flights` and `jobs`."""
     session = ScriptedSession()
-    node = _ingest(MemoryLogWriter(), session)
+    node = _ingest(FaultyLogWriter(), session)
     url = await node.start()
     topics = (
         Topic("flights", 4, version=NEWEST),

@@ -32,8 +32,9 @@ from headgate.ports.control import HelloSource
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
-from tests.services.gateway.doubles import FakeLanes, FakeSession, MemoryLog
-from tests.services.gateway.group_doubles import MemoryCheckpoints
+from tests.faulty_checkpoints import FaultyCheckpoints
+from tests.services.gateway.doubles import FakeLanes, FakeSession
+from tests.written_log import WrittenLog
 
 WAIT_S = 15.0
 PARTITIONS = 3
@@ -117,8 +118,8 @@ class DecidingCoordinator:
 @dataclass
 class GroupSystem:
     coordinator: DecidingCoordinator
-    log: MemoryLog
-    checkpoints: MemoryCheckpoints
+    log: WrittenLog
+    checkpoints: FaultyCheckpoints
     url: str
     gateways: list[Gateway] = field(default_factory=list)
     lanes: list[FakeLanes] = field(default_factory=list)
@@ -182,7 +183,7 @@ class GroupSystem:
 async def group_system(
     *, gateways: int = 1, consumers: ConsumerBounds | None = None
 ) -> AsyncIterator[GroupSystem]:
-    system = GroupSystem(DecidingCoordinator(), MemoryLog(), MemoryCheckpoints(), "")
+    system = GroupSystem(DecidingCoordinator(), WrittenLog(), FaultyCheckpoints(), "")
     server = HttpServer()
     port = await server.start(HttpApp([Route("GET", "/v1/status", system.status)]), "127.0.0.1", 0)
     system.url = f"http://127.0.0.1:{port}"

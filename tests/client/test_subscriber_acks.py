@@ -12,8 +12,9 @@ from headgate.client import Event, Resync, Subscriber
 from headgate.model.event import PartitionRef
 from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 from tests.client.test_subscriber_client import places, system, take
-from tests.services.gateway.doubles import TOPIC, FakeCoordinator, topology
+from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, until
+from tests.written_log import TOPIC
 
 
 def cut(world: World) -> None:
@@ -88,7 +89,7 @@ async def test_retention_that_passed_a_lost_connection_is_an_item_of_its_own() -
         cut(world)
         for n in range(5):
             world.log.append({"n": n})
-        world.log.earliest[PartitionRef(TOPIC, 0)] = 5
+        world.log.keep_from(PartitionRef(TOPIC, 0), 5)
         item = await asyncio.wait_for(anext(subscriber), WAIT_S)
         assert isinstance(item, Resync)
         assert (item.after_seq, item.from_seq, item.reason) == (1, 5, "retention")

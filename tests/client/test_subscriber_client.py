@@ -198,7 +198,7 @@ async def test_reconnects_to_where_status_says() -> None:
     ):
         await first.produce({"n": 1})
         await take(subscriber, 1)
-        second.log.records = first.log.records
+        second.log.stored = first.log.stored
         status.ws_url = second.gateway.ws_url
         for connection in tuple(first.gateway._websocket.connections):
             connection.abort()
@@ -214,7 +214,7 @@ async def test_a_log_that_lost_what_came_from_it_is_waited_for_until_it_is_moved
     ):
         await world.produce({"n": 1}, {"n": 2})
         await take(subscriber, 2)
-        world.log.records.clear()
+        world.log.lose_history(PartitionRef("flights", 0))
         for connection in tuple(world.gateway._websocket.connections):
             connection.abort()
         lost = PartitionRef("flights", 0)
@@ -238,7 +238,7 @@ async def test_a_log_that_is_not_moved_on_is_an_error(monkeypatch: pytest.Monkey
     ):
         await world.produce({"n": 1}, {"n": 2})
         await take(subscriber, 2)
-        world.log.records.clear()
+        world.log.lose_history(PartitionRef("flights", 0))
         for connection in tuple(world.gateway._websocket.connections):
             connection.abort()
         with pytest.raises(errors.InvalidRequest, match="beyond its end"):

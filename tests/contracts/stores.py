@@ -1,13 +1,14 @@
 """The adapters that the contract suites run on, by name.
 
 A store is named by its location (a folder, a database's address), so that a test can reach the same
-one again after a restart and from another process. A new adapter joins a suite with one entry here.
+one again after a restart and from another process (`durable`). A new adapter joins a suite with one
+entry here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
@@ -18,10 +19,16 @@ from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.coordination import EtcdCoordinationStore
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log_reader import MemoryLogReader
+from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.mongo.checkpoints import MongoCheckpointStore
 from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.adapters.postgres.log_reader import PostgresLogReader
 from headgate.adapters.postgres.log_writer import PostgresLogWriter
+from headgate.decide.checkpoints import Checkpoint
+from headgate.model.event import PartitionRef
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.letters import LetterStore
@@ -32,6 +39,7 @@ class Closable(Protocol):
     async def close(self) -> None: ...
 
 
+S = TypeVar("S")
 T = TypeVar("T", bound=Closable)
 
 SAFETY_S = 60.0
@@ -78,19 +86,38 @@ def _postgres_letters(location: str) -> LetterStore:
     return PostgresLetterStore(dsn, schema=schema)
 
 
+class InMemory(Generic[S]):
+    """What is stored in this process at the location that was asked for last."""
+
+    def __init__(self, new: Callable[[], S]) -> None:
+        self._new = new
+        self._stored: dict[str, S] = {}
+
+    def at(self, location: str) -> S:
+        if location not in self._stored:
+            self._stored = {location: self._new()}
+        return self._stored[location]
+
+
+_logs = InMemory(MemoryLog)
+_positions = InMemory(dict[PartitionRef, Checkpoint])
+
 WRITERS: dict[str, Callable[[str], LogWriter]] = {
     "embedded": lambda location: EmbeddedLogWriter(DataFolder.open(location)),
+    "memory": lambda location: MemoryLogWriter(_logs.at(location)),
     "postgres": _postgres_writer,
 }
 READERS: dict[str, Callable[[str, float], LogReader]] = {
     "embedded": lambda location, safety_s: EmbeddedLogReader(
         DataFolder.open(location), safety_s=safety_s
     ),
+    "memory": lambda location, safety_s: MemoryLogReader(_logs.at(location), safety_s=safety_s),
     "postgres": _postgres_reader,
 }
 CHECKPOINTS: dict[str, Callable[[str], CheckpointStore]] = {
     "embedded": lambda location: EmbeddedCheckpointStore(DataFolder.open(location)),
     "etcd": lambda location: EtcdCheckpointStore(etcd_connection(location)),
+    "memory": lambda location: MemoryCheckpointStore(_positions.at(location)),
     "mongodb": _mongo_checkpoints,
 }
 COORDINATION: dict[str, Callable[[str], CoordinationStore]] = {
@@ -101,6 +128,11 @@ LETTERS: dict[str, Callable[[str], LetterStore]] = {
     "embedded": lambda location: EmbeddedLetterStore(DataFolder.open(location)),
     "postgres": _postgres_letters,
 }
+
+
+def durable(adapters: Mapping[str, object]) -> list[str]:
+    """Those that outlive their process, and that several processes share."""
+    return [name for name in sorted(adapters) if name != "memory"]
 
 
 class Opened:

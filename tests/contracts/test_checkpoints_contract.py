@@ -16,7 +16,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group
 from headgate.model.position import Position, Tally
 from headgate.ports.checkpoints import CheckpointStore
-from tests.contracts.stores import Opened
+from tests.contracts.stores import CHECKPOINTS, Opened, durable
 
 REF = PartitionRef("flights", 0)
 OTHER = PartitionRef("flights", 1)
@@ -353,6 +353,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 """
 
 
+@pytest.mark.parametrize("positions", durable(CHECKPOINTS), indirect=True)
 async def test_processes_that_start_together_share_one_store(positions: Opened) -> None:
     """Every save that was not refused moved the position by one, so none was lost."""
 

@@ -11,7 +11,9 @@ from pymongo import AsyncMongoClient
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
-from tests.contracts.stores import Opened, etcd_connection
+from tests.contracts.stores import CHECKPOINTS, Opened, durable, etcd_connection
+
+pytestmark = pytest.mark.parametrize("positions", durable(CHECKPOINTS), indirect=True)
 
 REF = PartitionRef("flights", 0)
 

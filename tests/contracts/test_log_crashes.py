@@ -8,15 +8,18 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from headgate.model.event import PartitionRef
 from tests.contracts.appending_process import REQUEST_EVENTS
-from tests.contracts.stores import Opened
+from tests.contracts.stores import WRITERS, Opened, durable
 
 ROOT = Path(__file__).parents[2]
 REF = PartitionRef("killed", 0)
 ROUNDS = 20
 
 
+@pytest.mark.parametrize("logs", durable(WRITERS), indirect=True)
 async def test_20_times_kill_9_loses_nothing_acknowledged_and_repeats_nothing(
     logs: Opened,
 ) -> None:

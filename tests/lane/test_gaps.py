@@ -22,7 +22,7 @@ def told(world: LaneWorld, gateway_id: str) -> list[tuple[int, int]]:
 async def with_a_hole(world: LaneWorld) -> None:
     """Two records, three that retention took, one more."""
     world.append(6)
-    world.log.holes = {(world.refs[0], seq) for seq in (3, 4, 5)}
+    world.log.lose(world.refs[0], (3, 4, 5))
     world.start()
     await world.subscribed(everything("s1"))
 
@@ -69,7 +69,7 @@ async def test_a_gap_that_is_parked_comes_before_what_is_newer() -> None:
 async def test_a_gap_at_the_very_beginning_is_said_too() -> None:
     world = LaneWorld()
     world.append(3)
-    world.log.earliest[world.refs[0]] = 3
+    world.log.keep_from(world.refs[0], 3)
     world.start()
     await world.subscribed(everything("s1"))
     await settle_down(6)
@@ -79,7 +79,7 @@ async def test_a_gap_at_the_very_beginning_is_said_too() -> None:
 @on_virtual_time
 async def test_what_an_operator_skips_is_said_before_anything_is_read() -> None:
     world = LaneWorld()
-    world.checkpoints.claimed = Position(0, skip_to=4)
+    world.checkpoints.put(world.refs[0], Position(0, skip_to=4))
     world.append(6)
     world.start()
     await world.subscribed(everything("s1"))
@@ -91,7 +91,7 @@ async def test_what_an_operator_skips_is_said_before_anything_is_read() -> None:
 @on_virtual_time
 async def test_what_an_operator_wants_again_is_marked() -> None:
     world = LaneWorld()
-    world.checkpoints.claimed = Position(1, redeliver_to=3)
+    world.checkpoints.put(world.refs[0], Position(1, redeliver_to=3))
     world.append(4)
     world.start()
     await world.subscribed(everything("s1"))
@@ -113,7 +113,7 @@ async def test_where_gaps_are_not_looked_for_they_are_counted_and_passed() -> No
 async def test_records_that_are_gone_at_the_end_of_the_log_are_said_without_a_newer_one() -> None:
     world = LaneWorld()
     world.append(5)
-    world.log.holes = {(world.refs[0], seq) for seq in (4, 5)}
+    world.log.lose(world.refs[0], (4, 5))
     world.start()
     await world.subscribed(everything("s1"))
     await settle_down(6)
@@ -127,8 +127,7 @@ async def test_records_that_are_gone_at_the_end_of_the_log_are_said_without_a_ne
 async def with_lost_history(world: LaneWorld, *, settled: int = 10, records: int = 2) -> None:
     """A log of a few records, whose readers have settled more than that."""
     world.append(records)
-    world.checkpoints.positions[world.refs[0]] = settled
-    world.checkpoints.tallies[world.refs[0]] = Tally(acknowledged=settled)
+    world.checkpoints.put(world.refs[0], Position(settled, Tally(acknowledged=settled)))
     world.start()
     await world.subscribed(everything("s1"))
     await settle_down(2)
@@ -188,7 +187,7 @@ async def test_history_that_is_lost_under_a_lane_is_noticed_and_never_small() ->
     await world.subscribed(everything("s1"))
     await settle_down(6)
     assert partition(world).state == "flowing"
-    world.log.records[world.refs[0]].clear()
+    world.log.lose_history(world.refs[0])
     await settle_down(6)
     assert partition(world).state == "stale"
     assert "ends at 0, but it was delivered up to 5" in partition(world).reason

@@ -11,10 +11,11 @@ import pytest
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import control
 from headgate.model.event import Fence
+from headgate.model.position import Position
 from headgate.model.subscription import Subscription
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
-from tests.services.gateway.doubles import TOPIC
 from tests.virtual_time import run_virtual
+from tests.written_log import TOPIC
 
 
 @on_virtual_time
@@ -33,12 +34,12 @@ async def test_nothing_is_read_before_the_subscriptions_are_there() -> None:
 @on_virtual_time
 async def test_it_starts_at_the_stored_position_under_its_own_fence() -> None:
     world = LaneWorld(attempt=2)
-    world.checkpoints.positions[world.refs[0]] = 2
+    world.checkpoints.put(world.refs[0], Position(2))
     world.append(4)
     world.start()
     await world.subscribed(everything("s1"))
     assert world.gateways.seqs("gateway-1") == [3, 4]
-    assert world.checkpoints.fences[world.refs[0]] == Fence(5, 3, 2)
+    assert world.checkpoints.stored[world.refs[0]].fence == Fence(5, 3, 2)
     batch = world.gateways.batches[0][1]
     assert (batch.window, batch.attempt, batch.deliveries[0].epoch) == (3, 2, 5)
 
@@ -216,7 +217,7 @@ async def test_a_stale_fence_ends_the_lane_and_saves_nothing() -> None:
 @on_virtual_time
 async def test_a_lane_that_was_overtaken_reads_nothing() -> None:
     world = LaneWorld()
-    world.checkpoints.fences[world.refs[0]] = Fence(6)
+    await world.checkpoints.claim(world.refs[0], Fence(6))
     world.append(2)
     world.start()
     receipt = await world.dead()
@@ -231,7 +232,7 @@ async def test_a_lane_whose_checkpoint_was_claimed_by_another_stops() -> None:
     await world.subscribed()
     world.append(1)
     await settle_down(0.1)
-    world.checkpoints.fences[world.refs[0]] = Fence(6)
+    await world.checkpoints.claim(world.refs[0], Fence(6))
     receipt = await world.dead()
     assert receipt.fenced
     assert world.position() == 0
@@ -284,7 +285,7 @@ async def test_a_lane_goes_on_after_its_receipt_until_its_successor_takes_over()
     world.append(2)
     await settle_down(1)
     assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4]
-    world.checkpoints.fences[world.refs[0]] = Fence(5, 4)
+    await world.checkpoints.claim(world.refs[0], Fence(5, 4))
     world.push(control.Refused("window 4, attempt 0 has taken over"))
     await world.life
     assert world.position() == 2, "from the successor's claim on, nothing of this lane counts"
@@ -424,7 +425,7 @@ async def test_an_unforeseen_error_of_a_transport_loses_nothing() -> None:
 @on_virtual_time
 async def test_a_lane_that_fails_gives_no_receipt() -> None:
     world = LaneWorld()
-    world.log.failing = RuntimeError("a bug")  # type: ignore[assignment]
+    world.log.failing = RuntimeError("a bug")
     world.append(1)
     world.start()
     await world.subscribed(everything("s1"))
@@ -534,9 +535,9 @@ class TestSettings:
     def test_a_failed_save_is_tried_again_and_stops_nothing(self) -> None:
         async def scenario() -> None:
             world = LaneWorld(checkpoint_interval_s=1.0)
-            world.checkpoints.failing = StorageFailed("full")
             world.start()
             await world.subscribed(everything("s1"))
+            world.checkpoints.failing = StorageFailed("full")
             world.append(5)
             await settle_down(3)
             assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4, 5]

@@ -8,7 +8,7 @@ from headgate.decide.admission import ProduceLimits, admit
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from tests.lane.world import LaneWorld, on_virtual_time, settle_down
-from tests.services.gateway.doubles import TOPIC
+from tests.written_log import TOPIC
 
 
 @on_virtual_time
@@ -22,7 +22,6 @@ async def test_what_matched_before_and_does_not_now_is_delivered_as_left() -> No
     world.log.append({"altitude": 9_000}, op="update", earlier={"altitude": 100})
     world.log.append({"altitude": 9_000}, op="update", earlier={"altitude": 8_000})
     world.log.append({"altitude": 9_000}, op="update")
-    world.log.wake()
     await settle_down()
     first, second, third = world.gateways.accepted["gateway-1"]
     assert (set(first.subscriptions), first.left) == ({"low", "all"}, ("low",))
@@ -37,7 +36,6 @@ async def test_a_record_that_only_leaves_is_delivered_and_settled_too() -> None:
     world.start()
     await world.subscribed(Subscription("low", "gateway-1", TOPIC, "altitude < 3000"))
     world.log.append({"altitude": 9_000}, op="update", earlier={"altitude": 100})
-    world.log.wake()
     await settle_down()
     [delivery] = world.gateways.accepted["gateway-1"]
     assert (delivery.subscriptions, delivery.left) == (("low",), ("low",))
@@ -55,7 +53,6 @@ async def test_what_a_producer_gives_as_earlier_is_what_a_record_leaves() -> Non
     for event in admitted.events:
         assert event.earlier is not None
         world.log.append(event.document, op=event.op, earlier=msgspec.Raw(event.earlier))
-    world.log.wake()
     await settle_down()
     [delivery] = world.gateways.accepted["gateway-1"]
     assert (delivery.op, delivery.left) == ("update", ("low",))
@@ -69,6 +66,5 @@ async def test_an_update_that_sets_the_mark_is_delivered_as_a_delete() -> None:
     world.log.append({"deleted": True}, op="update", earlier={})
     world.log.append({"deleted": False}, op="update", earlier={"deleted": True})
     world.log.append({"deleted": False}, op="update")
-    world.log.wake()
     await settle_down()
     assert [d.op for d in world.gateways.accepted["gateway-1"]] == ["delete", "insert", "update"]

@@ -6,8 +6,7 @@ from typing import TypeVar
 
 from headgate.errors import StorageFailed
 from headgate.model import control
-from headgate.model.event import Fence, PartitionRef
-from headgate.model.position import Position
+from headgate.model.event import Fence
 from headgate.model.topology import Owner
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
@@ -130,7 +129,7 @@ async def test_a_gateway_that_has_seen_a_newer_owner_ends_one_partition() -> Non
 @on_virtual_time
 async def test_a_checkpoint_that_was_claimed_ends_one_partition() -> None:
     world = await reading(checkpoint_interval_s=1.0)
-    world.checkpoints.fences[world.refs[0]] = Fence(9)
+    await world.checkpoints.claim(world.refs[0], Fence(9))
     world.append(1)
     world.append(1, partition=1)
     await settle_down(3.0)
@@ -171,7 +170,7 @@ async def test_a_coordinator_that_was_away_hears_again_what_was_handed_off() -> 
 @on_virtual_time
 async def test_a_lane_starts_with_what_it_can_claim() -> None:
     world = LaneWorld(partitions=2)
-    world.checkpoints.fences[world.refs[0]] = Fence(9)
+    await world.checkpoints.claim(world.refs[0], Fence(9))
     world.start()
     await world.subscribed(everything("s1"))
     world.append(1)
@@ -184,17 +183,10 @@ async def test_a_lane_starts_with_what_it_can_claim() -> None:
 @on_virtual_time
 async def test_a_lane_waits_a_while_for_a_checkpoint_store_that_is_away() -> None:
     world = LaneWorld()
-    claim, failures = world.checkpoints.claim, 5
-
-    async def away(ref: PartitionRef, fence: Fence) -> Position:
-        nonlocal failures
-        failures -= 1
-        if failures >= 0:
-            raise StorageFailed("the store is away")
-        return await claim(ref, fence)
-
-    world.checkpoints.claim = away  # type: ignore[method-assign]
+    world.checkpoints.failing = StorageFailed("the store is away")
     world.start()
+    await settle_down(5.0)
+    world.checkpoints.failing = None
     await settle_down(5.0)
     await world.subscribed(everything("s1"))
     world.append(1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import msgspec
-
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import control
 from headgate.model.control import LATENCY_BUCKETS_S, Latencies
@@ -46,10 +44,7 @@ async def test_the_age_is_that_of_the_record() -> None:
     world = LaneWorld()
     world.start()
     await world.subscribed(everything("all"))
-    record = world.log.append({"n": 1})
-    old = msgspec.structs.replace(record, time_ms=round(time.time() * 1_000) - 20_000)
-    world.log.records[world.refs[0]] = [old]
-    world.log.wake()
+    world.log.append({"n": 1}, time_ms=round(time.time() * 1_000) - 20_000)
     await settle_down(1)
     routing = last_report(world).routing
     assert (at_most(routing, 10.0), at_most(routing, 30.0)) == (0, 1)
@@ -72,9 +67,9 @@ async def test_failed_round_trips_are_failures_and_no_latencies() -> None:
 @on_virtual_time
 async def test_saves_are_counted_and_failures_said_until_one_works() -> None:
     world = LaneWorld(checkpoint_interval_s=1.0)
-    world.checkpoints.failing = StorageFailed("the disk is full")
     world.start()
     await world.subscribed(everything("all"))
+    world.checkpoints.failing = StorageFailed("the disk is full")
     world.append(1)
     await settle_down(2.5)
     report = last_report(world)

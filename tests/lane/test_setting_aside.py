@@ -15,8 +15,8 @@ from headgate.model.letters import NewLetter
 from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
-from tests.services.gateway.doubles import TOPIC
 from tests.virtual_time import run_virtual
+from tests.written_log import TOPIC
 
 DOWN = NotNow("down")
 
@@ -515,7 +515,7 @@ async def test_a_notice_for_a_gateway_that_is_gone_is_not_kept_for_ever() -> Non
     world = LaneWorld(redrive_every_s=5.0)
     world.gateways.scripts["gateway-1"] = [DOWN] * 50
     world.append(6)
-    world.log.holes = {(world.refs[0], seq) for seq in (3, 4, 5)}
+    world.log.lose(world.refs[0], (3, 4, 5))
     world.start()
     await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
     await settle_down(5)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letter_fences import admitted
-from headgate.errors import Fenced, HeadgateError, InvalidRequest
+from headgate.errors import HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model import control
@@ -26,8 +24,10 @@ from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.transport import Meanwhile
-from tests.services.gateway.doubles import TOPIC, FakeSession, MemoryLog
+from tests.faulty_checkpoints import FaultyCheckpoints
+from tests.services.gateway.doubles import FakeSession
 from tests.virtual_time import run_virtual
+from tests.written_log import TOPIC, WrittenLog
 
 Scenario = Callable[[], Coroutine[Any, Any, None]]
 
@@ -41,74 +41,6 @@ def on_virtual_time(scenario: Scenario) -> Callable[[], None]:
     test.__name__ = scenario.__name__
     test.__doc__ = scenario.__doc__
     return test
-
-
-class FollowedLog(MemoryLog):
-    """A log in memory that wakes its followers up; `wake` is the doorbell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bell = asyncio.Event()
-
-    def wake(self) -> None:
-        self._bell.set()
-
-    def follow(
-        self, refs: Sequence[PartitionRef]
-    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
-        @asynccontextmanager
-        async def following() -> AsyncIterator[AsyncIterator[frozenset[PartitionRef]]]:
-            async def wake_ups() -> AsyncIterator[frozenset[PartitionRef]]:
-                while True:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(1.0):
-                            await self._bell.wait()
-                    self._bell.clear()
-                    yield frozenset(refs)
-
-            yield wake_ups()
-
-        return following()
-
-
-class MemoryCheckpoints:
-    """Implements ports.checkpoints.CheckpointStore."""
-
-    def __init__(self) -> None:
-        self.positions: dict[PartitionRef, int] = {}
-        self.tallies: dict[PartitionRef, Tally] = {}
-        self.fences: dict[PartitionRef, Fence] = {}
-        self.saves: list[tuple[float, PartitionRef, int]] = []
-        self.failing: HeadgateError | None = None
-        self.claimed: Position | None = None
-        """What a claim finds, where it isn't what was saved."""
-
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
-        if fence < self.fences.get(ref, fence):
-            raise Fenced(f"{ref} is held by another")
-        self.fences[ref] = fence
-        return self.claimed or Position(self.positions.get(ref, 0), self.tallies.get(ref, Tally()))
-
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
-        if self.failing is not None:
-            raise self.failing
-        if self.fences[ref] != fence:
-            raise Fenced(f"{ref} is held by another")
-        if settled > self.positions.get(ref, 0):
-            self.positions[ref], self.tallies[ref] = settled, tally
-        self.saves.append((asyncio.get_running_loop().time(), ref, settled))
-
-    async def reset(
-        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
-    ) -> None:
-        await self.claim(ref, fence)
-        self.positions[ref] = settled
-
-    async def list(self) -> dict[PartitionRef, Position]:
-        return {ref: Position(settled) for ref, settled in self.positions.items()}
-
-    async def close(self) -> None:
-        return
 
 
 class MemoryLetters:
@@ -291,8 +223,8 @@ class LaneWorld:
     """`start` runs the lane; the test then plays coordinator, producer and gateways."""
 
     def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float | str) -> None:
-        self.log = FollowedLog()
-        self.checkpoints = MemoryCheckpoints()
+        self.log = WrittenLog()
+        self.checkpoints = FaultyCheckpoints()
         self.letters = MemoryLetters()
         self.gateways = FakeGateways()
         self.sent: list[control.ToCoordinator] = []
@@ -343,7 +275,6 @@ class LaneWorld:
     def append(self, count: int, *, partition: int = 0, **document: object) -> None:
         for number in range(count):
             self.log.append({"number": number, **document}, partition=partition)
-        self.log.wake()
 
     async def ended(self, reason: str = "test") -> LaneReceipt:
         """End it as a stopping router does, and wait for the end of its life."""
@@ -355,10 +286,14 @@ class LaneWorld:
         return await self.lane.receipt()
 
     def tally(self, partition: int = 0) -> Tally:
-        return self.checkpoints.tallies.get(self.refs[partition], Tally())
+        return self._stored(partition).tally
 
     def position(self, partition: int = 0) -> int:
-        return self.checkpoints.positions.get(self.refs[partition], 0)
+        return self._stored(partition).settled
+
+    def _stored(self, partition: int) -> Position:
+        stored = self.checkpoints.stored.get(self.refs[partition])
+        return Position() if stored is None else stored.position
 
 
 async def settle_down(seconds: float = 0.2) -> None:

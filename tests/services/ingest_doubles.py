@@ -7,14 +7,16 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from headgate.errors import Fenced, OutcomeUnknown, PeerUnreachable, Sealed, StaleVersion
+from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log_writer import MemoryLogWriter
+from headgate.errors import OutcomeUnknown, PeerUnreachable
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
 from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator
-from headgate.model.event import Event, PartitionRef
+from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.position import Position
 from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.log import Appended, Extent, LogWriter, Prepare, Retention
+from headgate.ports.log import Appended, Extent, LogWriter, Retention
 from headgate.services.ingest.handing_on import Incoming, ProducePeers
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.writing import Writing, WritingOptions
@@ -42,32 +44,16 @@ def shared_topology(
     )
 
 
-class MemoryLog:
-    """What is stored: several writers may share it, like processes share a disk."""
-
-    def __init__(self) -> None:
-        self.records: defaultdict[PartitionRef, list[Event]] = defaultdict(list)
-        self.epochs: dict[PartitionRef, int] = {}
-        self.versions: dict[PartitionRef, int] = {}
-        self.sealed: set[PartitionRef] = set()
-        self.left_out: defaultdict[PartitionRef, int] = defaultdict(int)
-        """Seqs that were left out before the first record."""
-        self.times_ms: defaultdict[PartitionRef, list[int]] = defaultdict(list)
-
-
-class MemoryLogWriter:
-    """The whole port, in memory. What goes wrong is set up by the test, per partition:
+class FaultyLogWriter(MemoryLogWriter):
+    """A log in memory. What goes wrong is set up by the test, per partition:
 
     `gates` are waited for and `delays_s` pass before an append; `failures` are raised instead;
     `lost_answers` are raised after it was written; `find_failures` are raised by `find`. No
     answer ever comes from those that are `mute`, where an append is written (True) or not (False).
     """
 
-    def __init__(self, log: MemoryLog | None = None) -> None:
-        self.log = log or MemoryLog()
-        self.records = self.log.records
-        self.epochs = self.log.epochs
-        self.opened: dict[PartitionRef, int] = {}
+    def __init__(self, stored: MemoryLog | None = None) -> None:
+        super().__init__(stored)
         self.dropped: list[PartitionRef] = []
         self.retained: list[tuple[PartitionRef, Retention, dict[str, int]]] = []
         self.failures: dict[PartitionRef, Exception] = {}
@@ -85,18 +71,14 @@ class MemoryLogWriter:
         self._news = asyncio.Condition()
         self._handed_in: defaultdict[PartitionRef, set[asyncio.Future[Any]]] = defaultdict(set)
 
-    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
-        if ref in self.open_failures:
-            raise self.open_failures[ref]
-        if epoch < self.epochs.get(ref, 0):
-            raise Fenced(f"{ref} is at epoch {self.epochs[ref]}")
-        self.epochs[ref] = self.opened[ref] = epoch
-        self.log.versions[ref] = max(version, self.log.versions.get(ref, 0))
-        return self._extent(ref)
+    @property
+    def records(self) -> defaultdict[PartitionRef, list[Record]]:
+        stored = self.stored.partitions.items()
+        return defaultdict(list, {ref: list(partition.records) for ref, partition in stored})
 
-    def _extent(self, ref: PartitionRef) -> Extent:
-        left_out = self.log.left_out[ref]
-        return Extent(left_out + 1, left_out + len(self.records[ref]))
+    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
+        _fail(self.open_failures, ref)
+        return await super().open(ref, epoch=epoch, version=version)
 
     async def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
@@ -112,7 +94,9 @@ class MemoryLogWriter:
             if ref in self.delays_s:
                 await asyncio.sleep(self.delays_s[ref])
             if self.mute.get(ref, True):
-                appended = self._write(ref, events, version, now_ms)
+                _fail(self.failures, ref)
+                appended = await super().append(ref, events, version=version, now_ms=now_ms)
+                _fail(self.lost_answers, ref)
         finally:
             self._handed_in[ref].discard(ended)
             ended.set_result(None)
@@ -130,86 +114,33 @@ class MemoryLogWriter:
         async with self._news:
             await asyncio.wait_for(self._news.wait_for(condition), 10)
 
-    def _write(
-        self, ref: PartitionRef, events: Sequence[Event], version: int, now_ms: int
-    ) -> list[Appended]:
-        if ref in self.failures:
-            raise self.failures[ref]
-        self._check_epoch(ref)
-        stored = self.log.versions[ref]
-        if version != stored:
-            raise StaleVersion(f"{ref} is at version {stored}", version=stored)
-        if ref in self.log.sealed:
-            raise Sealed(f"{ref} is sealed")
-        known = {event.event_id: seq for seq, event in enumerate(self.records[ref], 1)}
-        appended = []
-        for event in events:
-            if event.event_id in known:
-                appended.append(Appended(known[event.event_id], repeated=True))
-                continue
-            self.records[ref].append(event)
-            self.log.times_ms[ref].append(now_ms)
-            appended.append(Appended(self._extent(ref).head))
-        if ref in self.lost_answers:
-            raise self.lost_answers[ref]
-        return appended
-
-    def _check_epoch(self, ref: PartitionRef) -> None:
-        if self.opened.get(ref, 0) < self.epochs.get(ref, 1):
-            raise Fenced(f"{ref} is not open here under its epoch")
-
-    def append_here(
-        self,
-        ref: PartitionRef,
-        events: Sequence[Event],
-        *,
-        epoch: int,
-        version: int,
-        now_ms: int,
-        prepare: Prepare,
-    ) -> None:
-        """Never."""
-
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         self.finds.append(ref)
         for ended in list(self._handed_in[ref]):
             await asyncio.shield(ended)
-        if ref in self.find_failures:
-            raise self.find_failures[ref]
-        known = {event.event_id: seq for seq, event in enumerate(self.records[ref], 1)}
-        return {one: known[one] for one in event_ids if one in known}
-
-    async def seal(self, ref: PartitionRef) -> int:
-        self._check_epoch(ref)
-        self.log.sealed.add(ref)
-        return len(self.records[ref])
-
-    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
-        self._check_epoch(ref)
-        self.log.sealed.discard(ref)
-        self.log.versions[ref] = version
-
-    async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
-        self._check_epoch(ref)
-        if self._extent(ref).head == from_head:
-            self.log.left_out[ref] += max(0, to_head - from_head)
-        return self._extent(ref)
+        _fail(self.find_failures, ref)
+        return await super().find(ref, event_ids)
 
     async def retain(
         self, ref: PartitionRef, retention: Retention, *, settled: int, ids_ms: int, now_ms: int
     ) -> Extent:
         called = {"settled": settled, "ids_ms": ids_ms, "now_ms": now_ms}
         self.retained.append((ref, retention, called))
-        if ref in self.retain_failures:
-            raise self.retain_failures[ref]
-        self._check_epoch(ref)
-        return self._extent(ref)
+        _fail(self.retain_failures, ref)
+        return await super().retain(ref, retention, **called)
 
     async def drop_records(self, ref: PartitionRef) -> None:
         self.dropped.append(ref)
+        await super().drop_records(ref)
 
     async def close(self) -> None:
+        await super().close()
         self.closed = True
+
+
+def _fail(failures: dict[PartitionRef, Exception], ref: PartitionRef) -> None:
+    if ref in failures:
+        raise failures[ref]
 
 
 class NoPeers:

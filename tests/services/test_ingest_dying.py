@@ -17,7 +17,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic
 from headgate.services.ingest.node import Ingest, IngestOptions
-from tests.services.ingest_doubles import NODE, MemoryLogWriter, ScriptedSession, topology
+from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedSession, topology
 from tests.waiting import until
 
 FLIGHTS = Topic("flights", 2)
@@ -29,7 +29,7 @@ class Stage:
     def __init__(self, **options: Any) -> None:
         self.mistakes: list[Exception] = []
         self.session = ScriptedSession()
-        self.writer = MemoryLogWriter()
+        self.writer = FaultyLogWriter()
         self.node = Ingest(
             IngestOptions(NODE, "start-1", report_every_s=0.02, stop_timeout_s=5.0, **options),
             writer=self.writer,

@@ -21,7 +21,7 @@ from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.writing import WritingOptions
 from tests.services.ingest_doubles import (
     NODE,
-    MemoryLogWriter,
+    FaultyLogWriter,
     ScriptedSession,
     nothing_settled,
     topology,
@@ -40,7 +40,7 @@ LIMITS = ProduceLimits(
 
 
 class Served:
-    def __init__(self, node: Ingest, client: HttpClient, writer: MemoryLogWriter) -> None:
+    def __init__(self, node: Ingest, client: HttpClient, writer: FaultyLogWriter) -> None:
         self.node = node
         self.client = client
         self.writer = writer
@@ -76,7 +76,7 @@ async def serve() -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def start(stop_timeout_s: float = 5.0, **writing: Any) -> Served:
-            session, writer = ScriptedSession(), MemoryLogWriter()
+            session, writer = ScriptedSession(), FaultyLogWriter()
             options = WritingOptions(**{"limits": LIMITS, **writing})
             node = Ingest(
                 IngestOptions(NODE, "start", stop_timeout_s=stop_timeout_s, writing=options),

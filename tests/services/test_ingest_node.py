@@ -31,7 +31,7 @@ from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.writing import WritingOptions
-from tests.services.ingest_doubles import NODE, MemoryLogWriter, ScriptedSession, topology
+from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedSession, topology
 from tests.waiting import until
 
 FLIGHTS = Topic("flights", 4)
@@ -177,7 +177,7 @@ async def test_what_is_settled_no_longer_waits(serve: Serve, tmp_path: Path) -> 
 async def test_a_callers_mistake_is_one_sentence_and_writes_nothing(
     serve: Serve, topic: str, events: list[Any], kind: type[Exception], sentence: str
 ) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     served = await serve(writer, writing=WritingOptions(limits=ProduceLimits(body_bytes=2_000)))
     await served.adopt(topology(1, FLIGHTS, JOBS))
     with pytest.raises(kind, match=sentence):
@@ -189,7 +189,7 @@ async def test_a_callers_mistake_is_one_sentence_and_writes_nothing(
 
 
 async def test_a_node_says_who_it_is_and_what_it_has(serve: Serve) -> None:
-    served = await serve(MemoryLogWriter())
+    served = await serve(FaultyLogWriter())
     await served.adopt(topology(3, FLIGHTS))
     assert served.session.hello is not None
     hello = served.session.hello()
@@ -205,7 +205,7 @@ async def test_a_node_says_who_it_is_and_what_it_has(serve: Serve) -> None:
 
 
 async def test_a_topology_is_acknowledged_only_when_its_partitions_are_open(serve: Serve) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     writer.open_failures[PartitionRef("flights", 2)] = NotNow("the disk is away")
     served = await serve(writer)
     served.session.push(topology(1, FLIGHTS))
@@ -216,7 +216,7 @@ async def test_a_topology_is_acknowledged_only_when_its_partitions_are_open(serv
 
 
 async def test_heads_are_reported_while_they_grow_and_after_a_reconnect(serve: Serve) -> None:
-    served = await serve(MemoryLogWriter(), report_every_s=0.01)
+    served = await serve(FaultyLogWriter(), report_every_s=0.01)
     single = Topic("single", 1)
     await served.adopt(topology(1, single))
     await served.produce("single", {"document": {}}, {"document": {}})
@@ -245,7 +245,7 @@ async def test_a_deleted_topic_is_emptied_and_its_sequence_goes_on(
 async def test_a_topic_deleted_while_the_node_was_away_is_emptied_at_its_start(
     serve: Serve,
 ) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     gone, kept = PartitionRef("gone", 0), PartitionRef("kept", 0)
     served = await serve(writer, stored=[gone, kept])
     await served.adopt(topology(1, deleted=("gone",)))
@@ -253,7 +253,7 @@ async def test_a_topic_deleted_while_the_node_was_away_is_emptied_at_its_start(
 
 
 async def test_a_topic_that_is_merely_absent_keeps_its_records(serve: Serve) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     served = await serve(writer, stored=[PartitionRef("flights", 0)])
     await served.adopt(topology(1, FLIGHTS))
     await served.adopt(topology(2))
@@ -261,7 +261,7 @@ async def test_a_topic_that_is_merely_absent_keeps_its_records(serve: Serve) -> 
 
 
 async def test_partitions_of_another_node_are_not_served(serve: Serve) -> None:
-    served = await serve(MemoryLogWriter())
+    served = await serve(FaultyLogWriter())
     ref = PartitionRef("single", 0)
     pushed = Topology(1, (Topic("single", 1),), logs=(Owner(ref, "ingest-2", 1),))
     await served.adopt(pushed)
@@ -271,7 +271,7 @@ async def test_partitions_of_another_node_are_not_served(serve: Serve) -> None:
 
 async def test_a_refusal_of_the_coordinator_is_not_the_end(serve: Serve) -> None:
     """Whoever has our name may be a ghost of ourselves; the session tries again."""
-    served = await serve(MemoryLogWriter())
+    served = await serve(FaultyLogWriter())
     served.session.say(Refused("another node has this id"))
     ref = PartitionRef("single", 0)
     await served.adopt(Topology(1, (Topic("single", 1),), logs=(Owner(ref, "ingest-1", 1),)))
@@ -282,7 +282,7 @@ async def test_a_refusal_of_the_coordinator_is_not_the_end(serve: Serve) -> None
 
 
 async def test_a_stop_finishes_what_was_accepted_and_refuses_what_is_new(serve: Serve) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     served = await serve(writer)
     await served.adopt(topology(1, Topic("single", 1)))
     ref = PartitionRef("single", 0)
@@ -301,7 +301,7 @@ async def test_a_stop_finishes_what_was_accepted_and_refuses_what_is_new(serve: 
 
 
 async def test_a_stop_waits_for_writes_that_outlived_their_request(serve: Serve) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     served = await serve(writer)
     await served.adopt(topology(1, Topic("single", 1)))
     ref = PartitionRef("single", 0)
@@ -319,7 +319,7 @@ async def test_a_stop_waits_for_writes_that_outlived_their_request(serve: Serve)
 
 
 async def test_health_and_metrics_are_served(serve: Serve) -> None:
-    served = await serve(MemoryLogWriter())
+    served = await serve(FaultyLogWriter())
     await served.adopt(topology(1, FLIGHTS))
     await served.produce("flights", {"document": {}}, {"document": {}})
     with pytest.raises(UnknownTopic):
@@ -334,7 +334,7 @@ async def test_health_and_metrics_are_served(serve: Serve) -> None:
 
 
 async def test_a_partition_that_cannot_be_opened_is_said_to_have_failed(serve: Serve) -> None:
-    writer = MemoryLogWriter()
+    writer = FaultyLogWriter()
     broken = FLIGHTS.refs()[2]
     writer.open_failures[broken] = StorageFailed("the disk is gone")
     served = await serve(writer)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from headgate.adapters.memory.log import MemoryLog
 from headgate.decide.placing import PlacingRules
 from headgate.decide.placing_health import HealthRules
 from headgate.errors import (
@@ -28,8 +29,7 @@ from headgate.model.topology import Owner, Topic, Topology
 from headgate.services.ingest.appends import WriteBounds
 from tests.services.ingest_doubles import (
     NODE,
-    MemoryLog,
-    MemoryLogWriter,
+    FaultyLogWriter,
     World,
     disk_failed_late,
     topology,
@@ -40,18 +40,18 @@ JOBS = Topic("jobs", 3, "opportunistic")
 REFS = JOBS.refs()
 FULL = StorageFailed("the disk is full")
 
-Scenario = Callable[[World, MemoryLogWriter], Coroutine[Any, Any, None]]
+Scenario = Callable[[World, FaultyLogWriter], Coroutine[Any, Any, None]]
 
 
 def event(event_id: str) -> Event:
     return Event(event_id, b"{}")
 
 
-def play(scenario: Scenario, **options: Any) -> MemoryLogWriter:
+def play(scenario: Scenario, **options: Any) -> FaultyLogWriter:
     """Run `scenario` on virtual time; afterwards no event may be there twice."""
 
-    async def work() -> MemoryLogWriter:
-        writer = MemoryLogWriter()
+    async def work() -> FaultyLogWriter:
+        writer = FaultyLogWriter()
         world = World(writer, **options)
         assert await world.adopt(topology(1, JOBS))
         await scenario(world, writer)
@@ -90,7 +90,7 @@ async def outcome(work: Awaitable[object]) -> object:
 
 
 def test_requests_that_come_at_once_count_for_each_other() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         placed = await asyncio.gather(*(partition(world, f"e{n}") for n in range(6)))
         assert placed == [0, 1, 2, 0, 1, 2]
 
@@ -101,7 +101,7 @@ def test_unreadable_positions_place_by_the_last_known_ones() -> None:
     async def unreadable() -> dict[PartitionRef, Position]:
         raise StorageFailed("the store is away")
 
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         assert [await partition(world, f"e{n}") for n in range(4)] == [0, 1, 2, 0]
 
     play(scenario, settled=unreadable)
@@ -120,7 +120,7 @@ def test_unreadable_positions_place_by_the_last_known_ones() -> None:
     ],
 )
 def test_what_fails_for_sure_is_written_elsewhere_whole(failure: Exception) -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures[REFS[0]] = failure
         assert await partition(world, "a", "b", "c") == 1
         assert now_s() == 0
@@ -130,7 +130,7 @@ def test_what_fails_for_sure_is_written_elsewhere_whole(failure: Exception) -> N
 
 
 def test_a_failing_partition_is_left_alone_then_probed_and_taken_back() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures[REFS[0]] = FULL
         for n in range(20):
             await written(world, f"e{n}")
@@ -148,7 +148,7 @@ def test_a_failing_partition_is_left_alone_then_probed_and_taken_back() -> None:
 
 
 def test_with_all_partitions_failing_a_request_waits_until_one_recovers() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, FULL)
         waiting = asyncio.create_task(partition(world, "a", "b", timeout_s=30))
         await asyncio.sleep(4)
@@ -161,7 +161,7 @@ def test_with_all_partitions_failing_a_request_waits_until_one_recovers() -> Non
 
 
 def test_with_all_partitions_failing_for_good_the_answer_says_nothing_was_written() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, FULL)
         with pytest.raises(Timeout, match="nothing was written"):
             await written(world, "a", timeout_s=7)
@@ -174,7 +174,7 @@ def test_with_all_partitions_failing_for_good_the_answer_says_nothing_was_writte
 
 
 def test_a_value_that_cant_be_stored_is_the_callers_fault_at_once() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, InvalidRequest("a key has a NUL in it"))
         with pytest.raises(InvalidRequest, match="NUL"):
             await written(world, "a")
@@ -184,7 +184,7 @@ def test_a_value_that_cant_be_stored_is_the_callers_fault_at_once() -> None:
 
 
 def test_a_partition_that_was_lost_takes_nothing_and_a_new_one_takes_what_waits() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, Fenced("epoch 9 came"))
         waiting = asyncio.create_task(partition(world, "a", timeout_s=60))
         await asyncio.sleep(20)
@@ -200,7 +200,7 @@ def test_a_partition_that_was_lost_takes_nothing_and_a_new_one_takes_what_waits(
 
 
 def test_what_waits_is_not_placed_on_a_partition_that_was_lost_meanwhile() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, FULL)
         waiting = asyncio.create_task(partition(world, "a"))
         await asyncio.sleep(0.1)
@@ -216,7 +216,7 @@ def test_what_waits_is_not_placed_on_a_partition_that_was_lost_meanwhile() -> No
 
 
 def test_a_write_of_five_seconds_succeeds_once_and_holds_up_nobody_else() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.delays_s[REFS[0]] = 5
         slow = asyncio.create_task(partition(world, "slow", timeout_s=15))
         await asyncio.sleep(3.1)
@@ -233,7 +233,7 @@ def test_a_write_of_five_seconds_succeeds_once_and_holds_up_nobody_else() -> Non
 
 @pytest.mark.parametrize("really", ["written", "not-written"])
 def test_an_unknown_outcome_is_read_back_before_anything_else_is_done(really: str) -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         if really == "written":
             writer.lost_answers[REFS[0]] = disk_failed_late()
         else:
@@ -244,7 +244,7 @@ def test_an_unknown_outcome_is_read_back_before_anything_else_is_done(really: st
 
 
 def test_what_cant_be_read_back_stays_bound_and_a_retry_goes_there_first() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.lost_answers[REFS[0]] = disk_failed_late()
         writer.find_failures[REFS[0]] = FULL
         with pytest.raises(OutcomeUnknown) as caught:
@@ -262,7 +262,7 @@ def test_what_cant_be_read_back_stays_bound_and_a_retry_goes_there_first() -> No
 
 
 def test_a_retry_that_mixes_known_and_new_events_writes_only_the_new_ones() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.lost_answers[REFS[0]] = disk_failed_late()
         writer.find_failures[REFS[0]] = FULL
         await outcome(written(world, "a", "b", timeout_s=1))
@@ -275,7 +275,7 @@ def test_a_retry_that_mixes_known_and_new_events_writes_only_the_new_ones() -> N
 
 
 def test_a_retry_after_the_answer_got_lost_finds_its_first_attempt() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         assert await partition(world, "a", "b") == 0
         assert await partition(world, "a", "b") == 0
         assert await partition(world, "a", "b") == 0
@@ -286,11 +286,11 @@ def test_a_retry_after_the_answer_got_lost_finds_its_first_attempt() -> None:
 def test_a_retry_across_a_restart_finds_its_first_attempt() -> None:
     async def scenario() -> None:
         log = MemoryLog()
-        before = World(MemoryLogWriter(log))
+        before = World(FaultyLogWriter(log))
         await before.adopt(topology(1, JOBS))
         await written(before, "x")
         assert await partition(before, "a", "b") == 1
-        after = World(MemoryLogWriter(log))
+        after = World(FaultyLogWriter(log))
         await after.adopt(topology(1, JOBS))
         assert await partition(after, "a", "b") == 1
 
@@ -298,7 +298,7 @@ def test_a_retry_across_a_restart_finds_its_first_attempt() -> None:
 
 
 def test_a_late_failure_frees_a_retry_to_go_anywhere() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.gates[REFS[0]] = asyncio.Event()
         with pytest.raises(OutcomeUnknown):
             await written(world, "a", timeout_s=4)
@@ -314,7 +314,7 @@ def test_a_late_failure_frees_a_retry_to_go_anywhere() -> None:
 
 
 def test_a_degraded_partition_is_avoided_and_tried_again() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.delays_s = {REFS[0]: 0.8, REFS[1]: 0.1, REFS[2]: 0.1}
         for n in range(10):
             await asyncio.gather(*(written(world, f"{n}-{m}") for m in range(3)))
@@ -330,7 +330,7 @@ def test_a_degraded_partition_is_avoided_and_tried_again() -> None:
 def test_settings_of_health_act() -> None:
     rules = PlacingRules(write_timeout_s=0.2, health=HealthRules(set_aside_initial_s=2.0))
 
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, FULL)
         waiting = asyncio.create_task(partition(world, "a"))
         await asyncio.sleep(1.9)
@@ -345,7 +345,7 @@ def test_settings_of_health_act() -> None:
 
 
 def test_beyond_the_bound_a_request_is_told_to_come_back() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, FULL)
         waiting = [asyncio.create_task(outcome(written(world, f"e{n}"))) for n in range(3)]
         await asyncio.sleep(0.1)
@@ -361,7 +361,7 @@ def test_beyond_the_bound_a_request_is_told_to_come_back() -> None:
 
 
 def test_a_caller_that_goes_while_it_waits_is_not_written_for() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS, FULL)
         caller = asyncio.create_task(written(world, "a", timeout_s=60))
         await asyncio.sleep(1)
@@ -375,7 +375,7 @@ def test_a_caller_that_goes_while_it_waits_is_not_written_for() -> None:
 
 
 def test_a_caller_that_goes_while_it_is_written_stops_nothing() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.delays_s[REFS[0]] = 1
         caller = asyncio.create_task(written(world, "a"))
         await asyncio.sleep(0.5)
@@ -389,7 +389,7 @@ def test_a_caller_that_goes_while_it_is_written_stops_nothing() -> None:
 
 
 def test_a_stop_answers_everybody_who_waits() -> None:
-    async def scenario(world: World, writer: MemoryLogWriter) -> None:
+    async def scenario(world: World, writer: FaultyLogWriter) -> None:
         writer.failures = dict.fromkeys(REFS[1:], FULL)
         writer.gates[REFS[0]] = asyncio.Event()
         callers = []
@@ -410,7 +410,7 @@ def test_a_stop_answers_everybody_who_waits() -> None:
 
 def test_time_that_is_up_before_the_clock_is_set_is_noticed_on_the_loop_of_production() -> None:
     async def work() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         writer.failures = dict.fromkeys(REFS, FULL)
         world = World(writer)
         assert await world.adopt(topology(1, JOBS))

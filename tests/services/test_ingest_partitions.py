@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.decide.history import next_head
 from headgate.decide.placement import partition_of
 from headgate.errors import (
@@ -22,8 +23,10 @@ from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic
+from headgate.ports.log import Extent
 from headgate.services.ingest.appends import WriteBounds
-from tests.services.ingest_doubles import MemoryLogWriter, World, topology
+from tests.faulty_checkpoints import FaultyCheckpoints
+from tests.services.ingest_doubles import FaultyLogWriter, World, topology
 
 FLIGHTS = Topic("flights", 4)
 JOBS = Topic("jobs", 3, "opportunistic")
@@ -43,15 +46,15 @@ def event(event_id: str, key: str | None = None) -> Event:
     return Event(event_id, b"{}", key)
 
 
-async def opened(writer: MemoryLogWriter, **bounds: Any) -> World:
+async def opened(writer: FaultyLogWriter, **bounds: Any) -> World:
     world = World(writer, bounds=WriteBounds(**bounds))
     assert await world.adopt(topology(1, FLIGHTS, JOBS))
     return world
 
 
 @pytest.fixture
-def writer() -> MemoryLogWriter:
-    return MemoryLogWriter()
+def writer() -> FaultyLogWriter:
+    return FaultyLogWriter()
 
 
 def code(result: ProduceResult) -> str | None:
@@ -59,7 +62,7 @@ def code(result: ProduceResult) -> str | None:
 
 
 async def test_a_node_that_was_just_started_says_later_instead_of_no_such_topic(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
     world = World(writer)
     with pytest.raises(NotNow, match="doesn't know the topics yet"):
@@ -73,7 +76,7 @@ async def test_a_node_that_was_just_started_says_later_instead_of_no_such_topic(
 # --- keyed ---------------------------------------------------------------------------------------
 
 
-async def test_a_failed_part_fails_its_own_events_only(writer: MemoryLogWriter) -> None:
+async def test_a_failed_part_fails_its_own_events_only(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     writer.failures[ref(FLIGHTS, 1)] = StorageFailed("the disk is full")
     [bad, worse], [good] = keys_of(1, 2), keys_of(3, 1)
@@ -83,7 +86,7 @@ async def test_a_failed_part_fails_its_own_events_only(writer: MemoryLogWriter) 
     assert [(r.partition, r.seq) for r in results] == [(None, None), (3, 1), (None, None), (3, 2)]
 
 
-async def test_when_every_part_fails_the_request_fails(writer: MemoryLogWriter) -> None:
+async def test_when_every_part_fails_the_request_fails(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     for number in range(4):
         writer.failures[ref(FLIGHTS, number)] = StorageFailed("the disk is full")
@@ -91,7 +94,7 @@ async def test_when_every_part_fails_the_request_fails(writer: MemoryLogWriter) 
         await world.write(FLIGHTS, [event(f"e{n}") for n in range(9)], timeout_s=5)
 
 
-async def test_may_be_written_wins_over_nothing_was_written(writer: MemoryLogWriter) -> None:
+async def test_may_be_written_wins_over_nothing_was_written(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     writer.failures[ref(FLIGHTS, 0)] = StorageFailed("the disk is full")
     writer.gates[ref(FLIGHTS, 1)] = asyncio.Event()
@@ -103,7 +106,7 @@ async def test_may_be_written_wins_over_nothing_was_written(writer: MemoryLogWri
 
 
 async def test_a_write_that_outlives_its_request_is_of_unknown_outcome_and_goes_on(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
     world = await opened(writer)
     slow = ref(FLIGHTS, 1)
@@ -119,7 +122,7 @@ async def test_a_write_that_outlives_its_request_is_of_unknown_outcome_and_goes_
     assert len(writer.records[slow]) == 1
 
 
-async def test_a_caller_that_goes_away_stops_nothing(writer: MemoryLogWriter) -> None:
+async def test_a_caller_that_goes_away_stops_nothing(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     slow = ref(FLIGHTS, 0)
     writer.gates[slow] = asyncio.Event()
@@ -132,7 +135,7 @@ async def test_a_caller_that_goes_away_stops_nothing(writer: MemoryLogWriter) ->
     assert [one.event_id for one in writer.records[slow]] == ["a"]
 
 
-async def test_a_fenced_node_stops_serving_the_partition(writer: MemoryLogWriter) -> None:
+async def test_a_fenced_node_stops_serving_the_partition(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     [key] = keys_of(2, 1)
     writer.failures[ref(FLIGHTS, 2)] = Fenced("epoch 9 came")
@@ -144,13 +147,13 @@ async def test_a_fenced_node_stops_serving_the_partition(writer: MemoryLogWriter
     assert ref(FLIGHTS, 2) not in dict(world.partitions.heads())
 
 
-async def test_a_partition_that_was_fenced_elsewhere_is_not_opened(writer: MemoryLogWriter) -> None:
-    writer.epochs[ref(FLIGHTS, 1)] = 7
+async def test_a_partition_that_was_fenced_elsewhere_is_not_opened(writer: FaultyLogWriter) -> None:
+    await MemoryLogWriter(writer.stored).open(ref(FLIGHTS, 1), epoch=7)
     world = await opened(writer)
     assert ref(FLIGHTS, 1) not in dict(world.partitions.heads())
 
 
-async def test_a_crash_of_the_writer_is_an_error_and_not_a_hang(writer: MemoryLogWriter) -> None:
+async def test_a_crash_of_the_writer_is_an_error_and_not_a_hang(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     writer.failures[ref(FLIGHTS, 2)] = ZeroDivisionError("a bug")
     with pytest.raises(HeadgateError, match="in the node's log") as caught:
@@ -158,7 +161,7 @@ async def test_a_crash_of_the_writer_is_an_error_and_not_a_hang(writer: MemoryLo
     assert caught.value.code == "internal"
 
 
-async def test_an_older_topology_changes_nothing(writer: MemoryLogWriter) -> None:
+async def test_an_older_topology_changes_nothing(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     assert await world.adopt(topology(5, FLIGHTS))
     assert await world.adopt(topology(4, deleted=("flights",)))
@@ -174,7 +177,7 @@ async def test_an_older_topology_changes_nothing(writer: MemoryLogWriter) -> Non
 
 @pytest.mark.parametrize("bounds", [{"requests": 2}, {"events": 2}], ids=["requests", "events"])
 async def test_beyond_the_bound_a_request_is_told_to_come_back(
-    writer: MemoryLogWriter, bounds: dict[str, int]
+    writer: FaultyLogWriter, bounds: dict[str, int]
 ) -> None:
     world = await opened(writer, **bounds)
     slow = ref(FLIGHTS, 0)
@@ -199,26 +202,27 @@ async def test_beyond_the_bound_a_request_is_told_to_come_back(
 # --- a log whose history is lost -----------------------------------------------------------------
 
 
-class Positions:
-    """The store of settled positions; away while `error` is set."""
-
-    def __init__(self, **settled: int) -> None:
-        self.error: HeadgateError | None = None
-        self.settled = settled
-
-    async def __call__(self) -> dict[PartitionRef, Position]:
-        if self.error is not None:
-            raise self.error
-        return {PartitionRef(name, 0): Position(seq) for name, seq in self.settled.items()}
+def settled_at(seq: int) -> FaultyCheckpoints:
+    """The store of settled positions."""
+    positions = FaultyCheckpoints()
+    positions.put(ref(ONE, 0), Position(seq))
+    return positions
 
 
 ONE = Topic("flights", 1)
 
 
+async def by_another(writer: FaultyLogWriter, *ids: str) -> None:
+    """Append behind the node's back, under its epoch."""
+    other = MemoryLogWriter(writer.stored)
+    await other.open(ref(ONE, 0), epoch=1)
+    await other.append(ref(ONE, 0), [event(one) for one in ids], version=1, now_ms=0)
+
+
 async def test_a_log_that_ends_before_what_is_settled_goes_on_behind_it(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
-    world = World(writer, settled=Positions(flights=10))
+    world = World(writer, settled=settled_at(10).list)
     assert await world.adopt(topology(1, ONE))
     assert world.partitions.heads() == ((ref(ONE, 0), next_head(10)),)
     [result] = await world.write(ONE, [event("a", "k")], timeout_s=5)
@@ -226,25 +230,25 @@ async def test_a_log_that_ends_before_what_is_settled_goes_on_behind_it(
 
 
 async def test_a_log_that_has_all_that_is_settled_stays_where_it_is(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
-    writer.records[ref(ONE, 0)] = [event(f"e{number}") for number in range(10)]
-    world = World(writer, settled=Positions(flights=10))
+    await by_another(writer, *(f"e{number}" for number in range(10)))
+    world = World(writer, settled=settled_at(10).list)
     assert await world.adopt(topology(1, ONE))
     await world.partitions.look_back()
     assert world.partitions.heads() == ((ref(ONE, 0), 10),)
 
 
 async def test_positions_that_are_not_known_yet_are_looked_at_later(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
-    positions = Positions(flights=10)
-    positions.error = StorageFailed("the store is away")
-    world = World(writer, settled=positions)
+    positions = settled_at(10)
+    positions.failing = StorageFailed("the store is away")
+    world = World(writer, settled=positions.list)
     assert await world.adopt(topology(1, ONE)), "what may be well is served"
     await world.partitions.look_back()
     assert world.partitions.heads() == ((ref(ONE, 0), 0),)
-    positions.error = None
+    positions.failing = None
     await world.settled.read()
     await world.partitions.look_back()
     assert world.partitions.heads() == ((ref(ONE, 0), next_head(10)),)
@@ -253,27 +257,27 @@ async def test_positions_that_are_not_known_yet_are_looked_at_later(
 
 
 async def test_what_was_taken_before_the_positions_were_known_is_not_left_behind(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
-    positions = Positions(flights=10)
-    positions.error = StorageFailed("the store is away")
-    world = World(writer, settled=positions)
+    positions = settled_at(10)
+    positions.failing = StorageFailed("the store is away")
+    world = World(writer, settled=positions.list)
     await world.adopt(topology(1, ONE))
     await world.write(ONE, [event("a", "k")], timeout_s=5)
-    positions.error = None
+    positions.failing = None
     await world.settled.read()
     await world.partitions.look_back()
     assert world.partitions.heads() == ((ref(ONE, 0), 1),), "whoever reads it says so"
 
 
 async def test_a_log_that_grows_while_it_is_looked_at_is_not_moved(
-    writer: MemoryLogWriter,
+    writer: FaultyLogWriter,
 ) -> None:
-    positions = Positions(flights=0)
-    world = World(writer, settled=positions)
+    positions = settled_at(0)
+    world = World(writer, settled=positions.list)
     await world.adopt(topology(1, ONE))
-    writer.records[ref(ONE, 0)].append(event("by another thread"))
-    positions.settled["flights"] = 1
+    await by_another(writer, "by another thread")
+    positions.put(ref(ONE, 0), Position(1))
     await world.settled.read()
     await world.partitions.look_back()
-    assert writer.log.left_out[ref(ONE, 0)] == 0
+    assert writer.stored.partition(ref(ONE, 0)).extent == Extent(1, 1)

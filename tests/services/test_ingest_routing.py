@@ -14,6 +14,7 @@ import pytest
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.http.peer import HttpProducePeers
+from headgate.adapters.memory.log import MemoryLog
 from headgate.client.http import HttpClient
 from headgate.decide.placement import partition_of
 from headgate.decide.placing import PlacingRules
@@ -25,8 +26,7 @@ from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
 from tests.services.ingest_doubles import (
-    MemoryLog,
-    MemoryLogWriter,
+    FaultyLogWriter,
     NoPeers,
     ScriptedSession,
     World,
@@ -64,7 +64,7 @@ def codes(results: list[ProduceResult]) -> list[str | None]:
 
 def test_a_stale_version_is_redirected_and_writes_nothing() -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         now = msgspec.structs.replace(FLIGHTS, version=3)
         await world.adopt(shared_topology(1, now, [ONE, TWO, ONE, TWO], URLS))
@@ -82,7 +82,7 @@ def test_a_stale_version_is_redirected_and_writes_nothing() -> None:
 
 def test_a_newer_version_than_known_waits_for_the_topology() -> None:
     async def scenario() -> None:
-        world = World(MemoryLogWriter())
+        world = World(FaultyLogWriter())
         await world.adopt(topology(1, FLIGHTS))
         grown = Topic("flights", 8, version=2)
         writing = asyncio.create_task(
@@ -102,7 +102,7 @@ def test_a_newer_version_than_known_waits_for_the_topology() -> None:
 
 def test_the_owner_hashes_for_itself() -> None:
     async def scenario() -> None:
-        world = World(MemoryLogWriter())
+        world = World(FaultyLogWriter())
         await world.adopt(topology(1, FLIGHTS))
         results = await world.write(FLIGHTS, keyed(4), timeout_s=5, version=1)
         assert [result.partition for result in results] == [0, 1, 2, 3]
@@ -116,7 +116,7 @@ def test_the_owner_hashes_for_itself() -> None:
 def test_events_of_another_owner_are_redirected_for_a_sender_that_routes() -> None:
     async def scenario() -> None:
         peers = NoPeers()
-        world = World(MemoryLogWriter(), peers=peers)
+        world = World(FaultyLogWriter(), peers=peers)
         await world.adopt(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], URLS))
         results = await world.write(FLIGHTS, keyed(4), timeout_s=5, version=1)
         assert codes(results) == [None, "stale_version", None, "stale_version"]
@@ -140,7 +140,7 @@ def test_events_of_another_owner_are_handed_on_a_bounded_number_of_times(
 ) -> None:
     async def scenario() -> None:
         peers = NoPeers()
-        world = World(MemoryLogWriter(), peers=peers)
+        world = World(FaultyLogWriter(), peers=peers)
         await world.adopt(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], URLS))
         results = await world.write(FLIGHTS, keyed(4), timeout_s=5, hops=hops)
         assert codes(results) == [None, expected, None, expected]
@@ -151,7 +151,7 @@ def test_events_of_another_owner_are_handed_on_a_bounded_number_of_times(
 
 def test_an_owner_that_gives_no_answer_leaves_an_unknown_outcome() -> None:
     async def scenario() -> None:
-        world = World(MemoryLogWriter(), peers=NoPeers(OutcomeUnknown("no answer")))
+        world = World(FaultyLogWriter(), peers=NoPeers(OutcomeUnknown("no answer")))
         await world.adopt(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], URLS))
         results = await world.write(FLIGHTS, keyed(2), timeout_s=5)
         assert codes(results) == [None, "outcome_unknown"]
@@ -166,7 +166,7 @@ def test_an_owner_that_gives_no_answer_leaves_an_unknown_outcome() -> None:
 
 def test_a_sealed_partition_holds_its_events_until_it_is_open_again() -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         await writer.seal(PartitionRef("flights", 1))
@@ -183,7 +183,7 @@ def test_a_sealed_partition_holds_its_events_until_it_is_open_again() -> None:
 
 def test_a_seal_that_lasts_is_told_at_the_deadline() -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         await writer.seal(PartitionRef("flights", 0))
@@ -197,7 +197,7 @@ def test_a_seal_that_lasts_is_told_at_the_deadline() -> None:
 @pytest.mark.parametrize("routes", [False, True], ids=["plain", "routing"])
 def test_events_held_through_a_repartition_go_by_the_new_version(routes: bool) -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         await writer.seal(PartitionRef("flights", 1))
@@ -220,7 +220,7 @@ def test_events_held_through_a_repartition_go_by_the_new_version(routes: bool) -
 @pytest.mark.parametrize("really", ["written", "not-written"])
 def test_a_keyed_write_of_unknown_outcome_is_read_back(really: str) -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         ref = PartitionRef("flights", 0)
@@ -239,7 +239,7 @@ def test_a_keyed_write_of_unknown_outcome_is_read_back(really: str) -> None:
 
 def test_a_keyed_write_that_cant_be_read_back_stays_unknown() -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         ref = PartitionRef("flights", 0)
@@ -263,7 +263,7 @@ def test_a_keyed_write_without_an_answer_in_time_is_read_back(
     mute: bool | None, delay_s: float, code: str | None, ends_s: float
 ) -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         [slow, fine, *_] = FLIGHTS.refs()
@@ -283,7 +283,7 @@ def test_a_keyed_write_without_an_answer_in_time_is_read_back(
 
 def test_a_late_answer_counts_where_nothing_can_be_read_back() -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer)
         await world.adopt(topology(1, FLIGHTS))
         [slow, *_] = FLIGHTS.refs()
@@ -299,7 +299,7 @@ def test_a_late_answer_counts_where_nothing_can_be_read_back() -> None:
 
 def test_a_keyed_write_without_an_answer_holds_no_other_partition_and_is_written_once() -> None:
     async def scenario() -> None:
-        writer = MemoryLogWriter()
+        writer = FaultyLogWriter()
         world = World(writer, placing=PlacingRules(write_timeout_s=1))
         await world.adopt(topology(1, FLIGHTS))
         [slow, *_] = FLIGHTS.refs()
@@ -364,8 +364,8 @@ def body(count: int) -> dict[str, Any]:
 
 async def test_a_plain_request_is_written_by_all_the_owners_it_needs(start: Start) -> None:
     log = MemoryLog()
-    one, first, client = await start(ONE, MemoryLogWriter(log))
-    two, second, _ = await start(TWO, MemoryLogWriter(log))
+    one, first, client = await start(ONE, FaultyLogWriter(log))
+    two, second, _ = await start(TWO, FaultyLogWriter(log))
     shared = shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], {ONE: one.url, TWO: two.url})
     await give(first, shared)
     await give(second, shared)
@@ -376,15 +376,15 @@ async def test_a_plain_request_is_written_by_all_the_owners_it_needs(start: Star
         ("e2", 2, 1),
         ("e3", 3, 1),
     ]
-    assert [len(log.records[ref]) for ref in FLIGHTS.refs()] == [1, 1, 1, 1]
+    assert [len(log.partition(ref).records) for ref in FLIGHTS.refs()] == [1, 1, 1, 1]
 
 
 async def test_the_document_before_the_change_is_stored_also_where_it_is_handed_on(
     start: Start,
 ) -> None:
     log = MemoryLog()
-    one, first, client = await start(ONE, MemoryLogWriter(log))
-    two, second, _ = await start(TWO, MemoryLogWriter(log))
+    one, first, client = await start(ONE, FaultyLogWriter(log))
+    two, second, _ = await start(TWO, FaultyLogWriter(log))
     shared = shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], {ONE: one.url, TWO: two.url})
     await give(first, shared)
     await give(second, shared)
@@ -392,7 +392,7 @@ async def test_the_document_before_the_change_is_stored_also_where_it_is_handed_
     sent["events"][0]["earlier"] = {"n": -1}
     sent["events"][1]["earlier"] = {"n": -2}
     await client.post("/v1/topics/flights/produce", sent, ProduceAnswer)
-    stored = [log.records[ref][0].earlier for ref in FLIGHTS.refs()[:3]]
+    stored = [log.partition(ref).records[0].earlier for ref in FLIGHTS.refs()[:3]]
     assert stored == [b'{"n":-1}', b'{"n":-2}', None]
 
 
@@ -401,8 +401,8 @@ async def test_an_opportunistic_request_is_handed_on_whole_by_a_node_without_par
 ) -> None:
     jobs = Topic("jobs", 2, "opportunistic")
     log = MemoryLog()
-    one, first, client = await start(ONE, MemoryLogWriter(log))
-    two, second, _ = await start(TWO, MemoryLogWriter(log))
+    one, first, client = await start(ONE, FaultyLogWriter(log))
+    two, second, _ = await start(TWO, FaultyLogWriter(log))
     shared = shared_topology(1, jobs, [TWO, TWO], {ONE: one.url, TWO: two.url})
     await give(first, shared)
     await give(second, shared)
@@ -412,8 +412,8 @@ async def test_an_opportunistic_request_is_handed_on_whole_by_a_node_without_par
 
 
 async def test_nodes_that_each_believe_the_other_is_the_owner_stop_asking(start: Start) -> None:
-    one, first, client = await start(ONE, MemoryLogWriter())
-    two, second, _ = await start(TWO, MemoryLogWriter())
+    one, first, client = await start(ONE, FaultyLogWriter())
+    two, second, _ = await start(TWO, FaultyLogWriter())
     urls = {ONE: one.url, TWO: two.url}
     single = Topic("flights", 1)
     await give(first, shared_topology(1, single, [TWO], urls))

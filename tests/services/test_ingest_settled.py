@@ -8,32 +8,25 @@ from headgate.errors import StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.services.ingest.settled import PATIENCE_S, Settled
+from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.virtual_time import run_virtual
 
 REF = PartitionRef("flights", 0)
 
 
-class Store:
-    """Answers with `position` after `takes_s`, or fails then."""
-
-    def __init__(self) -> None:
-        self.position, self.takes_s, self.is_away, self.reads = 1, 0.0, False, 0
-
-    async def list(self) -> dict[PartitionRef, Position]:
-        self.reads += 1
-        await asyncio.sleep(self.takes_s)
-        if self.is_away:
-            raise StorageFailed("away")
-        return {REF: Position(self.position)}
+def stored(settled: int) -> FaultyCheckpoints:
+    store = FaultyCheckpoints()
+    store.put(REF, Position(settled))
+    return store
 
 
 def test_requests_that_come_together_share_one_read() -> None:
     async def work() -> None:
-        store = Store()
+        store = stored(1)
         settled = Settled(store.list)
         assert await asyncio.gather(*(settled.read() for _ in range(9))) == [{REF: 1}] * 9
-        assert store.reads == 1
-        store.position = 2
+        assert store.lists == 1
+        store.put(REF, Position(2))
         assert await settled.read() == {REF: 2}
 
     run_virtual(work())
@@ -41,10 +34,11 @@ def test_requests_that_come_together_share_one_read() -> None:
 
 def test_a_store_that_is_away_costs_little_time_and_leaves_what_was_known() -> None:
     async def work() -> None:
-        store, clock = Store(), asyncio.get_running_loop().time
+        store, clock = stored(1), asyncio.get_running_loop().time
         settled = Settled(store.list)
         await settled.read()
-        store.position, store.takes_s, store.is_away = 2, 5.0, True
+        store.put(REF, Position(2))
+        store.takes_s, store.failing = 5.0, StorageFailed("away")
         before = clock()
         assert await settled.read() == {REF: 1}
         assert clock() - before == PATIENCE_S
@@ -52,7 +46,7 @@ def test_a_store_that_is_away_costs_little_time_and_leaves_what_was_known() -> N
             assert await settled.read() == {REF: 1}
         assert clock() - before == PATIENCE_S, "the others don't wait for what hangs already"
         await asyncio.sleep(5)
-        store.takes_s, store.is_away = 0.0, False
+        store.takes_s, store.failing = 0.0, None
         assert await settled.read() == {REF: 2}
 
     run_virtual(work())
@@ -60,7 +54,7 @@ def test_a_store_that_is_away_costs_little_time_and_leaves_what_was_known() -> N
 
 def test_a_slow_answer_serves_the_requests_after_it() -> None:
     async def work() -> None:
-        store = Store()
+        store = stored(1)
         store.takes_s = 1.0
         settled = Settled(store.list)
         assert await settled.read() == {}

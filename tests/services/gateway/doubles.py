@@ -1,22 +1,18 @@
-"""Stand-ins for what a gateway needs: a log in memory, a coordinator, and the lanes.
+"""Stand-ins for what a gateway needs: a coordinator, and the lanes.
 
-They keep the contracts of the ports: the log is dense and ordered, the session loses what is sent
-while it is down, and lanes deliver in order, at least once, with the filters they have adopted.
+They keep the contracts of the ports: the session loses what is sent while it is down, and lanes
+deliver in order, at least once, with the filters they have adopted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 import msgspec
-import pyarrow as pa
 
-from headgate import errors
 from headgate.adapters.transports import Transports
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.targets import belongs
@@ -32,88 +28,11 @@ from headgate.model.control import (
     Welcome,
 )
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch
-from headgate.model.event import Op, PartitionRef, Record
+from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.log import Extent
-
-TOPIC = "flights"
-
-
-class MemoryLog:
-    """Implements ports.log.LogReader; `append` is the writer's side."""
-
-    def __init__(self) -> None:
-        self.records: dict[PartitionRef, list[Record]] = {}
-        self.earliest: dict[PartitionRef, int] = {}
-        self.holes: set[tuple[PartitionRef, int]] = set()
-        """Records that are lost from the middle."""
-        self._moved_on: dict[PartitionRef, int] = {}
-        self.reads = 0
-        self.failing: errors.HeadgateError | None = None
-        self.gate: asyncio.Event | None = None
-        """While set and not open, reads wait."""
-
-    def append(
-        self,
-        document: object,
-        *,
-        partition: int = 0,
-        topic: str = TOPIC,
-        key: str | None = None,
-        op: Op = "insert",
-        earlier: object | None = None,
-    ) -> Record:
-        ref = PartitionRef(topic, partition)
-        records = self.records.setdefault(ref, [])
-        raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
-        before = None if earlier is None else msgspec.json.encode(earlier)
-        seq = self._head(ref) + 1
-        record = Record(
-            topic, partition, seq, 1, f"{ref}-{seq}", key, "", op, raw, before, None, 1_000 + seq
-        )
-        records.append(record)
-        return record
-
-    def move_on(self, ref: PartitionRef, head: int) -> None:
-        """No seq up to `head` is given out any more."""
-        self._moved_on[ref] = head
-
-    def _head(self, ref: PartitionRef) -> int:
-        records = self.records.get(ref)
-        return max(records[-1].seq if records else 0, self._moved_on.get(ref, 0))
-
-    async def extent(self, ref: PartitionRef) -> Extent:
-        if self.failing is not None:
-            raise self.failing
-        return Extent(self.earliest.get(ref, 1), self._head(ref))
-
-    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
-        self.reads += 1
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.failing is not None:
-            raise self.failing
-        first = max(after_seq, self.earliest.get(ref, 1) - 1)
-        records = self.records.get(ref, [])
-        left = records[bisect_right(records, first, key=lambda record: record.seq) :]
-        found = [record for record in left if (ref, record.seq) not in self.holes][:limit]
-        await asyncio.sleep(0)
-        return found
-
-    def read_arrow(
-        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
-    ) -> pa.RecordBatchReader:
-        raise NotImplementedError("nobody reads Arrow in a gateway")
-
-    def follow(
-        self, refs: Sequence[PartitionRef]
-    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
-        raise NotImplementedError("a gateway doesn't follow the log")
-
-    async def close(self) -> None:
-        return
+from tests.written_log import TOPIC, WrittenLog
 
 
 class FakeSession:
@@ -224,9 +143,10 @@ class FakeCoordinator:
 
 @dataclass
 class FakeLanes:
-    """Read the log, match with the registry, deliver over HTTP; one cursor per partition."""
+    """Read the log, match with the registry, deliver over HTTP; `cursor` is the seq of the last one
+    that was delivered, per partition."""
 
-    log: MemoryLog
+    log: WrittenLog
     coordinator: FakeCoordinator
     gateway_id: str
     url: str
@@ -243,8 +163,8 @@ class FakeLanes:
         for ref, records in self.log.records.items():
             if ref.topic != topic:
                 continue
-            fresh = records[self.cursor.get(ref, 0) :]
-            self.cursor[ref] = len(records)
+            fresh = [one for one in records if one.seq > self.cursor.get(ref, 0)]
+            self.cursor[ref] = fresh[-1].seq if fresh else self.cursor.get(ref, 0)
             deliveries = [made for record in fresh if (made := self.match(record)) is not None]
             for begin in range(0, len(deliveries), self.batch_size):
                 batch = deliveries[begin : begin + self.batch_size]

@@ -1,12 +1,9 @@
-"""Stand-ins for what consumer groups need: positions in memory, and a coordinator of one group."""
+"""A stand-in for what consumer groups need: the coordinator of one group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from headgate import errors
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
 from headgate.model.control import (
     AssignTargets,
     JoinGroup,
@@ -16,43 +13,10 @@ from headgate.model.control import (
     Released,
     ToCoordinator,
 )
-from headgate.model.event import Fence, PartitionRef
+from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
-from headgate.model.position import Position, Tally
 from headgate.model.topology import Owner
 from tests.services.gateway.doubles import FakeCoordinator
-
-
-class MemoryCheckpoints:
-    """Implements ports.checkpoints.CheckpointStore."""
-
-    def __init__(self) -> None:
-        self.stored: dict[PartitionRef, Checkpoint] = {}
-        self.failing: errors.HeadgateError | None = None
-        self.closed = False
-
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
-        self._check()
-        self.stored[ref] = claimed(self.stored.get(ref), ref, fence)
-        return self.stored[ref].position
-
-    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
-        self._check()
-        self.stored[ref] = moved(self.stored.get(ref), ref, fence, settled=settled, tally=tally)
-
-    async def reset(self, ref: PartitionRef, fence: Fence, settled: int, **rest: Any) -> None:
-        self._check()
-        self.stored[ref] = put(self.stored.get(ref), ref, fence, settled=settled, **rest)
-
-    async def list(self) -> dict[PartitionRef, Position]:
-        return {ref: stored.position for ref, stored in self.stored.items()}
-
-    async def close(self) -> None:
-        self.closed = True
-
-    def _check(self) -> None:
-        if self.failing is not None:
-            raise self.failing
 
 
 @dataclass

@@ -33,7 +33,8 @@ from headgate.model.topology import Owner
 from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
-from tests.services.gateway.doubles import TOPIC, FakeCoordinator, MemoryLog, topology
+from tests.services.gateway.doubles import FakeCoordinator, topology
+from tests.written_log import TOPIC, WrittenLog
 
 NODE = "gateway-1"
 NAMES = ("a", "b", "c")
@@ -106,7 +107,7 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     coordinator = FakeCoordinator(topology=topology(partitions=2))
     subscriptions = Subscriptions(
-        NODE, Bounds(), reader=MemoryLog(), metrics=GatewayMetrics(), now_s=lambda: 0.0
+        NODE, Bounds(), reader=WrittenLog(), metrics=GatewayMetrics(), now_s=lambda: 0.0
     )
     jobs: list[Callable[[], None]] = []
     deliveries = kind(

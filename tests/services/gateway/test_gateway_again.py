@@ -8,8 +8,8 @@ from headgate.decide.gaps import Gap, notice
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 from headgate.services.gateway.subscriptions import Bounds
-from tests.services.gateway.doubles import TOPIC
 from tests.services.gateway.world import World, running, until
+from tests.written_log import TOPIC
 
 REF = PartitionRef(TOPIC, 0)
 
@@ -54,7 +54,7 @@ async def test_who_reads_the_log_is_told_by_it_alone(world: World) -> None:
     """Also when the hole is in the middle of what one read would bring."""
     for n in range(8):
         world.log.append({"n": n})
-    world.log.holes = {(REF, seq) for seq in (3, 4, 5)}
+    world.log.lose(REF, (3, 4, 5))
     client = await world.connection()
     await client.subscribe("all", from_="earliest")
     assert (await world.lanes.deliver([lost(3, 5)])).verdicts[0] in ("accepted", "duplicate")

@@ -11,8 +11,8 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.broadcast import Broadcasts
-from tests.services.gateway.doubles import TOPIC
 from tests.services.gateway.world import NODE, World, until
+from tests.written_log import TOPIC
 
 REF = PartitionRef(TOPIC, 0)
 

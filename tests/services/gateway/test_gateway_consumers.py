@@ -15,8 +15,9 @@ from headgate.model.control import EpochTooLow, JoinGroup
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.position import Tally
 from headgate.services.gateway.consumer import ConsumerBounds
+from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import topology
-from tests.services.gateway.group_doubles import GroupCoordinator, MemoryCheckpoints
+from tests.services.gateway.group_doubles import GroupCoordinator
 from tests.services.gateway.world import World, WsSubscriber, running, until
 
 TARGETS = 4
@@ -155,7 +156,7 @@ async def test_what_was_committed_is_where_the_next_owner_begins() -> None:
 async def test_records_that_retention_took_are_told_and_passed_over() -> None:
     async with grouped() as (world, coordinator):
         append(world, *range(40))
-        world.log.earliest[PartitionRef("flights", 0)] = 11
+        world.log.keep_from(PartitionRef("flights", 0), 11)
         coordinator.give("one", 2)
         socket = await join(world)
         coordinator.group = msgspec.structs.replace(coordinator.group, starts=(0, 20))
@@ -340,7 +341,7 @@ async def test_a_higher_epoch_in_the_store_ends_it_before_the_coordinator_says_s
 
 
 async def test_positions_under_a_higher_epoch_are_reported_until_the_target_is_given_anew() -> None:
-    checkpoints = MemoryCheckpoints()
+    checkpoints = FaultyCheckpoints()
     ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0)
     await checkpoints.claim(ref, Fence(9))
     async with grouped(checkpoints=checkpoints) as (world, coordinator):
@@ -355,7 +356,7 @@ async def test_positions_under_a_higher_epoch_are_reported_until_the_target_is_g
 
 
 async def test_a_store_that_is_away_delays_a_target_and_loses_nothing() -> None:
-    checkpoints = MemoryCheckpoints()
+    checkpoints = FaultyCheckpoints()
     checkpoints.failing = errors.StorageFailed("the store is away")
     async with grouped(checkpoints=checkpoints) as (world, coordinator):
         coordinator.give("one", *range(TARGETS))

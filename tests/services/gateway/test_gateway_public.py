@@ -13,9 +13,10 @@ from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_r
 from headgate.adapters.http.server import HttpServer
 from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import Gateway, GatewayOptions
-from tests.services.gateway.doubles import FakeCoordinator, MemoryLog, topology
-from tests.services.gateway.group_doubles import MemoryCheckpoints
+from tests.faulty_checkpoints import FaultyCheckpoints
+from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import World, running, until
+from tests.written_log import WrittenLog
 
 
 @contextlib.asynccontextmanager
@@ -186,8 +187,8 @@ async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
         options = GatewayOptions("gateway-1", "i", "http://127.0.0.1:9", **changed)
         gateway = Gateway(
             options,
-            reader=MemoryLog(),
-            checkpoints=MemoryCheckpoints(),
+            reader=WrittenLog(),
+            checkpoints=FaultyCheckpoints(),
             open_session=coordinator.open_session,
         )
         with pytest.raises(errors.PortInUse, match=setting):

@@ -12,8 +12,8 @@ from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
 from headgate.services.gateway.service import DedupOptions
 from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
-from tests.services.gateway.doubles import TOPIC
 from tests.services.gateway.world import World, WsSubscriber, running, until
+from tests.written_log import TOPIC
 
 FILLER = "x" * 10_000
 TOTAL = 1_500
@@ -168,7 +168,7 @@ async def test_depth_counts_every_subscription_and_goes_with_it() -> None:
 
 async def test_resuming_at_another_gateway_has_no_gap_and_no_repeat() -> None:
     async with running() as first, running() as second:
-        second.log.records = first.log.records
+        second.log.stored = first.log.stored
         client = await first.connection()
         await client.subscribe("a", where="n % 2 == 0")
         await first.produce(*({"n": n} for n in range(20)))
@@ -190,7 +190,7 @@ async def test_position_that_retention_has_passed_is_answered_with_a_resync(
 ) -> None:
     for n in range(4):
         world.log.append({"n": n})
-    world.log.earliest[PartitionRef(TOPIC, 0)] = kept
+    world.log.keep_from(PartitionRef(TOPIC, 0), kept)
     client = await world.connection()
     subscribed = await client.subscribe("a", from_="0:2,1:1")
     assert subscribed["positions"] == {"0": kept - 1, "1": 0}
@@ -211,7 +211,7 @@ async def test_position_that_retention_has_passed_is_answered_with_a_resync(
 async def test_last_event_id_that_retention_has_passed_is_answered_the_same(world: World) -> None:
     for n in range(4):
         world.log.append({"n": n})
-    world.log.earliest[PartitionRef(TOPIC, 0)] = 4
+    world.log.keep_from(PartitionRef(TOPIC, 0), 4)
     async with world.sse({"Last-Event-ID": "0:1,1:0"}) as stream:
         await stream.next()
         resync = await stream.next()
@@ -241,7 +241,7 @@ async def test_retention_that_overtakes_a_reader_is_said_where_it_happened(world
     client = await world.websocket(from_="earliest")
     await client.next()
     await until(lambda: world.log.reads > 0)
-    world.log.earliest[PartitionRef(TOPIC, 0)] = 8
+    world.log.keep_from(PartitionRef(TOPIC, 0), 8)
     world.log.gate.set()
     resync = await client.next()
     assert (resync["type"], resync["after"], resync["from"]) == ("resync", 0, 8)

@@ -20,8 +20,9 @@ from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.services.gateway.websocket import PingTimes
-from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, MemoryLog, topology
-from tests.services.gateway.group_doubles import MemoryCheckpoints
+from tests.faulty_checkpoints import FaultyCheckpoints
+from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, topology
+from tests.written_log import WrittenLog
 
 WAIT_S = 5.0
 NODE = "gateway-1"
@@ -30,12 +31,12 @@ NODE = "gateway-1"
 @dataclass
 class World:
     gateway: Gateway
-    log: MemoryLog
+    log: WrittenLog
     coordinator: FakeCoordinator
     lanes: FakeLanes
     client: Client
     clock: Clock
-    checkpoints: MemoryCheckpoints
+    checkpoints: FaultyCheckpoints
     sockets: list[WsSubscriber] = field(default_factory=list)
 
     async def websocket(self, **query: str) -> WsSubscriber:
@@ -201,10 +202,10 @@ async def running(
     dedup: DedupOptions | None = None,
     pings: PingTimes | None = None,
     consumers: ConsumerBounds | None = None,
-    checkpoints: MemoryCheckpoints | None = None,
+    checkpoints: FaultyCheckpoints | None = None,
     deliveries: ListenerOptions | None = None,
 ) -> AsyncIterator[World]:
-    log, clock = MemoryLog(), Clock()
+    log, clock = WrittenLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
     if not coordinator.topology.generation:
         coordinator.topology = topology()
@@ -221,7 +222,7 @@ async def running(
         consumers=consumers or ConsumerBounds(save_s=0.02),
         deliveries=deliveries or ListenerOptions(),
     )
-    checkpoints = checkpoints or MemoryCheckpoints()
+    checkpoints = checkpoints or FaultyCheckpoints()
     gateway = Gateway(
         options,
         reader=log,

@@ -1,0 +1,45 @@
+"""Positions in memory, by the same rule as every other store's (decide.checkpoints).
+
+A call takes effect at once and as a whole, and is answered a turn of the event loop later. Stores
+that share `stored` share their positions, as processes share a database; nothing outlives them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import is_target
+from headgate.model.position import Position, Tally
+
+
+class MemoryCheckpointStore:
+    """Implements ports.checkpoints.CheckpointStore."""
+
+    def __init__(self, stored: dict[PartitionRef, Checkpoint] | None = None) -> None:
+        self.stored = {} if stored is None else stored
+
+    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+        held = self.stored[ref] = claimed(self.stored.get(ref), ref, fence)
+        await asyncio.sleep(0)
+        return held.position
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
+        stored = self.stored.get(ref)
+        self.stored[ref] = moved(stored, ref, fence, settled=settled, tally=tally)
+        await asyncio.sleep(0)
+
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
+        stored = self.stored.get(ref)
+        self.stored[ref] = put(stored, ref, fence, settled=settled, resync=resync)
+        await asyncio.sleep(0)
+
+    async def list(self) -> dict[PartitionRef, Position]:
+        await asyncio.sleep(0)
+        return {ref: one.position for ref, one in self.stored.items() if not is_target(ref)}
+
+    async def close(self) -> None:
+        return

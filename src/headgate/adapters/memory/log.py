@@ -1,0 +1,162 @@
+"""A log in memory: what is stored of each partition, and every change to it.
+
+Writers and readers share a `MemoryLog` as processes share a disk. Invariants are those of every log
+store, by the same rules (adapters.log): `seq` is dense from 1 and never restarts; an idempotency
+key is given one seq only; only the highest epoch that ever opened a partition changes it. A change
+is made at once or not at all. One event loop only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from headgate.adapters.log.appending import (
+    AppendRequest,
+    PartitionState,
+    check_owner,
+    fenced,
+    place,
+    unwritable,
+)
+from headgate.adapters.log.retention import expired_prefix
+from headgate.adapters.log.wake_ups import WakeUps
+from headgate.errors import HeadgateError
+from headgate.model.event import Event, PartitionRef, Record
+from headgate.ports.log import Appended, Extent, Retention
+
+DROP_ROWS = 2_000
+"""What is dropped in one turn: appends get theirs in between."""
+
+NEW = PartitionState(epoch=0, version=1, head=0, sealed=False, size_bytes=0)
+
+
+class MemoryLog:
+    """Every partition, and who follows them."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[PartitionRef, MemoryPartition] = {}
+        self.followers: dict[PartitionRef, set[WakeUps]] = {}
+
+    def partition(self, ref: PartitionRef) -> MemoryPartition:
+        """The one that is there, or a new one, which nobody has opened yet."""
+        return self.partitions.setdefault(ref, MemoryPartition(ref))
+
+    def grown(self, ref: PartitionRef) -> None:
+        """Wake up those that follow it."""
+        for follower in self.followers.get(ref, ()):
+            follower.ring([ref])
+
+
+class MemoryPartition:
+    """`mine` is the epoch under which the caller has opened it, None if it hasn't."""
+
+    def __init__(self, ref: PartitionRef) -> None:
+        self.ref = ref
+        self.state = NEW
+        self.records: list[Record] = []
+        self._ids: dict[str, tuple[int, int]] = {}
+        """Per idempotency key its seq and when it came."""
+
+    @property
+    def extent(self) -> Extent:
+        head = self.state.head
+        return Extent(self.records[0].seq if self.records else head + 1, head)
+
+    def open(self, epoch: int, version: int) -> Extent:
+        if self.state.epoch > epoch:
+            raise fenced(self.ref, stored=self.state.epoch, mine=epoch)
+        self.state = replace(self.state, epoch=epoch, version=max(self.state.version, version))
+        return self.extent
+
+    def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
+        self._check(mine)
+        check_storable(request.events)
+        known = {event_id: seq for event_id, (seq, _) in self._known(request.events)}
+        placed = place(self.ref, self.state, [request], known)
+        [outcome] = placed.outcomes
+        if isinstance(outcome, HeadgateError):
+            raise outcome
+        topic, partition = self.ref.topic, self.ref.partition
+        for row in placed.rows:
+            record = Record(topic, partition, *row)  # type: ignore[arg-type]  # op is any text there
+            self.records.append(record)
+            self._ids[record.event_id] = (record.seq, record.time_ms)
+        self.state = replace(self.state, head=placed.head, size_bytes=placed.size_bytes)
+        return outcome
+
+    def _known(self, events: Sequence[Event]) -> list[tuple[str, tuple[int, int]]]:
+        ids = self._ids
+        return [(one.event_id, ids[one.event_id]) for one in events if one.event_id in ids]
+
+    def find(self, event_ids: Sequence[str]) -> dict[str, int]:
+        return {one: self._ids[one][0] for one in event_ids if one in self._ids}
+
+    def read(self, *, after_seq: int, up_to_seq: int, limit: int) -> list[Record]:
+        first = bisect_right(self.records, after_seq, key=_seq)
+        end = bisect_right(self.records, up_to_seq, key=_seq)
+        return self.records[first : min(end, first + max(limit, 0))]
+
+    def seal(self, *, mine: int | None) -> int:
+        self._check(mine)
+        self.state = replace(self.state, sealed=True)
+        return self.state.head
+
+    def unseal(self, version: int, *, mine: int | None) -> None:
+        self._check(mine)
+        self.state = replace(self.state, sealed=False, version=version)
+
+    def move_on(self, from_head: int, to_head: int, *, mine: int | None) -> Extent:
+        self._check(mine)
+        if self.state.head == from_head:
+            self.state = replace(self.state, head=max(from_head, to_head))
+        return self.extent
+
+    def drop_expired(
+        self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int, mine: int | None
+    ) -> bool:
+        """Drop a bounded number of records and keys; True when there may be more to drop."""
+        self._check(mine)
+        front = self.read(after_seq=0, up_to_seq=up_to_seq, limit=DROP_ROWS)
+        sizes = (
+            (one.seq, one.time_ms, len(one.document), len(one.earlier or b"")) for one in front
+        )
+        count, freed_bytes = expired_prefix(
+            sizes, retention, size_bytes=self.state.size_bytes, now_ms=now_ms
+        )
+        del self.records[:count]
+        self.state = replace(self.state, size_bytes=self.state.size_bytes - freed_bytes)
+        oldest_ms = now_ms - ids_ms
+        old = (name for name, (_, time_ms) in self._ids.items() if time_ms < oldest_ms)
+        forgotten = list(islice(old, DROP_ROWS))
+        for name in forgotten:
+            del self._ids[name]
+        return DROP_ROWS in (count, len(forgotten))
+
+    def drop_records(self, *, mine: int | None) -> None:
+        if mine is not None:
+            self._check(mine)
+        self.records.clear()
+        self._ids.clear()
+        self.state = replace(NEW, epoch=self.state.epoch, head=self.state.head)
+
+    def _check(self, mine: int | None) -> None:
+        check_owner(self.ref, stored=self.state.epoch, mine=mine)
+
+
+def check_storable(events: Sequence[Event]) -> None:
+    """Raises InvalidRequest for text that no store can keep."""
+    try:
+        for event in events:
+            for text in (event.event_id, event.key, event.collection, event.op, event.source):
+                if text is not None:
+                    text.encode()
+    except UnicodeEncodeError as error:
+        raise unwritable(error) from error
+
+
+def _seq(record: Record) -> int:
+    return record.seq

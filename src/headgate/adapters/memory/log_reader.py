@@ -1,0 +1,88 @@
+"""The reader of a log in memory: sees what is stored, and is rung by whoever appends.
+
+Like every call that leaves the process, each one gives the event loop a turn. Never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pyarrow as pa
+from msgspec.structs import astuple
+
+from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
+from headgate.adapters.log.wake_ups import WakeUps
+from headgate.adapters.memory.log import MemoryLog
+from headgate.model.event import FIRST_SEQ, PartitionRef, Record
+from headgate.ports.log import Extent
+
+NOTHING_YET = Extent(FIRST_SEQ, 0)
+MAX_SEQ = 2**63 - 1
+SAFETY_S = 1.0
+PLACE_COLUMNS = 2
+"""Topic and partition, which come before the columns of a row."""
+
+
+class MemoryLogReader:
+    """Implements ports.log.LogReader."""
+
+    def __init__(self, stored: MemoryLog | None = None, *, safety_s: float = SAFETY_S) -> None:
+        self.stored = MemoryLog() if stored is None else stored
+        self._safety_s = safety_s
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        await asyncio.sleep(0)
+        partition = self.stored.partitions.get(ref)
+        return NOTHING_YET if partition is None else partition.extent
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        await asyncio.sleep(0)
+        return self._records(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
+
+    def read_arrow(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(
+            RECORD_SCHEMA, self._batches(ref, after_seq=after_seq, up_to_seq=up_to_seq)
+        )
+
+    def follow(
+        self, refs: Sequence[PartitionRef]
+    ) -> AbstractAsyncContextManager[AsyncIterator[frozenset[PartitionRef]]]:
+        return self._follow(refs)
+
+    async def close(self) -> None:
+        return
+
+    @asynccontextmanager
+    async def _follow(self, refs: Sequence[PartitionRef]) -> AsyncIterator[WakeUps]:
+        wake_ups = WakeUps(refs, safety_s=self._safety_s)
+        wake_ups.start()
+        followers = [self.stored.followers.setdefault(ref, set()) for ref in set(refs)]
+        for followed in followers:
+            followed.add(wake_ups)
+        try:
+            yield wake_ups
+        finally:
+            for followed in followers:
+                followed.discard(wake_ups)
+            wake_ups.stop()
+
+    def _batches(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
+    ) -> Iterator[pa.RecordBatch]:
+        while records := self._records(
+            ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
+        ):
+            yield record_batch(ref, [astuple(record)[PLACE_COLUMNS:] for record in records])
+            after_seq = records[-1].seq
+
+    def _records(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int, limit: int
+    ) -> list[Record]:
+        partition = self.stored.partitions.get(ref)
+        if partition is None:
+            return []
+        return partition.read(after_seq=after_seq, up_to_seq=up_to_seq, limit=limit)

@@ -1,0 +1,98 @@
+"""A log in memory that the test writes, and to which it does what producers, retention and a
+failing disk do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from headgate.adapters.log.appending import AppendRequest
+from headgate.adapters.memory.log import MemoryLog, MemoryPartition
+from headgate.adapters.memory.log_reader import MemoryLogReader
+from headgate.model.event import Event, Op, PartitionRef, Record
+from headgate.ports.log import Extent
+
+TOPIC = "flights"
+EPOCH = 1
+
+
+class WrittenLog(MemoryLogReader):
+    """The reader of it; who appends needs no writer. Reads fail while `failing` is set, and wait
+    while `gate` is there and not open."""
+
+    def __init__(self, stored: MemoryLog | None = None) -> None:
+        super().__init__(stored)
+        self.reads = 0
+        self.failing: Exception | None = None
+        self.gate: asyncio.Event | None = None
+
+    # --- the writer's side -----------------------------------------------------------------------
+
+    def append(
+        self,
+        document: object,
+        *,
+        partition: int = 0,
+        topic: str = TOPIC,
+        key: str | None = None,
+        op: Op = "insert",
+        earlier: object | None = None,
+        time_ms: int | None = None,
+    ) -> Record:
+        ref = PartitionRef(topic, partition)
+        stored = self._opened(ref)
+        raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        before = None if earlier is None else msgspec.json.encode(earlier)
+        seq = stored.state.head + 1
+        event = Event(f"{ref}-{seq}", raw, key, op, earlier=before)
+        now_ms = 1_000 + seq if time_ms is None else time_ms
+        stored.append(AppendRequest([event], version=1, now_ms=now_ms), mine=EPOCH)
+        self.stored.grown(ref)
+        return stored.records[-1]
+
+    @property
+    def records(self) -> dict[PartitionRef, list[Record]]:
+        return {ref: list(stored.records) for ref, stored in self.stored.partitions.items()}
+
+    def keep_from(self, ref: PartitionRef, seq: int) -> None:
+        """Retention has taken what is before `seq`."""
+        records = self.stored.partition(ref).records
+        records[:] = [record for record in records if record.seq >= seq]
+
+    def lose(self, ref: PartitionRef, seqs: Iterable[int]) -> None:
+        """They are lost from wherever they were, and the head stays."""
+        lost, records = set(seqs), self.stored.partition(ref).records
+        records[:] = [record for record in records if record.seq not in lost]
+
+    def lose_history(self, ref: PartitionRef) -> None:
+        """The store was put back to where this partition had never been."""
+        del self.stored.partitions[ref]
+
+    def move_on(self, ref: PartitionRef, head: int) -> None:
+        """No seq up to `head` is given out any more."""
+        stored = self._opened(ref)
+        stored.move_on(stored.state.head, head, mine=EPOCH)
+
+    def _opened(self, ref: PartitionRef) -> MemoryPartition:
+        stored = self.stored.partition(ref)
+        stored.open(EPOCH, version=1)
+        return stored
+
+    # --- what goes wrong -------------------------------------------------------------------------
+
+    async def extent(self, ref: PartitionRef) -> Extent:
+        self._check()
+        return await super().extent(ref)
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        self.reads += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        self._check()
+        return await super().read(ref, after_seq=after_seq, limit=limit)
+
+    def _check(self) -> None:
+        if self.failing is not None:
+            raise self.failing
