@@ -20,7 +20,7 @@ from headgate.wiring import roles
 from tests.services.ingest_doubles import (
     NODE,
     FaultyLogWriter,
-    ScriptedSession,
+    ScriptedCoordinator,
     nothing_settled,
     topology,
 )
@@ -58,7 +58,7 @@ def in_thread(serve: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator
 
 
 def routes_of_ingest() -> list[Route]:
-    return _ingest(FaultyLogWriter(), ScriptedSession()).routes()
+    return _ingest(FaultyLogWriter(), ScriptedCoordinator()).routes()
 
 
 def routes_of_gateway() -> list[Route]:
@@ -77,11 +77,11 @@ def routes_of_gateway() -> list[Route]:
     ).table()
 
 
-def _ingest(writer: FaultyLogWriter, session: ScriptedSession) -> Ingest:
+def _ingest(writer: FaultyLogWriter, coordinator: ScriptedCoordinator) -> Ingest:
     return Ingest(
         IngestOptions(NODE, "start"),
         writer=writer,
-        open_session=session.open,
+        open_session=coordinator.open,
         settled=nothing_settled,
         now_ms=lambda: 0,
     )
@@ -90,15 +90,15 @@ def _ingest(writer: FaultyLogWriter, session: ScriptedSession) -> Ingest:
 @asynccontextmanager
 async def ingest() -> AsyncIterator[str]:
     """An ingest node with a log in memory, and the topics `flights` and `jobs`."""
-    session = ScriptedSession()
-    node = _ingest(FaultyLogWriter(), session)
+    coordinator = ScriptedCoordinator()
+    node = _ingest(FaultyLogWriter(), coordinator)
     url = await node.start()
     topics = (
         Topic("flights", 4, version=NEWEST),
         Topic("jobs", 4, "opportunistic", version=NEWEST),
     )
-    session.push(topology(1, *topics))
-    await session.heard(AckTopology(1))
+    coordinator.push(topology(1, *topics))
+    await coordinator.heard(AckTopology(1))
     try:
         yield url
     finally:

@@ -17,6 +17,7 @@ import msgspec
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.client.consumer import Consumer
 from headgate.client.subscription import Event
 from headgate.decide.coordination.cluster import Cluster
@@ -33,7 +34,7 @@ from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.faulty_checkpoints import FaultyCheckpoints
-from tests.services.gateway.doubles import FakeLanes, FakeSession
+from tests.services.gateway.doubles import FakeLanes
 from tests.written_log import WrittenLog
 
 WAIT_S = 15.0
@@ -53,7 +54,7 @@ class DecidingCoordinator:
 
     def __init__(self) -> None:
         self.stored = StoredState(boot=1, topics=(Topic("flights", PARTITIONS),))
-        self.sessions: dict[int, FakeSession] = {}
+        self.sessions: dict[int, MemoryControlSession] = {}
         self._numbers = 0
         self.begin()
 
@@ -64,18 +65,17 @@ class DecidingCoordinator:
     def registry(self) -> dict[str, Subscription]:
         return self.cluster.registry.subscriptions
 
-    def open_session(self, hello: HelloSource) -> FakeSession:
-        session = FakeSession(hello, lambda message: self._received(session, message))
+    def open_session(self, hello: HelloSource) -> MemoryControlSession:
+        session = MemoryControlSession(hello, lambda message: self._received(session, message))
         self.connect(session)
         return session
 
-    def connect(self, session: FakeSession) -> None:
+    def connect(self, session: MemoryControlSession) -> None:
         self._numbers += 1
         self.sessions[self._numbers] = session
-        session.up = True
-        self.apply(self.cluster.opened(self._numbers, session.hello(), now_ms()))
+        self.apply(self.cluster.opened(self._numbers, session.connect(), now_ms()))
 
-    def _received(self, session: FakeSession, message: ToCoordinator) -> None:
+    def _received(self, session: MemoryControlSession, message: ToCoordinator) -> None:
         number = next((n for n, known in self.sessions.items() if known is session), None)
         if number is not None:
             self.apply(self.cluster.received(number, message, now_ms()))
@@ -87,7 +87,7 @@ class DecidingCoordinator:
             elif isinstance(effect, Send) and effect.session in self.sessions:
                 self.sessions[effect.session].push(effect.message)
             elif isinstance(effect, Hang) and effect.session in self.sessions:
-                self.sessions.pop(effect.session).up = False
+                self.sessions.pop(effect.session).cut()
             elif isinstance(effect, FenceCheckpoints):
                 self.apply(self.cluster.fenced(effect.owners))
 
@@ -106,7 +106,7 @@ class DecidingCoordinator:
                 if session.closed:
                     del self.sessions[number]
                     self.apply(self.cluster.closed(number, now_ms()))
-                elif session.up and (member := self.cluster.member_of(number)) is not None:
+                elif session.connected and (member := self.cluster.member_of(number)) is not None:
                     member.seen_ms = now_ms()
             self.apply(self.cluster.tick(now_ms()))
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.client.connections import AVOID_S, Connections
 from headgate.client.route import Route
 from headgate.errors import StaleVersion
@@ -14,11 +15,12 @@ from headgate.model.api import TopologyAnswer
 from headgate.model.control import (
     AckTopology,
     FromCoordinator,
-    Hello,
+    Goodbye,
     PushTopology,
     ToCoordinator,
     Welcome,
 )
+from headgate.ports.control import HelloSource
 from tests.client.produce_server import ProduceServer, produce_server
 from tests.decide.test_routing_cache import topology
 from tests.virtual_time import run_virtual
@@ -26,47 +28,39 @@ from tests.virtual_time import run_virtual
 WAIT_S = 10.0
 
 
-class FakeSession:
-    """A control stream in memory; `sent` are the answers, with the owners known at that time."""
+class Stream:
+    """The coordinator's side of a route's control stream; `sent` are the answers."""
 
-    def __init__(self, address: str, hello: Callable[[], Hello]) -> None:
+    def __init__(self, address: str, hello: HelloSource) -> None:
         self.address = address
-        self.hello = hello
-        self.connected = True
         self.sent: asyncio.Queue[ToCoordinator] = asyncio.Queue()
         self.on_send: Callable[[], None] = lambda: None
-        self._pushed: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
+        self.session = MemoryControlSession(hello, self._hear)
+        self.hello = self.session.connect()
+        self.session.push(Welcome("c", 1_000, 1_000))
 
     def push(self, message: FromCoordinator) -> None:
-        self._pushed.put_nowait(message)
+        self.session.push(message)
 
-    async def messages(self) -> AsyncIterator[FromCoordinator]:
-        while (message := await self._pushed.get()) is not None:
-            yield message
-
-    async def send(self, message: ToCoordinator) -> bool:
-        self.on_send()
-        self.sent.put_nowait(message)
-        return True
-
-    async def close(self) -> None:
-        self.connected = False
-        self._pushed.put_nowait(None)
+    def _hear(self, message: ToCoordinator) -> None:
+        if not isinstance(message, Goodbye):
+            self.on_send()
+            self.sent.put_nowait(message)
 
 
 class Followed:
     """A route whose control stream the test drives."""
 
     def __init__(self, url: str) -> None:
-        self.opened: asyncio.Queue[FakeSession] = asyncio.Queue()
+        self.opened: asyncio.Queue[Stream] = asyncio.Queue()
         self.route = Route(url, open_session=self._open, follow_after_s=0.0)
 
-    def _open(self, address: str, hello: Callable[[], Hello]) -> FakeSession:
-        session = FakeSession(address, hello)
-        self.opened.put_nowait(session)
-        return session
+    def _open(self, address: str, hello: HelloSource) -> MemoryControlSession:
+        stream = Stream(address, hello)
+        self.opened.put_nowait(stream)
+        return stream.session
 
-    async def session(self) -> FakeSession:
+    async def stream(self) -> Stream:
         await self.route.learn("t")
         return await asyncio.wait_for(self.opened.get(), WAIT_S)
 
@@ -102,29 +96,28 @@ async def test_everybody_who_asks_at_once_shares_one_answer(server: ProduceServe
 async def test_the_stream_goes_to_the_address_that_the_topology_came_with(
     followed: Followed,
 ) -> None:
-    session = await followed.session()
-    hello = session.hello()
-    assert (session.address, hello.role, hello.generation) == ("127.0.0.1:1", "client", 5)
+    stream = await followed.stream()
+    hello = stream.hello
+    assert (stream.address, hello.role, hello.generation) == ("127.0.0.1:1", "client", 5)
 
 
 async def test_a_push_is_applied_and_pruned_and_only_then_acknowledged(followed: Followed) -> None:
-    session, route = await followed.session(), followed.route
+    stream, route = await followed.stream(), followed.route
     async with route.connections.to("http://a"):
         pass
     seen: list[tuple[tuple[str, ...], bool]] = []
-    session.on_send = lambda: seen.append((owners(route), "http://a" in route.connections))
-    session.push(Welcome("c", 1_000, 1_000))
-    session.push(PushTopology(topology(6, ["b", "c"])))
-    assert await asyncio.wait_for(session.sent.get(), WAIT_S) == AckTopology(6, ("t",))
+    stream.on_send = lambda: seen.append((owners(route), "http://a" in route.connections))
+    stream.push(PushTopology(topology(6, ["b", "c"])))
+    assert await asyncio.wait_for(stream.sent.get(), WAIT_S) == AckTopology(6, ("t",))
     assert seen == [(("http://b", "http://c"), False)]
 
 
 async def test_an_older_push_is_ignored_and_not_acknowledged(followed: Followed) -> None:
-    session = await followed.session()
-    session.push(PushTopology(topology(4, ["x"])))
-    session.push(PushTopology(topology(6, ["c"])))
-    assert await asyncio.wait_for(session.sent.get(), WAIT_S) == AckTopology(6, ("t",))
-    assert session.sent.empty()
+    stream = await followed.stream()
+    stream.push(PushTopology(topology(4, ["x"])))
+    stream.push(PushTopology(topology(6, ["c"])))
+    assert await asyncio.wait_for(stream.sent.get(), WAIT_S) == AckTopology(6, ("t",))
+    assert stream.sent.empty()
     assert owners(followed.route) == ("http://c",)
 
 
@@ -148,7 +141,7 @@ async def test_a_connection_to_a_departed_owner_is_closed_after_its_last_request
 async def test_while_it_is_followed_nobody_needs_to_ask(
     server: ProduceServer, followed: Followed
 ) -> None:
-    await followed.session()
+    await followed.stream()
     followed.route.unreachable("http://a")
     assert not followed.route.must_ask("t")
     assert not followed.route.must_ask("unknown")

@@ -322,13 +322,12 @@ async def test_a_window_goes_on_while_the_coordinator_is_away() -> None:
     world.start()
     await world.subscribed(everything("s1"))
     assert world.session is not None
-    world.session.up = False
+    world.session.cut()
     await settle_down(60)
     world.append(3)
     await settle_down(1)
     assert world.gateways.seqs("gateway-1") == [1, 2, 3]
-    world.session.up = True
-    world.push(control.Welcome("coordinator-1", 30_000, 5_000))
+    world.welcome()
     assert (await world.lane.receipt()).reason == "time"
 
 

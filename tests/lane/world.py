@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letter_fences import admitted
 from headgate.errors import HeadgateError, InvalidRequest
@@ -25,7 +26,6 @@ from headgate.ports.control import HelloSource
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.transport import Meanwhile
 from tests.faulty_checkpoints import FaultyCheckpoints
-from tests.services.gateway.doubles import FakeSession
 from tests.virtual_time import run_virtual
 from tests.written_log import TOPIC, WrittenLog
 
@@ -228,7 +228,7 @@ class LaneWorld:
         self.letters = MemoryLetters()
         self.gateways = FakeGateways()
         self.sent: list[control.ToCoordinator] = []
-        self.session: FakeSession | None = None
+        self.session: MemoryControlSession | None = None
         self.revision = 0
         self.refs = [PartitionRef(TOPIC, number) for number in range(partitions)]
         self.spec = LaneSpec(
@@ -252,11 +252,17 @@ class LaneWorld:
         self.lane = Lane(self.spec, ports)
         self.life = asyncio.create_task(self.lane.run())
 
-    def _connect(self, hello: HelloSource) -> FakeSession:
-        self.session = FakeSession(hello, self.sent.append)
-        self.session.up = True
+    def _connect(self, hello: HelloSource) -> MemoryControlSession:
+        self.session = MemoryControlSession(hello, self.sent.append)
+        self.welcome()
         self.session.push(control.PushTopology(self.topology("gateway-1", "gateway-2")))
         return self.session
+
+    def welcome(self) -> None:
+        """The coordinator is there, or there again."""
+        assert self.session is not None
+        self.session.connect()
+        self.session.push(control.Welcome("coordinator-1", 30_000, 5_000))
 
     def topology(self, *gateways: str) -> Topology:
         return Topology(1, nodes=tuple(Node(g, "gateway", f"http://{g}") for g in gateways))

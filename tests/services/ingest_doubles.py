@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.errors import OutcomeUnknown, PeerUnreachable
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
-from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator
+from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator, Welcome
 from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.position import Position
 from headgate.model.topology import Node, Owner, Topic, Topology
@@ -205,42 +206,42 @@ def disk_failed_late() -> OutcomeUnknown:
     return OutcomeUnknown("the disk failed so late that nobody can tell")
 
 
-class ScriptedSession:
-    """A control session whose other end is the test."""
+class ScriptedCoordinator:
+    """A coordinator whose side of the stream is the test."""
 
     def __init__(self) -> None:
-        self.hello: HelloSource | None = None
-        self.connected = True
-        self.closed = False
         self.sent: list[ToCoordinator] = []
-        self._news = asyncio.Condition()
-        self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
+        self._news = asyncio.Event()
+        self._session: MemoryControlSession | None = None
 
-    def open(self, hello: HelloSource) -> ScriptedSession:
-        self.hello = hello
-        return self
+    def open(self, hello: HelloSource) -> MemoryControlSession:
+        self._session = MemoryControlSession(hello, self._hear)
+        self.connect()
+        return self._session
 
-    async def send(self, message: ToCoordinator) -> bool:
-        async with self._news:
-            self.sent.append(message)
-            self._news.notify_all()
-        return True
+    def connect(self) -> None:
+        self.session.connect()
+        self.say(Welcome("coordinator-1", 30_000, 5_000))
 
-    async def messages(self) -> AsyncIterator[FromCoordinator]:
-        while (message := await self._incoming.get()) is not None:
-            yield message
-
-    async def close(self) -> None:
-        self.closed = True
-        self._incoming.put_nowait(None)
+    @property
+    def session(self) -> MemoryControlSession:
+        """The node's."""
+        assert self._session is not None, "the node hasn't opened one yet"
+        return self._session
 
     def say(self, message: FromCoordinator) -> None:
-        self._incoming.put_nowait(message)
+        self.session.push(message)
 
     def push(self, pushed: Topology) -> None:
         self.say(PushTopology(pushed))
 
     async def heard(self, message: ToCoordinator) -> None:
         """Waits until the node has sent `message`."""
-        async with self._news:
-            await asyncio.wait_for(self._news.wait_for(lambda: message in self.sent), 10)
+        async with asyncio.timeout(10):
+            while message not in self.sent:
+                self._news.clear()
+                await self._news.wait()
+
+    def _hear(self, message: ToCoordinator) -> None:
+        self.sent.append(message)
+        self._news.set()

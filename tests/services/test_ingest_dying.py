@@ -17,7 +17,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic
 from headgate.services.ingest.node import Ingest, IngestOptions
-from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedSession, topology
+from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedCoordinator, topology
 from tests.waiting import until
 
 FLIGHTS = Topic("flights", 2)
@@ -28,12 +28,12 @@ class Stage:
 
     def __init__(self, **options: Any) -> None:
         self.mistakes: list[Exception] = []
-        self.session = ScriptedSession()
+        self.coordinator = ScriptedCoordinator()
         self.writer = FaultyLogWriter()
         self.node = Ingest(
             IngestOptions(NODE, "start-1", report_every_s=0.02, stop_timeout_s=5.0, **options),
             writer=self.writer,
-            open_session=self.session.open,
+            open_session=self.coordinator.open,
             settled=self._settled,
             now_ms=lambda: 0,
         )
@@ -51,7 +51,7 @@ class Stage:
         return (await self.client.call("GET", "/metrics")).decode()
 
     def reports(self) -> int:
-        return sum(isinstance(message, IngestReport) for message in self.session.sent)
+        return sum(isinstance(message, IngestReport) for message in self.coordinator.sent)
 
 
 @asynccontextmanager
@@ -84,8 +84,8 @@ async def test_retention_that_died_goes_on() -> None:
     async with staged(retain_every_s=0.02) as stage:
         for ref in FLIGHTS.refs():
             stage.writer.retain_failures[ref] = RuntimeError("a mistake")
-        stage.session.push(topology(1, FLIGHTS))
-        await stage.session.heard(AckTopology(1))
+        stage.coordinator.push(topology(1, FLIGHTS))
+        await stage.coordinator.heard(AckTopology(1))
         await until(lambda: stage.writer.retained)
         stage.writer.retain_failures.clear()
         await until(lambda: {ref for ref, *_ in stage.writer.retained} == set(FLIGHTS.refs()))
@@ -96,7 +96,7 @@ async def test_a_node_that_can_not_listen_any_more_ends() -> None:
     """What the coordinator said is lost with it, so only a new start is safe."""
     async with staged() as stage:
         stage.writer.open_failures[FLIGHTS.refs()[0]] = RuntimeError("a mistake")
-        stage.session.push(topology(1, FLIGHTS))
+        stage.coordinator.push(topology(1, FLIGHTS))
         with pytest.raises(RuntimeError, match="a mistake"):
             await asyncio.wait_for(stage.node.failed(), 10)
         assert any(
@@ -107,6 +107,6 @@ async def test_a_node_that_can_not_listen_any_more_ends() -> None:
 
 async def test_a_node_whose_session_ends_by_itself_ends_too() -> None:
     async with staged() as stage:
-        await stage.session.close()
+        await stage.coordinator.session.close()
         with pytest.raises(Exception, match="ingest control returned"):
             await asyncio.wait_for(stage.node.failed(), 10)

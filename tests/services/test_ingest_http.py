@@ -22,7 +22,7 @@ from headgate.services.ingest.writing import WritingOptions
 from tests.services.ingest_doubles import (
     NODE,
     FaultyLogWriter,
-    ScriptedSession,
+    ScriptedCoordinator,
     nothing_settled,
     topology,
 )
@@ -76,19 +76,19 @@ async def serve() -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def start(stop_timeout_s: float = 5.0, **writing: Any) -> Served:
-            session, writer = ScriptedSession(), FaultyLogWriter()
+            coordinator, writer = ScriptedCoordinator(), FaultyLogWriter()
             options = WritingOptions(**{"limits": LIMITS, **writing})
             node = Ingest(
                 IngestOptions(NODE, "start", stop_timeout_s=stop_timeout_s, writing=options),
                 writer=writer,
-                open_session=session.open,
+                open_session=coordinator.open,
                 settled=nothing_settled,
                 now_ms=lambda: 0,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)
-            session.push(topology(1, FLIGHTS, JOBS))
-            await session.heard(AckTopology(1))
+            coordinator.push(topology(1, FLIGHTS, JOBS))
+            await coordinator.heard(AckTopology(1))
             return Served(node, client, writer)
 
         yield start

@@ -23,7 +23,7 @@ from headgate.model.topology import Owner, Topic, Topology
 from headgate.services.ingest.node import Ingest, IngestOptions
 from tests.adapters.http.wire import Wire
 from tests.contracts.faulty_disk import FaultyDisk, faulty_disk
-from tests.services.ingest_doubles import NODE, ScriptedSession, topology
+from tests.services.ingest_doubles import NODE, ScriptedCoordinator, topology
 from tests.waiting import until
 
 FLIGHTS = Topic("flights", 1)
@@ -49,11 +49,11 @@ class Lone:
         self.folder = folder
         self.disk = disk
         self.writer = CountingWriter(folder)
-        self.session = ScriptedSession()
+        self.coordinator = ScriptedCoordinator()
         self.node = Ingest(
             IngestOptions(NODE, "start", stop_timeout_s=5.0),
             writer=self.writer,
-            open_session=self.session.open,
+            open_session=self.coordinator.open,
             settled=self._nothing_settled,
             now_ms=lambda: 1,
         )
@@ -70,8 +70,8 @@ class Lone:
         self.wire = await Wire.dial(self.port)
 
     async def adopt(self, pushed: Topology) -> None:
-        self.session.push(pushed)
-        await self.session.heard(AckTopology(pushed.generation))
+        self.coordinator.push(pushed)
+        await self.coordinator.heard(AckTopology(pushed.generation))
 
     def send(self, *ids: str, **rest: Any) -> None:
         events = [{"event_id": one, "key": "k", "document": {"id": one}} for one in ids]

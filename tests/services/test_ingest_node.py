@@ -31,7 +31,7 @@ from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.writing import WritingOptions
-from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedSession, topology
+from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedCoordinator, topology
 from tests.waiting import until
 
 FLIGHTS = Topic("flights", 4)
@@ -42,14 +42,14 @@ NOW_MS = 1_700_000_000_000
 class Served:
     """A node that serves, with an HTTP client and the coordinator's end of its session."""
 
-    def __init__(self, node: Ingest, client: HttpClient, session: ScriptedSession) -> None:
+    def __init__(self, node: Ingest, client: HttpClient, coordinator: ScriptedCoordinator) -> None:
         self.node = node
         self.client = client
-        self.session = session
+        self.coordinator = coordinator
 
     async def adopt(self, pushed: Topology) -> None:
-        self.session.push(pushed)
-        await self.session.heard(AckTopology(pushed.generation))
+        self.coordinator.push(pushed)
+        await self.coordinator.heard(AckTopology(pushed.generation))
 
     async def produce(self, topic: str, *events: dict[str, Any], **rest: Any) -> ProduceAnswer:
         body = {"events": list(events), **rest}
@@ -73,20 +73,20 @@ async def serve() -> AsyncIterator[Serve]:
             async def settled_positions() -> dict[PartitionRef, Position]:
                 return settled or {}
 
-            session = ScriptedSession()
+            coordinator = ScriptedCoordinator()
             node = Ingest(
                 IngestOptions(
                     NODE, "start-1", **{"report_every_s": 0.05, "stop_timeout_s": 5.0, **options}
                 ),
                 writer=writer,
-                open_session=session.open,
+                open_session=coordinator.open,
                 settled=settled_positions,
                 now_ms=lambda: NOW_MS,
                 stored=None if stored is None else lambda: stored,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)
-            return Served(node, client, session)
+            return Served(node, client, coordinator)
 
         yield start
 
@@ -191,8 +191,7 @@ async def test_a_callers_mistake_is_one_sentence_and_writes_nothing(
 async def test_a_node_says_who_it_is_and_what_it_has(serve: Serve) -> None:
     served = await serve(FaultyLogWriter())
     await served.adopt(topology(3, FLIGHTS))
-    assert served.session.hello is not None
-    hello = served.session.hello()
+    hello = served.coordinator.session.hello()
     assert hello == Hello(
         role="ingest",
         node_id=NODE,
@@ -208,11 +207,11 @@ async def test_a_topology_is_acknowledged_only_when_its_partitions_are_open(serv
     writer = FaultyLogWriter()
     writer.open_failures[PartitionRef("flights", 2)] = NotNow("the disk is away")
     served = await serve(writer)
-    served.session.push(topology(1, FLIGHTS))
-    await served.session.heard(IngestReport(tuple((FLIGHTS.refs()[n], 0) for n in (0, 1, 3))))
-    assert AckTopology(1) not in served.session.sent
+    served.coordinator.push(topology(1, FLIGHTS))
+    await served.coordinator.heard(IngestReport(tuple((FLIGHTS.refs()[n], 0) for n in (0, 1, 3))))
+    assert AckTopology(1) not in served.coordinator.sent
     writer.open_failures.clear()
-    await served.session.heard(AckTopology(1))
+    await served.coordinator.heard(AckTopology(1))
 
 
 async def test_heads_are_reported_while_they_grow_and_after_a_reconnect(serve: Serve) -> None:
@@ -220,10 +219,10 @@ async def test_heads_are_reported_while_they_grow_and_after_a_reconnect(serve: S
     single = Topic("single", 1)
     await served.adopt(topology(1, single))
     await served.produce("single", {"document": {}}, {"document": {}})
-    await served.session.heard(IngestReport(((PartitionRef("single", 0), 2),)))
-    served.session.sent.clear()
-    served.session.say(Welcome("coordinator", 30_000, 5_000))
-    await served.session.heard(IngestReport(((PartitionRef("single", 0), 2),)))
+    await served.coordinator.heard(IngestReport(((PartitionRef("single", 0), 2),)))
+    served.coordinator.sent.clear()
+    served.coordinator.say(Welcome("coordinator", 30_000, 5_000))
+    await served.coordinator.heard(IngestReport(((PartitionRef("single", 0), 2),)))
 
 
 async def test_a_deleted_topic_is_emptied_and_its_sequence_goes_on(
@@ -272,7 +271,9 @@ async def test_partitions_of_another_node_are_not_served(serve: Serve) -> None:
 async def test_a_refusal_of_the_coordinator_is_not_the_end(serve: Serve) -> None:
     """Whoever has our name may be a ghost of ourselves; the session tries again."""
     served = await serve(FaultyLogWriter())
-    served.session.say(Refused("another node has this id"))
+    served.coordinator.say(Refused("another node has this id"))
+    await asyncio.sleep(0)  # it is heard before there is another connection
+    served.coordinator.connect()
     ref = PartitionRef("single", 0)
     await served.adopt(Topology(1, (Topic("single", 1),), logs=(Owner(ref, "ingest-1", 1),)))
     assert (await served.produce("single", {"document": {}})).events[0].seq == 1
@@ -295,7 +296,7 @@ async def test_a_stop_finishes_what_was_accepted_and_refuses_what_is_new(serve: 
     writer.gates[ref].set()
     assert (await accepted).events[0].seq == 1
     await asyncio.wait_for(stopping, 10)
-    assert (writer.closed, served.session.closed) == (True, True)
+    assert (writer.closed, served.coordinator.session.closed) == (True, True)
     with pytest.raises(NotNow):
         await served.produce("single", {"document": {}})
 
@@ -326,7 +327,7 @@ async def test_health_and_metrics_are_served(serve: Serve) -> None:
         await served.produce("nope", {"document": {}})
     health = await served.client.get("/health", Health)
     assert (health.status, health.role) == ("healthy", "ingest")
-    served.session.connected = False
+    served.coordinator.session.cut()
     assert (await served.client.get("/health", Health)).status == "degraded"
     metrics = (await served.client.call("GET", "/metrics")).decode()
     assert 'headgate_appends_total{topic="flights"} 2.0' in metrics
@@ -338,7 +339,7 @@ async def test_a_partition_that_cannot_be_opened_is_said_to_have_failed(serve: S
     broken = FLIGHTS.refs()[2]
     writer.open_failures[broken] = StorageFailed("the disk is gone")
     served = await serve(writer)
-    served.session.push(topology(1, FLIGHTS))
+    served.coordinator.push(topology(1, FLIGHTS))
     await until(lambda: broken in served.node._partitions.mine())
     health = await served.client.get("/health", Health)
     assert health.status == "degraded"
@@ -347,5 +348,5 @@ async def test_a_partition_that_cannot_be_opened_is_said_to_have_failed(serve: S
     }
     assert any("flights:2 is failed" in reason for reason in health.reasons)
     del writer.open_failures[broken]
-    await served.session.heard(AckTopology(1))
+    await served.coordinator.heard(AckTopology(1))
     assert (await served.client.get("/health", Health)).status == "healthy"

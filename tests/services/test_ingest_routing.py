@@ -28,7 +28,7 @@ from headgate.services.ingest.node import Ingest, IngestOptions
 from tests.services.ingest_doubles import (
     FaultyLogWriter,
     NoPeers,
-    ScriptedSession,
+    ScriptedCoordinator,
     World,
     disk_failed_late,
     nothing_settled,
@@ -324,7 +324,7 @@ def test_a_keyed_write_without_an_answer_holds_no_other_partition_and_is_written
 
 # --- two real nodes ------------------------------------------------------------------------------
 
-Start = Callable[[str, LogWriter], Awaitable[tuple[Ingest, ScriptedSession, HttpClient]]]
+Start = Callable[[str, LogWriter], Awaitable[tuple[Ingest, ScriptedCoordinator, HttpClient]]]
 
 
 @pytest.fixture
@@ -333,25 +333,25 @@ async def start() -> AsyncIterator[Start]:
 
         async def started(
             node_id: str, writer: LogWriter
-        ) -> tuple[Ingest, ScriptedSession, HttpClient]:
-            session = ScriptedSession()
+        ) -> tuple[Ingest, ScriptedCoordinator, HttpClient]:
+            coordinator = ScriptedCoordinator()
             node = Ingest(
                 IngestOptions(node_id, "start", stop_timeout_s=5.0),
                 writer=writer,
-                open_session=session.open,
+                open_session=coordinator.open,
                 settled=nothing_settled,
                 now_ms=lambda: 1_700_000_000_000,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)
-            return node, session, client
+            return node, coordinator, client
 
         yield started
 
 
-async def give(session: ScriptedSession, pushed: Topology) -> None:
-    session.push(pushed)
-    await session.heard(AckTopology(pushed.generation))
+async def give(coordinator: ScriptedCoordinator, pushed: Topology) -> None:
+    coordinator.push(pushed)
+    await coordinator.heard(AckTopology(pushed.generation))
 
 
 def body(count: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -18,13 +17,14 @@ import uvloop
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.processes import collect_rarely
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.decide.recent_ids import RecentIds
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.control import (
     AdoptionFloor,
-    FromCoordinator,
+    Hello,
     PushTopology,
     Register,
     Registered,
@@ -73,31 +73,24 @@ def _sent(_message: bytes) -> None:
     """A connection that takes everything: what it costs to write is measured elsewhere."""
 
 
-class _Adopting:
-    """Implements ports.control.ControlSession: registers and adopts whatever it is told."""
-
-    connected = True
+class _Coordinator:
+    """Registers and adopts whatever it is told."""
 
     def __init__(self) -> None:
-        self._messages: asyncio.Queue[FromCoordinator] = asyncio.Queue()
+        hello = Hello(role="gateway", node_id=GATEWAY_ID, incarnation="1")
+        self.session = MemoryControlSession(lambda: hello, self._received)
         self._revision = 0
 
-    def push(self, *messages: FromCoordinator) -> None:
-        for message in messages:
-            self._messages.put_nowait(message)
+    def welcome(self, topology: Topology) -> None:
+        self.session.connect()
+        self.session.push(Welcome("coordinator", 30_000, 5_000))
+        self.session.push(PushTopology(topology))
 
-    async def send(self, message: ToCoordinator) -> bool:
+    def _received(self, message: ToCoordinator) -> None:
         if isinstance(message, Register):
             self._revision += 1
-            self.push(Registered(message.request_id, self._revision), AdoptionFloor(self._revision))
-        return True
-
-    async def messages(self) -> AsyncIterator[FromCoordinator]:
-        while True:
-            yield await self._messages.get()
-
-    async def close(self) -> None:
-        return
+            self.session.push(Registered(message.request_id, self._revision))
+            self.session.push(AdoptionFloor(self._revision))
 
 
 class Receiving:
@@ -116,17 +109,15 @@ class Receiving:
             recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             now_s=time.monotonic,
         )
-        self._session = _Adopting()
+        self._coordinator = _Coordinator()
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
 
     async def open(self, order: Open) -> Opened:
-        listen = self._subscriptions.registration.listen(self._session)
+        listen = self._subscriptions.registration.listen(self._coordinator.session)
         self._tasks.append(asyncio.create_task(listen))
         topic = Topic(TOPIC, order.partitions, "keyed")
-        self._session.push(
-            Welcome("coordinator", 30_000, 5_000), PushTopology(Topology(1, topics=(topic,)))
-        )
+        self._coordinator.welcome(Topology(1, topics=(topic,)))
         names = []
         for _ in range(order.subscriptions):
             subscriber = await self._subscriptions.subscribe(Question(TOPIC))

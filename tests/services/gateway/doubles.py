@@ -1,24 +1,22 @@
 """Stand-ins for what a gateway needs: a coordinator, and the lanes.
 
-They keep the contracts of the ports: the session loses what is sent while it is down, and lanes
-deliver in order, at least once, with the filters they have adopted.
+Lanes keep their promise: they deliver in order, at least once, with the filters they have adopted.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.transports import Transports
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.targets import belongs
 from headgate.model.control import (
     AdoptionFloor,
-    FromCoordinator,
     Hello,
     PushTopology,
     Register,
@@ -35,40 +33,6 @@ from headgate.ports.control import HelloSource
 from tests.written_log import TOPIC, WrittenLog
 
 
-class FakeSession:
-    """Implements ports.control.ControlSession; the test is the network."""
-
-    def __init__(self, hello: HelloSource, received: Callable[[ToCoordinator], None]) -> None:
-        self.hello = hello
-        self._received = received
-        self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
-        self.up = False
-        self.closed = False
-
-    async def send(self, message: ToCoordinator) -> bool:
-        if not self.up:
-            return False
-        self._received(message)
-        return True
-
-    async def messages(self) -> AsyncIterator[FromCoordinator]:
-        while (message := await self._incoming.get()) is not None:
-            yield message
-
-    def push(self, message: FromCoordinator) -> None:
-        if self.up:
-            self._incoming.put_nowait(message)
-
-    @property
-    def connected(self) -> bool:
-        return self.up
-
-    async def close(self) -> None:
-        self.up = False
-        self.closed = True
-        self._incoming.put_nowait(None)
-
-
 @dataclass
 class FakeCoordinator:
     """Registers what it is told; adopts at once unless `adopting` is off."""
@@ -80,31 +44,30 @@ class FakeCoordinator:
     revision: int = 100
     registry: dict[str, Subscription] = field(default_factory=dict)
     received: list[ToCoordinator] = field(default_factory=list)
-    session: FakeSession | None = None
+    session: MemoryControlSession | None = None
     hellos: list[Hello] = field(default_factory=list)
     topology: Topology = field(default_factory=lambda: Topology(generation=0))
     connect_at_once: bool = True
     remembers: bool = True
     """Whether it still has what a gateway that comes back had told it."""
 
-    def open_session(self, hello: HelloSource) -> FakeSession:
-        self.session = FakeSession(hello, self._on_message)
+    def open_session(self, hello: HelloSource) -> MemoryControlSession:
+        self.session = MemoryControlSession(hello, self._on_message)
         if self.connect_at_once:
             self.connect()
         return self.session
 
     def connect(self) -> None:
         assert self.session is not None
-        self.session.up = True
         resumed = bool(self.hellos) and self.remembers
-        self.hellos.append(self.session.hello())
+        self.hellos.append(self.session.connect())
         self.session.push(Welcome(self.coordinator_id, self.lease_ms, 1_000, resumed))
         if self.topology.generation:
             self.session.push(PushTopology(self.topology))
 
     def disconnect(self) -> None:
         assert self.session is not None
-        self.session.up = False
+        self.session.cut()
 
     def publish(self, topology: Topology) -> None:
         self.topology = topology

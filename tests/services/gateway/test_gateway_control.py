@@ -200,6 +200,8 @@ async def test_a_refusal_by_the_coordinator_is_not_the_end(world: World) -> None
     """Whoever has our name may be a ghost of ourselves; the session tries again."""
     assert world.coordinator.session is not None
     world.coordinator.session.push(Refused("another gateway named gateway-1 is connected"))
+    await asyncio.sleep(0)  # it is heard before there is another connection
+    world.coordinator.connect()
     subscriber = await world.websocket()
     assert (await subscriber.next())["type"] == "subscribed"
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headgate import errors
+from headgate.adapters.memory.control import MemoryControlSession
 from headgate.model.control import (
     AdoptionFloor,
     Hello,
@@ -23,7 +24,6 @@ from headgate.services.gateway import registration
 from headgate.services.gateway.registration import Registration
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.tasks import Crew
-from tests.services.gateway.doubles import FakeSession
 from tests.services.gateway.world import WAIT_S, running, until
 
 FULL = "gateway g has 2 subscriptions, the most it may (subscriptions.max_per_gateway)"
@@ -43,8 +43,8 @@ class Desk:
             crew=Crew("gateway"),
         )
         hello = Hello(role="gateway", node_id="g", incarnation="1")
-        self.session = FakeSession(lambda: hello, self.sent.append)
-        self.session.up = True
+        self.session = MemoryControlSession(lambda: hello, self.sent.append)
+        self.session.connect()
 
     @property
     def registers(self) -> list[Register]:
