@@ -144,7 +144,10 @@ async def test_what_is_refused_for_good_is_dead_and_its_neighbours_go_through() 
     assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4, 6, 7, 8, 9]
     assert world.letters.seqs("dead") == [5]
     letter = world.letters.of("dead")[0]
-    assert (letter.reason, letter.error) == ("rejected", "poison")
+    assert (letter.reason, letter.error) == (
+        "rejected",
+        "gateway at http://gateway-1 refused a batch: poison",
+    )
     assert world.position() == 9
     assert world.tally() == Tally(acknowledged=8, dead=1)
 

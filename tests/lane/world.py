@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.delivery import MemoryDeliveryTransport
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letter_fences import admitted
 from headgate.errors import HeadgateError, InvalidRequest
@@ -154,14 +155,15 @@ def _place(new: NewLetter) -> tuple[object, ...]:
     return new.gateway_id, new.state, reason, new.ref, new.delivery.seq
 
 
-class FakeGateways:
-    """Implements ports.transport.DeliveryTransport; `answers` scripts what each gateway does.
+class FakeGateways(MemoryDeliveryTransport):
+    """Gateways that do what the test wants; `scripts` says it delivery by delivery.
 
     A script is consumed from its front: an error is raised, verdicts are answered; when it is
     used up, everything is accepted.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches: list[tuple[float, DeliveryBatch]] = []
         self.scripts: dict[str, list[HeadgateError | list[Verdict]]] = {}
         self.hanging: set[str] = set()
@@ -190,20 +192,26 @@ class FakeGateways:
         self.timeouts_s.append(timeout_s)
         self.batches.append((asyncio.get_running_loop().time(), batch))
         self.on_batch()
-        if meanwhile is not None:
-            meanwhile()
+        self.gateways.listening[url] = self._answer
+        script = self.scripts.get(batch.gateway_id, [])
+        for step in script[:1]:
+            if isinstance(step, Exception) and not self._is_stuck(batch):
+                del script[0]
+                raise step
+        return await super().deliver(url, batch, timeout_s=timeout_s, meanwhile=meanwhile)
+
+    async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
         if batch.gateway_id in self.hanging:
-            await asyncio.sleep(timeout_s)
-            raise HeadgateError("no answer")
-        if any((batch.gateway_id, one.seq) in self.poison for one in batch.deliveries):
+            await asyncio.Event().wait()
+        if self._is_stuck(batch):
             raise InvalidRequest("poison")
         if delay_s := self.delays_s.get(batch.gateway_id):
             await asyncio.sleep(delay_s)
-        script = self.scripts.get(batch.gateway_id, [])
-        step = script.pop(0) if script else ["accepted"] * len(batch.deliveries)
-        if isinstance(step, Exception):
-            raise step
-        verdicts: list[Verdict] = list(step)  # type: ignore[arg-type]
+        taken: list[Verdict] = ["accepted"] * len(batch.deliveries)
+        script = self.scripts.get(batch.gateway_id)
+        step = script.pop(0) if script else taken
+        assert not isinstance(step, Exception), "raised before it got here"
+        verdicts = list(step)
         for at, one in enumerate(batch.deliveries):
             if one.redelivery and self.slow_readers.intersection(one.subscriptions):
                 verdicts[at] = "retry"
@@ -212,8 +220,10 @@ class FakeGateways:
                 self.accepted.setdefault(batch.gateway_id, []).append(delivery)
         return DeliveryAnswer(tuple(verdicts), fill=self.fills.get(batch.gateway_id, 0.0))
 
-    async def close(self) -> None:
-        return
+    def _is_stuck(self, batch: DeliveryBatch) -> bool:
+        return batch.gateway_id in self.hanging or any(
+            (batch.gateway_id, one.seq) in self.poison for one in batch.deliveries
+        )
 
     def seqs(self, gateway_id: str, partition: int = 0) -> list[int]:
         return [d.seq for d in self.accepted.get(gateway_id, []) if d.partition == partition]

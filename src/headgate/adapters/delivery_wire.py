@@ -6,9 +6,8 @@ message that subscribers read, so that a gateway passes on what it never parsed.
 is one JSON object, the `DeliveryBatch`, and so is whatever a gateway may get from a router that is
 older.
 
-Invariant: whatever a gateway answers becomes a `DeliveryAnswer` with one verdict per delivery, or
-one of the errors that ports.transport names. Internal to Headgate: a router is of the same version
-as its gateways, or of the one before.
+What can't be read is one of the errors that ports.transport names. Internal to Headgate: a router
+is of the same version as its gateways, or of the one before.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.errors import HeadgateError, InvalidRequest, NotNow, PeerUnreachable, TooLarge
+from headgate.adapters.delivery_outcome import Refusal, checked, refused
+from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Outline
 from headgate.model.event_message import EventMessage, event_lines, read_part
 from headgate.ports.transport import Meanwhile
@@ -41,13 +41,6 @@ Accept = Callable[[Batch], DeliveryAnswer]
 """The gateway's decision about a batch; raises a HeadgateError to refuse it as a whole."""
 Admit = Callable[[str, str], None]
 """Takes the authorization that was given and who gave it; raises Unauthorized if it is wrong."""
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """Why a gateway didn't take a batch; `status` as in HTTP."""
-
-    status: int
-    message: str
 
 
 class _Reply(msgspec.Struct, frozen=True):
@@ -136,37 +129,6 @@ def read_reply(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
     if reply.answer is None:
         raise NotNow(f"gateway at {url} answered nothing that can be understood", url=url)
     return checked(url, reply.answer, batch)
-
-
-def checked(url: str, answer: DeliveryAnswer, batch: DeliveryBatch) -> DeliveryAnswer:
-    if len(answer.verdicts) != len(batch.deliveries):
-        raise NotNow(
-            f"gateway at {url} answered for {len(answer.verdicts)} events instead of "
-            f"{len(batch.deliveries)}",
-            url=url,
-        )
-    return answer
-
-
-def refused(url: str, refusal: Refusal) -> HeadgateError:
-    """Only what says that the batch itself is wrong is for good."""
-    said = f": {refusal.message}" if refusal.message else ""
-    match refusal.status:
-        case 400 | 422:
-            return InvalidRequest(f"gateway at {url} refused a batch{said}", url=url)
-        case 413:
-            return TooLarge(f"gateway at {url} refused a batch as too large{said}", url=url)
-        case 401 | 403:
-            return NotNow(
-                f"gateway at {url} doesn't accept this router's transport.token; set the same on "
-                "both",
-                url=url,
-            )
-    return NotNow(f"gateway at {url} answered {refusal.status}{said}", url=url)
-
-
-def no_answer(url: str, reason: object) -> PeerUnreachable:
-    return PeerUnreachable(f"gateway at {url} doesn't answer: {reason}", url=url)
 
 
 def _garbage(url: str, error: msgspec.DecodeError) -> NotNow:

@@ -1,4 +1,4 @@
-"""Each transport twice: as it is on loopback, and with TLS and a token."""
+"""Each transport twice: as it is on loopback, and with TLS and a token; and the one in memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from uuid import uuid4
 import pytest
 import trustme
 
-from headgate.adapters.transports import Transports
+from headgate.ports.transport import DeliveryTransport
 from headgate.services.gateway.listeners import Listener
 from tests.adapters.transports.stage import GATEWAY, TOKEN, Accepting, TlsFiles, Way
 from tests.servers.nats import Nats
 
-WAYS = [f"{protocol}-{kind}" for protocol in ("http", "grpc", "nats") for kind in ("plain", "tls")]
+WIRED = [f"{protocol}-{kind}" for protocol in ("http", "grpc", "nats") for kind in ("plain", "tls")]
+"""Those on which bytes travel."""
+WAYS = [*WIRED, "memory-plain"]
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +76,7 @@ async def listen(way: Way) -> AsyncIterator[Listen]:
 
 
 @pytest.fixture
-async def lanes(way: Way) -> AsyncIterator[Transports]:
+async def lanes(way: Way) -> AsyncIterator[DeliveryTransport]:
     transport = way.transport()
     yield transport
     await transport.close()

@@ -15,10 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate import errors
-from headgate.adapters.transports import Transports
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import LogEvent
-from tests.adapters.transports.conftest import Listen
+from tests.adapters.transports.conftest import WIRED, Listen
 from tests.adapters.transports.stage import (
     TIMEOUT_S,
     TOKEN,
@@ -61,7 +61,7 @@ EVERY_FIELD = Delivery(
 )
 
 
-async def test_every_field_arrives_as_it_was_sent(listen: Listen, lanes: Transports) -> None:
+async def test_every_field_arrives_as_it_was_sent(listen: Listen, lanes: DeliveryTransport) -> None:
     book = Book()
     _, url = await listen(book)
     sent = batch(EVERY_FIELD, delivery(2))
@@ -78,7 +78,7 @@ async def test_the_address_names_the_transport(way: Way, listen: Listen) -> None
 
 
 async def test_verdicts_come_back_in_order_with_the_depth(
-    listen: Listen, lanes: Transports
+    listen: Listen, lanes: DeliveryTransport
 ) -> None:
     _, url = await listen(lambda _batch: DeliveryAnswer(VERDICTS, depth=12, fill=0.75))
     sent = batch(*(delivery(seq) for seq in range(1, len(VERDICTS) + 1)))
@@ -86,7 +86,7 @@ async def test_verdicts_come_back_in_order_with_the_depth(
     assert answer == DeliveryAnswer(VERDICTS, depth=12, fill=0.75)
 
 
-async def test_an_empty_batch_has_no_verdicts(listen: Listen, lanes: Transports) -> None:
+async def test_an_empty_batch_has_no_verdicts(listen: Listen, lanes: DeliveryTransport) -> None:
     _, url = await listen(Book())
     assert (await lanes.deliver(url, batch(), timeout_s=TIMEOUT_S)).verdicts == ()
 
@@ -96,7 +96,7 @@ async def test_an_empty_batch_has_no_verdicts(listen: Listen, lanes: Transports)
     [pytest.param(5_000, 200, id="many events"), pytest.param(12, 300_000, id="large documents")],
 )
 async def test_a_big_batch_arrives_whole_and_in_order(
-    listen: Listen, lanes: Transports, count: int, size_bytes: int
+    listen: Listen, lanes: DeliveryTransport, count: int, size_bytes: int
 ) -> None:
     book = Book()
     _, url = await listen(book)
@@ -107,7 +107,7 @@ async def test_a_big_batch_arrives_whole_and_in_order(
     assert bytes(book.deliveries[-1].document) == bytes(sent.deliveries[-1].document)
 
 
-async def test_two_gateways_at_once_get_their_own(listen: Listen, lanes: Transports) -> None:
+async def test_two_gateways_at_once_get_their_own(listen: Listen, lanes: DeliveryTransport) -> None:
     books = {name: Book() for name in ("gateway-1", "gateway-2")}
     urls = {name: (await listen(book, node_id=name))[1] for name, book in books.items()}
 
@@ -123,7 +123,7 @@ async def test_two_gateways_at_once_get_their_own(listen: Listen, lanes: Transpo
 
 
 async def test_answers_of_concurrent_batches_are_not_mixed_up(
-    listen: Listen, lanes: Transports
+    listen: Listen, lanes: DeliveryTransport
 ) -> None:
     def by_size(found: Batch) -> DeliveryAnswer:
         return DeliveryAnswer((VERDICTS[0],) * len(found.deliveries), len(found.deliveries))
@@ -140,7 +140,7 @@ async def test_answers_of_concurrent_batches_are_not_mixed_up(
 
 
 async def test_what_is_prepared_is_what_arrives_unless_something_else_is_sent(
-    listen: Listen, lanes: Transports
+    listen: Listen, lanes: DeliveryTransport
 ) -> None:
     book = Book()
     _, url = await listen(book)
@@ -177,7 +177,10 @@ async def test_what_is_prepared_is_what_arrives_unless_something_else_is_sent(
     ],
 )
 async def test_only_a_wrong_batch_is_refused_for_good(
-    listen: Listen, lanes: Transports, raised: Exception, expected: type[errors.HeadgateError]
+    listen: Listen,
+    lanes: DeliveryTransport,
+    raised: Exception,
+    expected: type[errors.HeadgateError],
 ) -> None:
     book = Book()
 
@@ -198,18 +201,19 @@ async def test_only_a_wrong_batch_is_refused_for_good(
 
 @pytest.mark.parametrize("verdicts", [("accepted",), ("accepted",) * 3], ids=["few", "many"])
 async def test_another_number_of_verdicts_is_no_answer(
-    listen: Listen, lanes: Transports, verdicts: tuple[Verdict, ...]
+    listen: Listen, lanes: DeliveryTransport, verdicts: tuple[Verdict, ...]
 ) -> None:
     _, url = await listen(lambda _batch: DeliveryAnswer(verdicts))
     with pytest.raises(errors.NotNow, match=f"for {len(verdicts)} events instead of 2"):
         await lanes.deliver(url, batch(delivery(1), delivery(2)), timeout_s=TIMEOUT_S)
 
 
+@pytest.mark.parametrize("way", WIRED, indirect=True)
 @pytest.mark.parametrize("garbage", [b"\xff\xfe garbage", b'{"verdicts":["maybe"]}', b"{}"])
 async def test_garbage_is_no_answer(
     way: Way,
     listen: Listen,
-    lanes: Transports,
+    lanes: DeliveryTransport,
     monkeypatch: pytest.MonkeyPatch,
     garbage: bytes,
 ) -> None:
@@ -227,7 +231,9 @@ async def test_garbage_is_no_answer(
 # --- gateways that come and go -------------------------------------------------------------------
 
 
-async def test_nobody_there_is_said_at_once(way: Way, listen: Listen, lanes: Transports) -> None:
+async def test_nobody_there_is_said_at_once(
+    way: Way, listen: Listen, lanes: DeliveryTransport
+) -> None:
     listener, url = await listen(Book())
     await listener.stop(1.0)
     began_s = time.monotonic()
@@ -236,14 +242,18 @@ async def test_nobody_there_is_said_at_once(way: Way, listen: Listen, lanes: Tra
     assert time.monotonic() - began_s < 30.0
 
 
-async def test_a_gateway_that_never_answers_costs_the_timeout(way: Way, lanes: Transports) -> None:
+async def test_a_gateway_that_never_answers_costs_the_timeout(
+    way: Way, lanes: DeliveryTransport
+) -> None:
     async with AsyncExitStack() as stack:
         url = await _silent(way, stack)
         with pytest.raises(errors.PeerUnreachable):
             await lanes.deliver(url, batch(delivery(1)), timeout_s=0.2)
 
 
-async def test_a_cancelled_delivery_leaves_nothing_behind(way: Way, lanes: Transports) -> None:
+async def test_a_cancelled_delivery_leaves_nothing_behind(
+    way: Way, lanes: DeliveryTransport
+) -> None:
     async with AsyncExitStack() as stack:
         url = await _silent(way, stack)
         # What is opened once and stays open isn't left behind by the call that was first.
@@ -262,8 +272,20 @@ async def test_a_cancelled_delivery_leaves_nothing_behind(way: Way, lanes: Trans
         await until(lambda: asyncio.all_tasks() <= before)
 
 
+async def test_who_closes_its_connections_waits_for_nobody(
+    way: Way, lanes: DeliveryTransport
+) -> None:
+    async with AsyncExitStack() as stack:
+        url = await _silent(way, stack)
+        call = asyncio.create_task(lanes.deliver(url, batch(delivery(1)), timeout_s=WAIT_S * 10))
+        await asyncio.wait({call}, timeout=0.1)
+        await lanes.close()
+        with pytest.raises(errors.NotNow):
+            await asyncio.wait_for(call, WAIT_S)
+
+
 async def test_a_gateway_that_is_back_at_its_address_gets_deliveries_again(
-    listen: Listen, lanes: Transports
+    listen: Listen, lanes: DeliveryTransport
 ) -> None:
     first, second = Book(), Book()
     listener, url = await listen(first)
@@ -325,7 +347,7 @@ async def test_without_tls_a_secured_gateway_takes_nothing(way: Way, listen: Lis
 # --- parts ---------------------------------------------------------------------------------------
 
 
-async def delivered(lanes: Transports, url: str, sent: DeliveryBatch) -> None:
+async def delivered(lanes: DeliveryTransport, url: str, sent: DeliveryBatch) -> None:
     """Sends until it is taken, as a lane does."""
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -336,8 +358,16 @@ async def delivered(lanes: Transports, url: str, sent: DeliveryBatch) -> None:
                 await asyncio.sleep(0.05)
 
 
+async def _never(_batch: DeliveryBatch) -> DeliveryAnswer:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
 async def _silent(way: Way, stack: AsyncExitStack) -> str:
     """The address of something that takes what is sent and never answers."""
+    if way.protocol == "memory":
+        way.gateways.listening["memory://silent"] = _never
+        return "memory://silent"
     if way.protocol != "nats":
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         return f"{way.scheme}://127.0.0.1:{listener.getsockname()[1]}"

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
+from headgate.adapters.delivery_outcome import Refusal, UnderWay, no_answer, refused
 from headgate.adapters.delivery_wire import (
     AUTHORIZATION,
     MAX_BATCH_BYTES,
@@ -22,11 +23,8 @@ from headgate.adapters.delivery_wire import (
     Accept,
     Admit,
     Outgoing,
-    Refusal,
     authorization_of,
     encode_lines,
-    no_answer,
-    refused,
 )
 from headgate.adapters.grpc.streamer import DELIVER, SERVICE, ack_of, encode, read_ack
 from headgate.errors import HeadgateError, OperatorError, PortInUse, Unauthorized
@@ -98,6 +96,7 @@ class GrpcDeliveryTransport:
         self._authority = authority or None
         self._gateways: dict[str, _Gateway] = {}
         self._outgoing = Outgoing(lambda batch: encode(encode_lines(batch)))
+        self._under_way = UnderWay()
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
         self._outgoing.prepare(url, batch)
@@ -113,10 +112,8 @@ class GrpcDeliveryTransport:
         data = self._outgoing.encoded(url, batch)
         gateway = self._gateways.get(url) or await self._open(url)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with self._under_way.within(url, timeout_s):
                 answer = await gateway.exchange(data, meanwhile)
-        except TimeoutError as error:
-            raise no_answer(url, f"nothing came within {timeout_s:g} s") from error
         except grpc.aio.AioRpcError as error:
             raise _translated(url, error) from error
         except (asyncio.InvalidStateError, grpc.aio.UsageError) as error:
@@ -132,6 +129,7 @@ class GrpcDeliveryTransport:
         return read_ack(url, answer, batch)
 
     async def close(self) -> None:
+        self._under_way.end()
         gateways = list(self._gateways.values())
         self._gateways.clear()
         for gateway in gateways:

@@ -13,15 +13,8 @@ import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from headgate.adapters.delivery_wire import (
-    Accept,
-    Refusal,
-    checked,
-    encode_answer,
-    read_answer,
-    read_batch,
-    refused,
-)
+from headgate.adapters.delivery_outcome import Refusal, checked, refused
+from headgate.adapters.delivery_wire import Accept, encode_answer, read_answer, read_batch
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import (
     SETTLING_VERDICTS,

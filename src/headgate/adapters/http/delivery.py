@@ -11,6 +11,7 @@ import msgspec
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
+from headgate.adapters.delivery_outcome import Refusal, no_answer, refused
 from headgate.adapters.delivery_wire import (
     AUTHORIZATION,
     MAX_BATCH_BYTES,
@@ -18,16 +19,13 @@ from headgate.adapters.delivery_wire import (
     Accept,
     Admit,
     Outgoing,
-    Refusal,
     answer_to,
     authorization_of,
     encode_answer,
     encode_lines,
     is_lines,
-    no_answer,
     read_answer,
     read_batch,
-    refused,
 )
 from headgate.adapters.http.messages import JSON, NDJSON, Request, Response, Route
 from headgate.model.api import ErrorAnswer

@@ -15,13 +15,13 @@ from msgspec import structs
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from headgate.adapters.delivery_outcome import UnderWay, no_answer
 from headgate.adapters.delivery_wire import (
     Accept,
     Outgoing,
     answer_to,
     encode_batch,
     encode_lines,
-    no_answer,
     read_reply,
     reply_to,
 )
@@ -52,6 +52,7 @@ class NatsDeliveryTransport:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._outgoing = Outgoing(encode_lines)
+        self._under_way = UnderWay()
 
     def prepare(self, url: str, batch: DeliveryBatch) -> None:
         self._outgoing.prepare(url, batch)
@@ -65,17 +66,16 @@ class NatsDeliveryTransport:
         meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with self._under_way.within(url, timeout_s):
                 client = await self._connected(url)
                 return await self._deliver(client, url, batch, timeout_s, meanwhile)
         except nats.errors.NoRespondersError as error:
             raise no_answer(url, "nobody listens there") from error
-        except TimeoutError as error:
-            raise no_answer(url, f"nothing came within {timeout_s:g} s") from error
         except (nats.errors.Error, OSError) as error:
             raise no_answer(url, error) from error
 
     async def close(self) -> None:
+        self._under_way.end()
         client, self._client = self._client, None
         if client is not None:
             await disconnect(client)
