@@ -384,7 +384,7 @@ class DeliverySettings(Section):
 
 class DlqSettings(Section):
     enabled: bool = True
-    """Keep what can't be delivered as dead letters; false stops the partition instead."""
+    """Keep what is refused for good as dead letters; false halts its partition there instead."""
     max_age: Duration = seconds("7d")
     """Age at which a dead letter is swept."""
 
