@@ -22,7 +22,6 @@ EXEMPT = (
     "headgate/client/",
     "headgate/demo/",
     "headgate/local.py",
-    "headgate/services/coordinator/",
     "headgate/services/supervisor.py",
     "headgate/spark/",
 )

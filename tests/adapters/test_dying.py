@@ -6,13 +6,20 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from headgate.adapters.embedded.doorbell import Bell
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.etcd.election import EtcdLeadership
-from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession, ServerStream
+from headgate.adapters.grpc.control import (
+    METHOD,
+    GrpcControlServer,
+    GrpcControlSession,
+    ServerStream,
+    encode,
+)
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.nats.delivery import NatsDeliveryServer
@@ -20,7 +27,7 @@ from headgate.adapters.postgres import notices
 from headgate.adapters.postgres.schema import SchemaStatements
 from headgate.model.control import CheckIn, Hello, Welcome
 from headgate.model.event import Event, PartitionRef
-from headgate.tasks import TaskDied, deaths
+from headgate.tasks import Crew, TaskDied, deaths
 from tests.waiting import until
 
 REF = PartitionRef("flights", 0)
@@ -92,6 +99,30 @@ async def test_a_control_session_that_can_not_write_begins_a_new_stream() -> Non
     finally:
         await session.close()
         await coordinator.server.stop(0)
+
+
+async def test_a_peer_that_goes_away_while_it_is_written_to_is_no_mistake() -> None:
+    crew, begun, served = Crew("coordinator"), asyncio.Event(), asyncio.Event()
+
+    async def serve(stream: ServerStream, _hello: Hello) -> None:
+        for _ in range(50):
+            stream.send(Welcome("c" * 1_000_000, lease_ms=1_000, check_in_ms=20))
+        begun.set()
+        try:
+            await asyncio.wait({crew.start("writing", stream.write_until_hung())})
+        finally:
+            served.set()
+
+    server = GrpcControlServer(serve)
+    [port] = await server.start(LOOPBACK, [0])
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        stream: Any = channel.stream_stream(METHOD)()
+        await stream.write(encode(HELLO))
+        await asyncio.wait_for(begun.wait(), 10)  # and nobody reads: it is in the middle of it
+    await asyncio.wait_for(served.wait(), 10)
+    await crew.close(grace_s=10)
+    assert deaths.counts() == {}
+    await server.stop(0)
 
 
 # --- servers -------------------------------------------------------------------------------------

@@ -294,7 +294,11 @@ class ServerStream:
             outgoing = await self._outgoing.get()
             if outgoing is None:
                 return
-            await self._stream.write(outgoing.data())
+            data = outgoing.data()
+            try:
+                await self._stream.write(data)
+            except grpc.aio.BaseError:
+                return  # the peer has gone, as whoever reads from it hears
 
 
 Serve = Callable[[ServerStream, Hello], Any]

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -35,6 +36,7 @@ from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.sweeping import sweep_letters
 from headgate.services.coordinator.term import Term
+from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -103,7 +105,7 @@ class Coordinator:
         )
         self._term: Term | None = None
         self._leader: Leader | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._crew = Crew("coordinator")
         self._settled = asyncio.Event()
 
     async def _letters_revived(self, refs: frozenset[PartitionRef]) -> None:
@@ -137,33 +139,22 @@ class Coordinator:
         if host not in ANY_HOST:
             self._routes.client_address = f"{host}:{client_port}"
         candidate = Leader(settings.node_id, url, self._routes.client_address)
-        self._tasks = [
-            asyncio.create_task(self._lead(candidate), name="coordinator-leads"),
-            asyncio.create_task(self._observe(), name="coordinator-observes"),
-        ]
-        settled = asyncio.create_task(self._settled.wait())
-        await asyncio.wait({settled, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-        settled.cancel()
-        for task in self._tasks:
-            if task.done():
-                task.result()
+        self._crew.need("http", self._http.failed())
+        self._crew.need("leading", self._lead(candidate))
+        self._crew.need("observing", self._observe())
+        await first_of(self._settled.wait(), self._crew.failed())
         return url
 
     async def failed(self) -> None:
         """Waits for as long as the coordinator works; raises what keeps it from doing so."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if not task.cancelled():
-                task.result()
+        await self._crew.failed()
 
     async def stop(self, grace_s: float = 2.0) -> None:
         """Carry out what was decided, give the leadership back, leave; bounded at every step."""
         self._routes.vitals.stopping = True
-        for task in self._tasks:
-            task.cancel()
+        self._crew.cancel()
         self._hang_all()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
+        await self._crew.close(timeout_s=STOP_TIMEOUT_S)
         await self._control.stop(grace_s)
         await self._http.stop(grace_s)
         await self._ports.checkpoints.close()
@@ -198,14 +189,10 @@ class Coordinator:
             self._term = term
             log.info(LogEvent.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
             self._settled.set()
-            sweeping = asyncio.create_task(
-                sweep_letters(ports.letters, max_age_s=self._settings.dead_letters_max_age_s),
-                name="coordinator-sweeps",
-            )
-            try:
+            max_age_s = self._settings.dead_letters_max_age_s
+            async with Crew("coordinator") as crew:
+                crew.keep("sweeping", partial(sweep_letters, ports.letters, max_age_s=max_age_s))
                 await term.over()
-            finally:
-                sweeping.cancel()
         finally:
             self._term = None
             self._hang_all()

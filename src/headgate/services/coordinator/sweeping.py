@@ -39,8 +39,6 @@ async def sweep_letters(
                 log.info(LogEvent.LETTERS_SWEPT, count=swept)
         except HeadgateError as error:
             log.warning(LogEvent.SWEEP_FAILED, error=error.message)
-        except Exception:
-            log.exception(LogEvent.UNEXPECTED)
         await asyncio.sleep(SWEEP_EVERY_S)
 
 

@@ -37,6 +37,7 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
 from headgate.ports.log import Extent, LogReader
+from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -66,6 +67,7 @@ class Term:
         self._streams = streams
         self._lock = asyncio.Lock()
         self._changed = asyncio.Condition(self._lock)
+        self._crew = Crew("coordinator")
         self._applying: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ticker: asyncio.Task[None] | None = None
@@ -81,11 +83,11 @@ class Term:
         stored = msgspec.structs.replace(stored, boot=stored.boot + 1)
         await self._store.save(stored)
         self.cluster = new_cluster(stored)
-        self._ticker = asyncio.create_task(self._tick(), name="coordinator-tick")
+        self._ticker = self._crew.start("tick", self._tick(), awaited=True)
 
     async def over(self) -> None:
         """Returns when the leadership is lost; raises what makes it impossible to go on."""
-        lost = asyncio.ensure_future(self._leadership.lost())
+        lost = self._crew.start("leadership", self._leadership.lost())
         try:
             await asyncio.wait({lost, self._broken}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -113,8 +115,8 @@ class Term:
         tasks: list[asyncio.Task[None]] = []
         try:
             await self.apply(partial(self.cluster.opened, session, hello))
-            tasks.append(asyncio.create_task(stream.write_until_hung()))
-            tasks.append(asyncio.create_task(self._read(session, stream)))
+            tasks.append(self._crew.start("writing", stream.write_until_hung()))
+            tasks.append(self._crew.start("reading", self._read(session, stream), awaited=True))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
@@ -151,7 +153,7 @@ class Term:
 
     async def apply(self, decide: Callable[[int], list[Effect]]) -> None:
         """Decide, then carry out every effect, also when whoever asked goes away meanwhile."""
-        applying = asyncio.create_task(self._apply_whole(decide))
+        applying = self._crew.start("decision", self._apply_whole(decide), awaited=True)
         self._applying.add(applying)
         applying.add_done_callback(self._applying.discard)
         await asyncio.shield(applying)
