@@ -23,7 +23,6 @@ EXEMPT = (
     "headgate/demo/",
     "headgate/local.py",
     "headgate/services/supervisor.py",
-    "headgate/spark/",
 )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from py4j.protocol import Py4JError
 
 from headgate.lane.spec import LaneReceipt
 from headgate.spark.windows import FORMAT, WindowSource
+from headgate.tasks import start_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,5 +131,5 @@ async def in_thread(work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001  # handed to whoever awaits it
             future.set_exception(error)
 
-    threading.Thread(target=run, name="spark", daemon=True).start()
+    start_thread("spark", run)
     return await asyncio.wrap_future(future)

@@ -37,6 +37,7 @@ from headgate.spark.query import WindowQuery, in_thread
 from headgate.spark.session import build_session, check_master
 from headgate.spark.vitals import RouterVitals
 from headgate.spark.windows import PLAN_PATH, WindowPlan
+from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogEvent
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Router:
             listener=ProgressListener(self._metrics),
         )
         self._loop = asyncio.get_running_loop()
-        self._listener: asyncio.Task[None] | None = None
+        self._crew = Crew("router")
 
     async def start(self) -> str:
         """Returns the master when Spark runs and the first window can open without delay."""
@@ -142,7 +143,9 @@ class Router:
         log.info(LogEvent.SPARK_STARTED, master=self._settings.master, java=str(self._java.home))
         # Only now: launching the JVM forks, and a fork amid gRPC's threads doesn't survive.
         self._session = self._connect(self._hello)
-        self._listener = asyncio.create_task(self._listen(self._session), name="router-listen")
+        self._crew.need("control", self._listen(self._session))
+        self._crew.need("plans", self._http.failed())
+        self._crew.need("http", self._public.failed())
         await self._until(lambda: self._assignment is not None, ASSIGNMENT_WAIT_S)
         await in_thread(self._start_query)
         while not self._has_begun() and not self._query.has_failed():
@@ -152,7 +155,11 @@ class Router:
         return self._settings.master
 
     async def failed(self) -> None:
-        """Keep the query running; raises JvmDied when there is nothing left to run it on."""
+        """Keep the query running; raises JvmDied when there is nothing left to run it on, or what
+        else it can't do without."""
+        await first_of(self._keep_query(), self._crew.failed())
+
+    async def _keep_query(self) -> None:
         restarts = 0
         while not self._stopping:
             await asyncio.sleep(WATCH_S)
@@ -187,6 +194,7 @@ class Router:
         """End the window, wait for its receipts, then stop Spark; bounded at every step."""
         self._stopping = True
         self._state = "stopping"
+        self._crew.dismiss()
         if self._session is not None:
             await self._ask_for_the_end(self._session)
         lane = self._settings.lane
@@ -197,10 +205,9 @@ class Router:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(SPARK_STOP_S):
                     await in_thread(self._query.stop)
-        if self._session is not None and self._listener is not None:
+        if self._session is not None:
             await self._session.close()
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
+        await self._crew.close()
         await self._http.stop(1.0)
         await self._public.stop(1.0)
         await self._vitals.close()

@@ -1,0 +1,109 @@
+"""What a router's driver does in the background dies of a mistake: the driver ends, and /health
+says why. Without Spark: its query is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.client.http import HttpClient
+from headgate.lane.spec import LaneSettings
+from headgate.model import control
+from headgate.model.api import Health
+from headgate.spark.java import Java
+from headgate.spark.router import Router, RouterSettings
+from headgate.tasks import TaskDied
+from tests.services.ingest_doubles import ScriptedSession
+
+
+class Query:
+    """A query whose first window, an empty one, has come back."""
+
+    has_spark = False
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def start_spark(self) -> None: ...
+
+    def start(self, _plan_url: str) -> None:
+        self._router._window_returned([])
+
+    def jvm_is_dead(self) -> bool:
+        return False
+
+    def has_failed(self) -> bool:
+        return False
+
+
+class Stage:
+    def __init__(self, folder: Path) -> None:
+        self.session = ScriptedSession()
+        settings = RouterSettings(
+            node_id="router-1",
+            incarnation="a",
+            coordinator="nowhere:1",
+            master="local[4,4]",
+            slots=2,
+            driver_memory="1g",
+            data=folder,
+            scratch=folder / "scratch",
+            run_lane="",
+            warm_lane="",
+            lane=LaneSettings(),
+        )
+        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self.session.open)
+        query: Any = Query(self.router)
+        self.router._query = query
+        self.client: HttpClient
+
+    async def died(self) -> list[str]:
+        """What /health says of it."""
+        reasons = (await self.client.get("/health", Health)).reasons
+        return [reason for reason in reasons if "died" in reason]
+
+
+@asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    stage = Stage(folder)
+    stage.session.say(control.Assign(1, ()))
+    try:
+        await stage.router.start()
+        async with HttpClient(stage.router.url) as stage.client:
+            yield stage
+    finally:
+        await stage.router.stop()
+
+
+async def test_a_router_that_can_not_listen_any_more_ends(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        assert await stage.died() == []
+        stage.session.say(control.PushTopology(None))  # type: ignore[arg-type]
+        with pytest.raises(AttributeError):
+            await asyncio.wait_for(stage.router.failed(), 10)
+        [reason] = await stage.died()
+        assert reason.startswith("router control died")
+        assert "so this process ends" in reason
+        metrics = (await stage.client.call("GET", "/metrics")).decode()
+        assert 'headgate_task_deaths_total{task="router control"} 1.0' in metrics
+
+
+async def test_a_router_whose_windows_nobody_can_ask_for_ends(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        plans: Any = stage.router._http._server
+        plans.stop()
+        with pytest.raises(TaskDied, match="http server returned"):
+            await asyncio.wait_for(stage.router.failed(), 10)
+        assert len(await stage.died()) == 2  # the server, and the router without it
+
+
+async def test_a_router_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        watching = asyncio.create_task(stage.router.failed())
+        await stage.router.stop()
+        await asyncio.wait_for(watching, 10)
