@@ -18,7 +18,7 @@ from headgate.model.api import Health
 from headgate.spark.java import Java
 from headgate.spark.router import Router, RouterSettings
 from headgate.tasks import TaskDied
-from tests.services.ingest_doubles import ScriptedSession
+from tests.services.ingest_doubles import ScriptedCoordinator
 
 
 class Query:
@@ -43,7 +43,7 @@ class Query:
 
 class Stage:
     def __init__(self, folder: Path) -> None:
-        self.session = ScriptedSession()
+        self.coordinator = ScriptedCoordinator()
         settings = RouterSettings(
             node_id="router-1",
             incarnation="a",
@@ -57,7 +57,7 @@ class Stage:
             warm_lane="",
             lane=LaneSettings(),
         )
-        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self.session.open)
+        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self.coordinator.open)
         query: Any = Query(self.router)
         self.router._query = query
         self.client: HttpClient
@@ -71,7 +71,7 @@ class Stage:
 @asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Stage]:
     stage = Stage(folder)
-    stage.session.say(control.Assign(1, ()))
+    stage.coordinator.say(control.Assign(1, ()))
     try:
         await stage.router.start()
         async with HttpClient(stage.router.url) as stage.client:
@@ -83,7 +83,7 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
 async def test_a_router_that_can_not_listen_any_more_ends(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         assert await stage.died() == []
-        stage.session.say(control.PushTopology(None))  # type: ignore[arg-type]
+        stage.coordinator.say(control.PushTopology(None))  # type: ignore[arg-type]
         with pytest.raises(AttributeError):
             await asyncio.wait_for(stage.router.failed(), 10)
         [reason] = await stage.died()
