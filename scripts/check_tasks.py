@@ -19,7 +19,6 @@ EXEMPT = (
     # These are still to move over.
     "headgate/bench/",
     "headgate/cli/",
-    "headgate/client/",
     "headgate/demo/",
     "headgate/local.py",
     "headgate/services/supervisor.py",

@@ -23,6 +23,7 @@ from headgate.model.api import TopologyAnswer
 from headgate.model.control import AckTopology, Hello, PushTopology, Refused
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
+from headgate.tasks import Crew
 
 ASK_TIMEOUT_S = 5.0
 ASK_AGAIN_S = 5.0
@@ -54,6 +55,7 @@ class Route:
         self.cache = RoutingCache()
         self._open_session = open_session
         self._follow_after_s = follow_after_s
+        self._crew = Crew("producer")
         self._fetching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._session: ControlSession | None = None
@@ -93,7 +95,7 @@ class Route:
 
     def begin(self) -> None:
         if self._fetching is None:
-            self._fetching = asyncio.create_task(self._fetch(), name="fetch topology")
+            self._fetching = self._crew.start("topology", self._fetch())
 
     async def _fetch(self) -> None:
         try:
@@ -102,7 +104,7 @@ class Route:
             await self._apply(answer.topology)
             self._stale = False
             if self._following is None and answer.control:
-                self._following = asyncio.create_task(self._follow(answer.control), name="follow")
+                self._following = self._crew.start("following", self._follow(answer.control))
         except (errors.HeadgateError, TimeoutError):
             pass  # The public address knows the way, and there will be another occasion to ask.
         finally:
@@ -118,6 +120,16 @@ class Route:
         if self._open_session is None:
             self._open_session = await asyncio.to_thread(_grpc_sessions)
         self._session = session = self._open_session(control, self._hello)
+        try:
+            await self._take_in(session)
+        except Exception:
+            # The session looks alive; without it the next occasion to ask is taken.
+            self._session = self._following = None
+            self._stale = True
+            await session.close()
+            raise
+
+    async def _take_in(self, session: ControlSession) -> None:
         async for message in session.messages():
             if isinstance(message, PushTopology):
                 applied = await self._apply(message.topology)
@@ -183,10 +195,7 @@ class Route:
             self.connections.avoid(url)
 
     async def close(self) -> None:
-        for task in (self._fetching, self._following):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await self._crew.close()
         if self._session is not None:
             await self._session.close()
         await self.connections.close()

@@ -7,7 +7,6 @@ Invariant: leaving the `with` block sends what waits and ends the thread.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +16,7 @@ from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.event import Op
+from headgate.tasks import start_thread
 
 T = TypeVar("T")
 
@@ -24,11 +24,8 @@ T = TypeVar("T")
 class SyncProducer:
     def __init__(self, url: str = DEFAULT_URL, options: ProducerOptions | None = None) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="headgate-producer", daemon=True
-        )
         self._producer = Producer(url, options)
-        self._thread.start()
+        self._thread = start_thread("producer", self._loop.run_forever)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from itertools import groupby
 
 from headgate import errors
@@ -23,6 +23,7 @@ from headgate.client.pending import Pending, ProducerOptions
 from headgate.client.route import Route
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import TopicRoute
+from headgate.tasks import Crew
 
 
 class _Queue:
@@ -73,6 +74,7 @@ class TopicStream:
         self._queues: dict[str, _Queue] = {}
         self._lengths = _Lengths(self._queues)
         self._held: list[Pending] = []
+        self._crew = Crew("producer")
         self._rerouting: asyncio.Task[None] | None = None
         self._hurried = False
 
@@ -117,24 +119,37 @@ class TopicStream:
 
     def _reroute(self) -> None:
         if self._rerouting is None:
-            self._rerouting = asyncio.create_task(self._queue_anew(), name=f"route {self.topic}")
+            self._rerouting = self._crew.start("route", self._queue_anew(), about=self.topic)
             for queue in self._queues.values():
                 queue.ready.set()
 
     async def _queue_anew(self) -> None:
-        await self._route.learn(self.topic)
-        under_way = [queue.task for queue in self._queues.values() if queue.task is not None]
-        if under_way:
-            await asyncio.wait(under_way)
+        try:
+            await self._route.learn(self.topic)
+            under_way = [queue.task for queue in self._queues.values() if queue.task is not None]
+            if under_way:
+                await asyncio.wait(under_way)
+            self._place_anew()
+        except Exception as error:
+            self._rerouting = None
+            queues = list(self._queues.values())
+            for queue in queues:
+                if queue.task is None or queue.task.done():
+                    del self._queues[queue.url]
+            self._give_up(self._held, *(queue.waiting for queue in queues), of=error)
+            raise
+
+    def _place_anew(self) -> None:
         # Without a pause from here on: nobody may add to a queue that is given up.
         waiting = [*self._held, *(p for queue in self._queues.values() for p in queue.waiting)]
-        self._held.clear()
+        self._held = sorted(waiting, key=lambda pending: pending.number)
         self._queues.clear()
         self._rerouting = None
         self._is_routed = True
         self._known = self._route.topic(self.topic)
-        for pending in sorted(waiting, key=lambda pending: pending.number):
+        for pending in self._held:
             self._place(pending)
+        self._held.clear()
         self._end_if_idle()
 
     def _place(self, pending: Pending) -> None:
@@ -147,7 +162,7 @@ class TopicStream:
         if self._hurried or len(queue.waiting) >= self._options.batch_events:
             queue.ready.set()
         if queue.task is None:
-            queue.task = asyncio.create_task(self._send(queue), name=f"produce {self.topic}")
+            queue.task = self._crew.start("requests", self._send(queue), about=self.topic)
 
     def _bound(self, pending: Pending) -> str | None:
         """The node that `pending` must go to. A key is stronger: it leads there by itself, and two
@@ -171,6 +186,14 @@ class TopicStream:
 
     async def _send(self, queue: _Queue) -> None:
         """Sends a queue's batches, one after the other, until nothing waits or the way changes."""
+        try:
+            await self._send_all(queue)
+        except Exception as error:
+            self._queues.pop(queue.url, None)
+            self._give_up(queue.waiting, of=error)
+            raise
+
+    async def _send_all(self, queue: _Queue) -> None:
         while queue.waiting:
             await self._linger(queue)
             if self._is_outdated():
@@ -187,6 +210,13 @@ class TopicStream:
             else:
                 queue.waiting.extendleft(reversed(left))
         del self._queues[queue.url]
+        self._end_if_idle()
+
+    def _give_up(self, *waiting: MutableSequence[Pending], of: Exception) -> None:
+        """Callers must not wait for ever."""
+        for pending in waiting:
+            self._settle_all(pending, errors.HeadgateError(f"the producer failed: {of!r}"))
+            pending.clear()
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
