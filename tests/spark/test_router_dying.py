@@ -15,6 +15,7 @@ from headgate.client.http import HttpClient
 from headgate.lane.spec import LaneSettings
 from headgate.model import control
 from headgate.model.api import Health
+from headgate.ports.control import ControlSession, HelloSource
 from headgate.spark.java import Java
 from headgate.spark.router import Router, RouterSettings
 from headgate.tasks import TaskDied
@@ -57,10 +58,16 @@ class Stage:
             warm_lane="",
             lane=LaneSettings(),
         )
-        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self.coordinator.open)
+        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self._open)
         query: Any = Query(self.router)
         self.router._query = query
         self.client: HttpClient
+
+    def _open(self, hello: HelloSource) -> ControlSession:
+        """The coordinator assigns it nothing, at once."""
+        session = self.coordinator.open(hello)
+        self.coordinator.say(control.Assign(1, ()))
+        return session
 
     async def died(self) -> list[str]:
         """What /health says of it."""
@@ -71,7 +78,6 @@ class Stage:
 @asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Stage]:
     stage = Stage(folder)
-    stage.coordinator.say(control.Assign(1, ()))
     try:
         await stage.router.start()
         async with HttpClient(stage.router.url) as stage.client:
