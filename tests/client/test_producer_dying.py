@@ -67,12 +67,12 @@ async def test_a_topology_that_nobody_follows_any_more_is_followed_anew() -> Non
     async with produce_server() as server:
         server.topology = TopologyAnswer(topology(5, ["a"]), "127.0.0.1:1")
         followed = Followed(server.url)
-        session = await followed.session()
+        session = (await followed.stream()).session
         session.push(PushTopology(None))  # type: ignore[arg-type]
         await until(lambda: deaths.counts() == {"producer following": 1})
         assert not session.connected
         server.topology = TopologyAnswer(topology(6, ["b"]), "127.0.0.1:1")
         followed.route._ask_after_s = 0.0
-        assert await followed.session() is not session
+        assert (await followed.stream()).session is not session
         assert owners(followed.route) == ("http://b",)
         await followed.route.close()
