@@ -408,6 +408,28 @@ async def test_a_lane_that_was_overtaken_leaves_the_letters_alone() -> None:
 
 
 @on_virtual_time
+async def test_a_partition_that_goes_while_its_batch_fails_leaves_nothing_to_do() -> None:
+    """Its successor has parked letters, which are none of the former lane's business."""
+    world = LaneWorld(partitions=2, redrive_every_s=1.0, retry_max_attempts=1)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.hanging.add("gateway-1")
+    world.append(3)
+    await settle_down(1)
+    ref, newer = world.refs[0], Fence(6)
+    await world.letters.claim({ref: newer})
+    world.push(control.LetGo((world.spec.owns[0],), settle=False))
+    batch = world.gateways.batches[0][1]
+    parked = [NewLetter("gateway-1", "parked", "unreachable", one) for one in batch.deliveries]
+    await world.letters.put(parked, {ref: newer}, now_ms=1)
+    await settle_down(10)
+    looked = world.letters.looked
+    await settle_down(10)
+    assert world.letters.looked - looked < 30, "it looks for letters again and again"
+    assert world.letters.seqs("parked") == [1, 2, 3]
+
+
+@on_virtual_time
 async def test_what_a_former_lane_sets_aside_after_its_successor_came_is_not_settled() -> None:
     world = await reading(checkpoint_interval_s=1.0)
     await world.letters.claim({world.refs[0]: Fence(5, 4)})

@@ -53,6 +53,8 @@ class MemoryLetters:
         self.again: set[int] = set()
         """Those that an operator wants to be sent again."""
         self.failing: Exception | None = None
+        self.looked = 0
+        """How often somebody looked for parked letters."""
         self._ids = itertools.count(1)
 
     def of(self, state: LetterState, gateway_id: str = "gateway-1") -> list[Letter]:
@@ -97,6 +99,7 @@ class MemoryLetters:
         self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
     ) -> list[Letter]:
         self._check()
+        self.looked += 1
         found: list[Letter] = []
         for ref in sorted(set(refs)):
             mine = [

@@ -78,8 +78,13 @@ class Redriving:
 
     async def _redrive(self, step: Redrive) -> None:
         await self._letters.written(self._letters.mark)
-        letters = await self._store.parked(self._gateway_id, step.refs, each=step.each)
-        self._outbound.drained(set(step.refs).difference(letter.ref for letter in letters))
+        fences = self._surroundings.fences()
+        for ref in step.refs:
+            if ref not in fences:
+                self._outbound.drop(ref)  # its letters are somebody else's
+        refs = [ref for ref in step.refs if ref in fences]
+        letters = await self._store.parked(self._gateway_id, refs, each=step.each)
+        self._outbound.drained(set(refs).difference(letter.ref for letter in letters))
         fences = self._surroundings.fences()
         sending: list[tuple[Letter, Delivery]] = []
         unwanted: list[Letter] = []

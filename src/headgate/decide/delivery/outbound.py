@@ -162,8 +162,9 @@ class Outbound:
     def put(self, delivery: Delivery, now_s: float, low: Low) -> int:
         """Returns in how many parts it goes on: each of them leaves in a way of its own. `low` is
         asked only while the gateway is behind."""
-        if self.behind and _ref(delivery) in self.behind:
-            self._park(delivery, "unreachable" if self.struggles else "overloaded")
+        if self.behind and (ref := _ref(delivery)) in self.behind:
+            waits_for: LetterReason = "rejected" if ref in self.halted else "overloaded"
+            self._park(delivery, "unreachable" if self.struggles else waits_for)
             return 1
         if not self.breaker.allows(now_s):
             self._park(delivery, "unreachable")
