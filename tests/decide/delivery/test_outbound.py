@@ -339,6 +339,23 @@ def test_a_partition_that_is_wanted_later_rests_alone() -> None:
     assert outbound.next(RULES.redrive_every_s) == Redrive((refs[0],), 4)
 
 
+def test_what_an_operator_wants_and_what_is_parked_take_turns() -> None:
+    ref = PartitionRef("flights", 0)
+    outbound = Outbound(RULES, behind=[ref])
+    for seq in range(1, 13):
+        outbound.put_again(delivery(1, seq), 0.0)
+    turns = []
+    for _ in range(6):
+        step = outbound.next(0.0)
+        turns.append(type(step))
+        if isinstance(step, SendAgain):
+            outbound.sent_again(fill=0.0)
+        else:
+            outbound.redriving()
+            outbound.redriven(fill=0.0, now_s=0.0)
+    assert turns == [Redrive, SendAgain] * 3
+
+
 def test_a_full_batch_goes_at_once_and_a_larger_one_is_split() -> None:
     outbound = Outbound(RULES)
     for seq in range(1, 7):
