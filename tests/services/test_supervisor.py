@@ -12,6 +12,7 @@ import pytest
 
 from headgate.services import supervisor as module
 from headgate.services.supervisor import Household, RoleCommand, RoleFailed, Supervisor
+from headgate.tasks import deaths
 from tests.waiting import until
 
 WAIT_S = 20.0
@@ -136,3 +137,22 @@ async def test_what_the_process_had_started_before_is_left_alone() -> None:
     finally:
         stranger.kill()
         await stranger.wait()
+
+
+async def test_a_role_that_nobody_looks_after_any_more_ends_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, _ = supervised(tmp_path, STEADY)
+    await supervisor.start()
+    pid = supervisor.pids["router"]
+    assert pid is not None
+
+    async def mistaken(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(module.RoleProcess, "_spawn", mistaken)
+    psutil.Process(pid).kill()
+    with pytest.raises(RuntimeError, match="a mistake"):
+        await asyncio.wait_for(supervisor.watch(), WAIT_S)
+    assert deaths.counts() == {"supervisor role": 1}
+    await supervisor.stop()

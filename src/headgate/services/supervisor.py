@@ -22,6 +22,7 @@ import psutil
 from headgate.adapters.processes import adopt_orphans, children, end_processes, families_except
 from headgate.decide.supervision import EXIT_OPERATOR, RestartPolicy
 from headgate.errors import OperatorError
+from headgate.tasks import Crew, first_of
 
 READY_TIMEOUT_S = 180.0
 STOP_ORDER = ("ingest", "router", "gateway", "coordinator")
@@ -87,7 +88,8 @@ class RoleProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._gone_up = False
-        self.task = asyncio.create_task(self._keep_running(), name=f"role-{command.name}")
+        self._crew = Crew("supervisor")
+        self.task = self._crew.start("role", self._keep_running(), about=command.name, awaited=True)
 
     @property
     def pid(self) -> int | None:
@@ -101,7 +103,7 @@ class RoleProcess:
                 psutil.Process(pid).send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(self._command.stop_timeout_s):
-                await asyncio.shield(asyncio.wait([self.task]))
+                await asyncio.wait([self.task])
         except TimeoutError:
             self._say(f"{self.name} didn't end in time and was killed")
             self.kill()
@@ -144,7 +146,7 @@ class RoleProcess:
             process.terminate()
         # Beside the wait, not instead of it: what the role started holds its output open too.
         output, transport = await _reader(heard)
-        listening = asyncio.create_task(self._listen(output))
+        listening = self._crew.start("output", self._listen(output), about=self.name)
         try:
             return await process.wait()
         finally:
@@ -212,17 +214,14 @@ class Supervisor:
 
     async def _until_ready(self, name: str, progress: Say) -> None:
         role = self._roles[name]
-        ready = asyncio.create_task(role.ready.wait())
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await asyncio.wait({ready, role.task}, return_when=asyncio.FIRST_COMPLETED)
+                await first_of(role.ready.wait(), asyncio.wait([role.task]))
         except TimeoutError:
             log_file = self._commands[name].log_file
             raise RoleFailed(
                 f"{name} was not ready after {READY_TIMEOUT_S:.0f} s; see {log_file}"
             ) from None
-        finally:
-            ready.cancel()
         self._check(role)
         progress(name)
 
