@@ -18,10 +18,6 @@ EXEMPT = (
     "headgate/tasks.py",  # the way itself
     # These are still to move over.
     "headgate/bench/",
-    "headgate/cli/",
-    "headgate/demo/",
-    "headgate/local.py",
-    "headgate/services/supervisor.py",
 )
 
 

@@ -11,20 +11,21 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import LoadedConfig, inherited_environment
 from headgate.services.supervisor import Say, Supervisor
 from headgate.spark.java import find_java
+from headgate.tasks import Helpers, first_of
 from headgate.wiring.machine import build_supervisor, plan_ports
 
 
 @asynccontextmanager
 async def running(
     loaded: LoadedConfig,
-    stopped: asyncio.Task[bool],
+    stopping: asyncio.Event,
     say: Say,
     progress: Say,
     hurry: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[str | None, Supervisor]]:
     """Yields the public address and the supervisor once everything serves.
 
-    The address is None when `stopped` ended first. `say` gets sentences about roles that die and
+    The address is None when `stopping` was set first. `say` gets sentences about roles that die and
     come back, `progress` the name of each role as it becomes ready. Every check comes before the
     first file is written and the first process is started. At the end the roles are stopped one
     after the other; when `hurry` is set, all of them at once.
@@ -36,7 +37,7 @@ async def running(
     with folder.lock():
         supervisor = build_supervisor(config, folder, say)
         try:
-            ready = await _started(supervisor, stopped, progress)
+            ready = await _started(supervisor, stopping, progress)
             address = f"http://{config.public.host}:{config.public.port}"
             yield (address if ready else None), supervisor
         finally:
@@ -44,24 +45,13 @@ async def running(
 
 
 async def _stop(supervisor: Supervisor, hurry: asyncio.Event) -> None:
-    stopping = asyncio.create_task(supervisor.stop())
-    hurried = asyncio.create_task(hurry.wait())
-    await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
-    if hurried.done():
-        supervisor.hurry()
-    hurried.cancel()
-    await stopping
+    async with Helpers() as helpers:
+        stopping = helpers.start(supervisor.stop())
+        if await first_of(hurry.wait(), asyncio.wait([stopping])):
+            supervisor.hurry()
+        await stopping
 
 
-async def _started(supervisor: Supervisor, stopped: asyncio.Task[bool], progress: Say) -> bool:
+async def _started(supervisor: Supervisor, stopping: asyncio.Event, progress: Say) -> bool:
     """True once everything serves, False when the stop came first."""
-    starting = asyncio.create_task(supervisor.start(progress))
-    try:
-        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return False
-        starting.result()
-        return True
-    finally:
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+    return not await first_of(stopping.wait(), supervisor.start(progress))

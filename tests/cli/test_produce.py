@@ -12,10 +12,14 @@ from typing import cast
 
 import pytest
 
+from headgate.cli.json_lines import EventReader, EventShape
 from headgate.cli.line_source import LineSource
-from headgate.cli.produce import _chunks
-from headgate.errors import InvalidRequest, NotNow
+from headgate.cli.produce import BATCHES_UNDER_WAY, _chunks, _Sender
+from headgate.cli.produce_progress import Tally
+from headgate.client.producer import Producer
+from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.api import ProduceAnswer, ProduceEvent
+from headgate.tasks import deaths
 from tests.cli.command import ended, headgate, started
 from tests.client.produce_server import ProduceServer
 from tests.waiting import until
@@ -217,6 +221,37 @@ def test_a_reader_whose_lines_nobody_waits_for_ends_in_silence() -> None:
     finally:
         threading.excepthook = previous
     assert unhandled == []
+    assert deaths.counts() == {}
+
+
+class Broken:
+    def read(self) -> bytes:
+        raise RuntimeError("a mistake")
+
+
+async def test_a_reader_that_makes_a_mistake_ends_the_input_with_an_error() -> None:
+    chunk = await asyncio.wait_for(_chunks(cast("LineSource", Broken())).get(), 10)
+    assert isinstance(chunk, HeadgateError)
+    assert "a mistake" in chunk.message
+
+
+@pytest.mark.parametrize("batches", [1, BATCHES_UNDER_WAY + 1])
+async def test_a_batch_that_dies_ends_the_command(batches: int) -> None:
+    """It is in no tally, so nothing else would say that its events are missing."""
+
+    class BrokenProducer:
+        async def send_many(self, _topic: str, _events: object) -> None:
+            raise RuntimeError("a mistake")
+
+    reader = EventReader(EventShape())
+    sender = _Sender(cast("Producer", BrokenProducer()), "t", 1, cast("Tally", None))
+
+    async def send() -> None:
+        await sender.send_all(reader, b"{}\n" * batches)
+        await sender.finish()
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        await send()
 
 
 # --- failures ------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ import signal
 import pytest
 
 from headgate.cli import roles
+from headgate.config import Config
+from headgate.tasks import TaskDied
 
 
 def test_the_first_signal_stops_and_the_second_does_not_wait(
@@ -22,3 +24,33 @@ def test_the_first_signal_stops_and_the_second_does_not_wait(
     assert codes == []
     roles._stop(stopping, signal.SIGTERM)
     assert codes == [143]
+
+
+class Service:
+    """A role that can't go on."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.stopped = False
+
+    async def start(self) -> str:
+        return "here"
+
+    async def failed(self) -> None:
+        raise self.failure
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("a mistake"), TaskDied("ingest control returned")], ids=repr
+)
+async def test_a_role_that_can_not_go_on_stops_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    service = Service(failure)
+    monkeypatch.setattr(roles, "_build", lambda *_: service)
+    with pytest.raises(type(failure)):
+        await roles._serve("coordinator", Config(), supervised=False)
+    assert service.stopped

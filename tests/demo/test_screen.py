@@ -233,7 +233,7 @@ def test_consumers_are_shown_with_what_they_own_instead_of_subscribers() -> None
     )
 
 
-def test_the_summary_of_a_crew_says_what_each_owned_and_got() -> None:
+def test_the_summary_of_a_team_says_what_each_owned_and_got() -> None:
     board = Scoreboard(1)
     watches = (WATCHES[0],)
     made = summarize(board, watches, windows=0, seconds=1.0, seed=1, consumers=CREW)

@@ -8,7 +8,6 @@ with the same key reach the log in their order, from input to input: the produce
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import typer
 
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, print_json, say
 from headgate.errors import HeadgateError, InvalidRequest
+from headgate.tasks import Crew, start_thread
 
 if TYPE_CHECKING:
     from headgate.cli.json_lines import EventReader, EventShape, NumberedEvent, Origin
@@ -227,6 +227,8 @@ def _chunks(source: LineSource) -> asyncio.Queue[bytes | HeadgateError]:
                 chunk = source.read()
             except HeadgateError as error:
                 chunk = error
+            except Exception as error:  # noqa: BLE001 - whoever waits for more must hear of it
+                chunk = HeadgateError(f"the input can't be read: {error!r}")
             handing_over = queue.put(chunk)
             try:
                 asyncio.run_coroutine_threadsafe(handing_over, loop).result()
@@ -234,7 +236,7 @@ def _chunks(source: LineSource) -> asyncio.Queue[bytes | HeadgateError]:
                 handing_over.close()
                 return  # The loop has ended, and nobody wants the rest.
 
-    threading.Thread(target=read, name="read input", daemon=True).start()
+    start_thread("input", read)
     return queue
 
 
@@ -246,6 +248,7 @@ class _Sender:
         self._topic = topic
         self._batch = batch
         self._tally = tally
+        self._crew = Crew("produce")
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def send_all(self, reader: EventReader, chunk: bytes | None) -> None:
@@ -261,10 +264,14 @@ class _Sender:
 
     async def _send(self, batch: list[NumberedEvent]) -> None:
         if len(self._under_way) >= BATCHES_UNDER_WAY:
-            await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(self._deliver(batch))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+            await self._look(asyncio.FIRST_COMPLETED)
+        self._under_way.add(self._crew.start("batch", self._deliver(batch), awaited=True))
+
+    async def _look(self, return_when: str) -> None:
+        """A batch that failed as a whole is in no tally: its error ends the command."""
+        ended, self._under_way = await asyncio.wait(self._under_way, return_when=return_when)
+        for task in ended:
+            task.result()
 
     async def _deliver(self, batch: list[NumberedEvent]) -> None:
         outcomes = await self._producer.send_many(self._topic, [one.event for one in batch])
@@ -272,4 +279,4 @@ class _Sender:
 
     async def finish(self) -> None:
         if self._under_way:
-            await asyncio.wait(self._under_way)
+            await self._look(asyncio.ALL_COMPLETED)

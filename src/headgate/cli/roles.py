@@ -11,15 +11,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Protocol
 
 import typer
 
 from headgate.config import Config, LoadedConfig, load_config
-
-T = TypeVar("T")
+from headgate.tasks import first_of
 
 CONNECT_TIMEOUT_S = 2.0
 CONNECT_PAUSE_S = 0.25
@@ -99,16 +98,16 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
 
     if supervised:
         on_parent_gone(lambda: loop.call_soon_threadsafe(stopping.set))
-    await _unless_stopped(_coordinator_answers(role, config), stopping)
+    await first_of(_coordinator_answers(role, config), stopping.wait())
     if stopping.is_set():
         return
     service = _build(role, config)
     try:
-        address = await _unless_stopped(service.start(), stopping)
+        address = await first_of(service.start(), stopping.wait())
         if address is not None:
             collect_rarely()
             print(f"ready {address}", flush=True)
-            await _unless_stopped(service.failed(), stopping)
+            await first_of(service.failed(), stopping.wait())
     finally:
         await service.stop()
 
@@ -155,19 +154,6 @@ async def _listens(address: str) -> bool:
         return True
     except (OSError, TimeoutError):
         return False
-
-
-async def _unless_stopped(work: Awaitable[T], stopping: asyncio.Event) -> T | None:
-    """The result of `work`, or None when the stop came first."""
-    task = asyncio.ensure_future(work)
-    stop = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        for pending in (task, stop):
-            pending.cancel()
-        await asyncio.gather(task, stop, return_exceptions=True)
 
 
 def _build(role: str, config: Config) -> Service:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, say, write_line
+from headgate.tasks import first_of
 
 if TYPE_CHECKING:
     from headgate.client.subscriber import Event, Left, Subscriber
@@ -55,21 +56,16 @@ async def _subscribe(
 
     signals: list[int] = []
     subscriber = Subscriber(url, topic, where=where, start=start, tenant=tenant)
-    printing = asyncio.create_task(_print(subscriber, count), name="subscribe")
+    ended = asyncio.Event()
 
     def end(number: int) -> None:
         signals.append(number)
-        printing.cancel()
+        ended.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, end, number)
-    try:
-        await printing
-    except asyncio.CancelledError:
-        if not signals:
-            raise
-        return signals[0]
-    return None
+    await first_of(_print(subscriber, count), ended.wait())
+    return signals[0] if signals else None
 
 
 async def _print(subscriber: Subscriber, count: int | None) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from headgate.cli.roles import ConfigOption, DataOption
 from headgate.config import LoadedConfig, load_config
+from headgate.tasks import first_of
 
 STARTING = "starting coordinator, ingest, gateway and router (Spark takes about 15 s)"
 
@@ -39,7 +40,6 @@ async def _up(loaded: LoadedConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    stopped = asyncio.create_task(stopping.wait())
     ready: list[str] = []
     async with AsyncExitStack() as stack:
         with console.status(STARTING) as status:
@@ -51,14 +51,9 @@ async def _up(loaded: LoadedConfig) -> None:
                     console.print(f"{role} is ready", highlight=False)
 
             address, supervisor = await stack.enter_async_context(
-                running(loaded, stopped, say, progress, hurry)
+                running(loaded, stopping, say, progress, hurry)
             )
         if address is not None:
             typer.echo(f"ready {address}")
-            watching = asyncio.create_task(supervisor.watch())
-            await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if watching.done():
-                watching.result()
-            watching.cancel()
+            await first_of(supervisor.watch(), stopping.wait())
         say("stopping")
-    stopped.cancel()

@@ -9,10 +9,10 @@ bounded too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -23,12 +23,13 @@ from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.subscriber import Event
 from headgate.demo.aircraft import Fleet
 from headgate.demo.audience import Audience, Watchers
-from headgate.demo.crew import Crew
 from headgate.demo.figures import Pace
 from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.summary import Summary, summarize
+from headgate.demo.team import Team
 from headgate.demo.view import Gauges, View, WindowCount
 from headgate.model.api import CreateTopic, Status, TopicInfo
+from headgate.tasks import Crew, first_of
 
 TOPIC = "flights"
 TIME_LAPSE = 20.0
@@ -87,7 +88,7 @@ class Flight:
         self._windows = WindowCount()
         self._status: Status | None = None
         self._moved = asyncio.Event()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._crew = Crew("demo")
         self._halfway: asyncio.Task[None] | None = None
         self._phase = "subscribing"
         self._trouble = "", 0.0
@@ -98,24 +99,16 @@ class Flight:
         """Produce until the time is up or `stopping` is set, then wait for what is expected."""
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(HttpClient(self._address))
-            showing = asyncio.create_task(self._keep_showing(), name="show")
-            watching = asyncio.create_task(self._keep_watching(http), name="status")
-            stack.push_async_callback(_cancel, showing, watching)
-            await _unless(stopping, self._prepare(http, stack))
-            following = [
-                asyncio.create_task(work, name="follow")
-                for work in self._audience.following(self._received)
-            ]
-            stack.push_async_callback(_cancel, *following)
-            producing = asyncio.create_task(self._produce_and_drain(http, stopping), name="produce")
-            stack.push_async_callback(_cancel, producing)
-            await asyncio.wait(
-                [producing, showing, watching, *following], return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in (*following, showing, watching):
-                if task.done():
-                    task.result()
-            await producing
+            crew = await stack.enter_async_context(self._crew)
+            crew.need("screen", self._keep_showing())
+            crew.need("status", self._keep_watching(http))
+            await first_of(self._prepare(http, stack), stopping.wait())
+            # Ended before those that they follow.
+            following = await stack.enter_async_context(Crew("demo"))
+            for work in self._audience.following(self._received):
+                following.need("following", work)
+            flight = self._produce_and_drain(http, stopping)
+            await first_of(flight, crew.failed(), following.failed())
             consumers = self._audience.consumers(self._now_s())
         return summarize(
             self._board,
@@ -231,7 +224,7 @@ class Flight:
         number = 0
         while not stopping.is_set() and (now_s := self._now_s()) < end_s:
             if now_s >= halfway_s and self._halfway is None:
-                self._halfway = asyncio.create_task(self._audience.halfway(), name="half-way")
+                self._halfway = self._crew.start("half-way", self._audience.halfway())
             count = min(pace.take(now_s), BATCH_MOST)
             if self._board.under_way + count > UNDER_WAY_MOST:
                 count = 0
@@ -251,9 +244,7 @@ class Flight:
 
     def _send(self, producer: Producer, events: list[OutgoingEvent]) -> None:
         # Tasks start in the order of their creation, and the producer keeps the order of calls.
-        task = asyncio.create_task(self._send_and_note(producer, events))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._crew.start("sending", self._send_and_note(producer, events))
 
     async def _send_and_note(self, producer: Producer, events: list[OutgoingEvent]) -> None:
         outcomes = await producer.send_many(TOPIC, events)
@@ -301,18 +292,8 @@ async def _create_topic(http: HttpClient, partitions: int) -> None:
 
 def _audience(address: str, plan: Plan) -> Audience:
     if plan.consumers:
-        return Crew(address, TOPIC, size=plan.consumers, aircraft=plan.aircraft)
+        return Team(address, TOPIC, size=plan.consumers, aircraft=plan.aircraft)
     return Watchers(address, TOPIC)
-
-
-async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`, or None when the stop came first."""
-    task, stop = asyncio.create_task(work), asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        await _cancel(task, stop)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
@@ -325,9 +306,3 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

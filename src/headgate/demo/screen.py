@@ -216,11 +216,11 @@ def line(view: View) -> str:
         f"delivered {view.delivered} ({view.delivered_per_s:.0f}/s), "
         f"on their way {view.missing}, lag {view.lag}, "
         f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
-        f"window {view.window}{_crew(view.consumers)}"
+        f"window {view.window}{_team(view.consumers)}"
     )
 
 
-def _crew(consumers: tuple[ConsumerView, ...]) -> str:
+def _team(consumers: tuple[ConsumerView, ...]) -> str:
     parts = (
         f"{one.name} {'has left' if one.left else f'owns {len(one.targets)}'} got {one.received}"
         for one in consumers

@@ -19,6 +19,7 @@ from headgate.demo.flight import Flight, Plan, Show
 from headgate.demo.summary import Summary
 from headgate.local import running
 from headgate.services.supervisor import Supervisor
+from headgate.tasks import first_of
 
 Say = Callable[[str], None]
 
@@ -84,28 +85,16 @@ async def performance(
     Yields None when the stop came before the start. `say` and `progress` are those of `running`;
     `show` gets a view every `show_every_s`.
     """
-    stopped = asyncio.create_task(stopping.wait())
-    try:
-        async with running(loaded, stopped, say, progress) as (address, supervisor):
-            if address is None:
-                yield None
-                return
-            flight = Flight(address, plan, show, show_every_s=show_every_s)
-            yield await _watched(flight.run(stopping), supervisor)
-    finally:
-        stopped.cancel()
+    async with running(loaded, stopping, say, progress) as (address, supervisor):
+        if address is None:
+            yield None
+            return
+        flight = Flight(address, plan, show, show_every_s=show_every_s)
+        yield await _watched(flight.run(stopping), supervisor)
 
 
 async def _watched(flight: Coroutine[Any, Any, Summary], supervisor: Supervisor) -> Summary:
     """The end of `flight`, or the error of a role that can't be started again."""
-    flying = asyncio.create_task(flight, name="flight")
-    watching = asyncio.create_task(supervisor.watch(), name="watch")
-    try:
-        await asyncio.wait({flying, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if not flying.done():
-            watching.result()
-        return await flying
-    finally:
-        flying.cancel()
-        watching.cancel()
-        await asyncio.gather(flying, watching, return_exceptions=True)
+    summary = await first_of(flight, supervisor.watch())
+    assert summary is not None  # a watch ends with an error, if at all
+    return summary

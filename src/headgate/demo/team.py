@@ -1,7 +1,7 @@
 """Consumers that share the aircraft of the demo: each aircraft with one of them at a time.
 
-To the books the whole crew is one watch, which must get every report once and every aircraft's in
-order, whoever of the crew gets it. Half-way one of them leaves, and the others take over.
+To the books the whole team is one watch, which must get every report once and every aircraft's in
+order, whoever of the team gets it. Half-way one of them leaves, and the others take over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Member:
     meter: Meter = field(default_factory=Meter)
 
 
-class Crew:
+class Team:
     """`size` consumers of one group for about `aircraft` keys."""
 
     watches = (Watch(GROUP, None, lambda report: True),)  # noqa: ARG005  # one signature for all
