@@ -16,8 +16,6 @@ MAKES = {"asyncio.Task", "threading.Thread"}
 INSTEAD = "start it with headgate.tasks (Crew, Helpers, start_thread), so that its end is noticed"
 EXEMPT = (
     "headgate/tasks.py",  # the way itself
-    # These are still to move over.
-    "headgate/bench/",
 )
 
 
@@ -29,6 +27,12 @@ def places(source: str) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Call(func=ast.Attribute() as func) if ast.unparse(func) in MAKES:
                 yield node.lineno, ast.unparse(func)
+            case ast.Call(func=ast.Attribute(attr="shield"), args=[ast.Call(), *_]):
+                yield node.lineno, "shield of a call"
+            case ast.ClassDef(bases=bases):
+                yield from (
+                    (node.lineno, name) for name in map(ast.unparse, bases) if name in MAKES
+                )
             case ast.Attribute(value=of, attr=name) if name in STARTS:
                 if ast.unparse(of) not in groups:
                     yield node.lineno, name

@@ -29,6 +29,8 @@ def check(folder: Path, source: str, name: str = "module.py") -> int:
         "asyncio.Task(work())",
         "threading.Thread(target=work).start()",
         "start = loop.create_task",
+        "await asyncio.shield(work())",
+        "class Writer(threading.Thread): ...",
         "from asyncio import create_task",
         "from threading import Thread",
     ],
@@ -49,6 +51,7 @@ def test_every_other_way_is_refused(
         "async def f():\n async with asyncio.TaskGroup() as group:\n  group.create_task(work())",
         "def f(group: asyncio.TaskGroup):\n group.create_task(work())",
         "crew.start('listen', work())",
+        "async def f(task):\n await asyncio.shield(task)",
         "def f(thread: threading.Thread): ...",
     ],
 )

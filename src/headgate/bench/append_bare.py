@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,7 @@ RECORDS = (
 )
 IDS = "INSERT INTO ids (event_id, seq, time_ms) VALUES "
 ROWS_PER_STATEMENT = 100
+READY_TIMEOUT_S = 60.0
 
 
 class Bare(msgspec.Struct):
@@ -47,23 +49,22 @@ Commit = list[tuple[str, list[object]]]
 
 def run(order: Bare) -> Written:
     writers = [_Writer(order, number) for number in range(order.writers)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.is_ready.wait()
-    started_s = time.perf_counter()
-    for writer in writers:
-        writer.go.set()
-    for writer in writers:
-        writer.join()
-    return Written(time.perf_counter() - started_s)
+    with ThreadPoolExecutor(order.writers) as threads:
+        writing = [threads.submit(writer.run) for writer in writers]
+        for writer in writers:
+            writer.is_ready.wait(READY_TIMEOUT_S)
+        started_s = time.perf_counter()
+        for writer in writers:
+            writer.go.set()
+        for one in writing:
+            one.result()
+        return Written(time.perf_counter() - started_s)
 
 
-class _Writer(threading.Thread):
+class _Writer:
     """Its share of the commits, one after the other, into a file that stays for the next round."""
 
     def __init__(self, order: Bare, number: int) -> None:
-        super().__init__(daemon=True)
         self._order = order
         self._number = number
         self.is_ready = threading.Event()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import queue
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -24,6 +23,7 @@ from headgate.bench.append_bare import IDS, RECORDS
 from headgate.bench.append_load import length_in, run_on_loop
 from headgate.bench.append_rows import document, event_id, key
 from headgate.bench.worker import serve
+from headgate.tasks import start_thread
 
 START_TIMEOUT_S = 30.0
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
@@ -42,24 +42,23 @@ class Serving(msgspec.Struct):
 
 def run(order: ServeBare) -> Serving:
     port: queue.SimpleQueue[int] = queue.SimpleQueue()
-    threading.Thread(target=lambda: run_on_loop(_listen(order, port)), daemon=True).start()
+    start_thread("bare server", lambda: run_on_loop(_listen(order, port)))
     return Serving(f"http://127.0.0.1:{port.get(timeout=START_TIMEOUT_S)}")
 
 
 async def _listen(order: ServeBare, port: queue.SimpleQueue[int]) -> None:
     writer = _Writer(order)
-    writer.start()
+    start_thread("bare writer", writer.run)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Protocol(writer), "127.0.0.1", 0)
     port.put(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
-class _Writer(threading.Thread):
+class _Writer:
     """Commits one row after the other, and tells the event loop of each."""
 
     def __init__(self, order: ServeBare) -> None:
-        super().__init__(daemon=True)
         self._order = order
         self._loop = asyncio.get_running_loop()
         self.waiting: queue.SimpleQueue[Callable[[bytes], None]] = queue.SimpleQueue()

@@ -7,7 +7,6 @@ measures. A stand-in for the coordinator adopts their subscriptions at once.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from pathlib import Path
@@ -36,6 +35,7 @@ from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
 from headgate.services.gateway.service import DedupOptions
 from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
+from headgate.tasks import Crew
 from headgate.telemetry import configure_logging
 
 GATEWAY_ID = "gateway-1"
@@ -110,12 +110,12 @@ class Receiving:
             now_s=time.monotonic,
         )
         self._coordinator = _Coordinator()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._crew = Crew("bench")
         self._listeners: list[Listener] = []
 
     async def open(self, order: Open) -> Opened:
         listen = self._subscriptions.registration.listen(self._coordinator.session)
-        self._tasks.append(asyncio.create_task(listen))
+        self._crew.need("control", listen)
         topic = Topic(TOPIC, order.partitions, "keyed")
         self._coordinator.welcome(Topology(1, topics=(topic,)))
         names = []
@@ -133,6 +133,7 @@ class Receiving:
         return Opened(urls, names)
 
     async def close(self) -> None:
+        await self._crew.close()
         for listener in self._listeners:
             await listener.stop(0.0)
 

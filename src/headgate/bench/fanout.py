@@ -28,6 +28,7 @@ from headgate.bench.fanout_stage import Gateway, allow_sockets, gateway_running
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.bench.worker import Worker, worker
 from headgate.demo.stage import data_folder
+from headgate.tasks import Helpers
 
 CROWDS = 2
 DOCUMENT_BYTES = 200
@@ -108,9 +109,10 @@ class Audience:
         """Send an event; returns the milliseconds until the last client had it, and the frame."""
         self.frames += 1
         order = Await(self.url, self.frames, ARRIVAL_TIMEOUT_S)
-        waiting = [asyncio.create_task(crowd.ask(order, Arrived)) for crowd in self.crowds]
-        began_s = await send()
-        arrived = await asyncio.gather(*waiting)
+        async with Helpers() as helpers:
+            waiting = [helpers.start(crowd.ask(order, Arrived)) for crowd in self.crowds]
+            began_s = await send()
+            arrived = await asyncio.gather(*waiting)
         if faulty := sum(each.uneven + each.lost for each in arrived):
             raise Failed(f"{faulty} clients of {self.url} missed an event, or had it twice")
         last = max(arrived, key=lambda each: each.at_s)

@@ -22,6 +22,7 @@ from headgate.bench.pipeline_load import Produce, Produced
 from headgate.bench.pipeline_stage import PARTITIONS, Stage, everything_running
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.demo.stage import data_folder
+from headgate.tasks import Helpers
 
 LOOK_EVERY_S = 0.025
 SAMPLE_EVERY_S = 1.0
@@ -165,13 +166,10 @@ async def _drain(stage: Stage, sizes: Sizes, say: Say) -> Drained:
         cpu_s = stage.cpu_s() - cpu_s
         noops.append(Pass(sizes.backlog / seconds, cpu_s / sizes.backlog * 1e6))
     say("the lanes read the log, match and deliver")
-    routing = asyncio.create_task(stage.route())
-    try:
+    async with Helpers() as helpers:
+        routing = helpers.start(stage.route())
         lanes = await _watched(stage, sizes.backlog)
         await routing
-    finally:
-        routing.cancel()
-        await asyncio.gather(routing, return_exceptions=True)
     wanted = matching(0, sizes.backlog)
     _check(await stage.delivered(wanted, PATIENCE_S), wanted)
     return Drained(lanes, noops)
@@ -211,14 +209,11 @@ async def _sustain(stage: Stage, sizes: Sizes, say: Say) -> Sustained:
     before = matching(0, sizes.backlog)
     wanted = before + matching(sizes.backlog, events)
     began_s = time.perf_counter()
-    producing = asyncio.create_task(stage.produce(order))
-    try:
+    async with Helpers() as helpers:
+        producing = helpers.start(stage.produce(order))
         samples = await _sampled(stage, producing, began_s, sizes, say)
         produced = await producing
         _check(await stage.delivered(wanted, PATIENCE_S), wanted)
-    finally:
-        producing.cancel()
-        await asyncio.gather(producing, return_exceptions=True)
     return Sustained(
         events=events,
         seconds=time.perf_counter() - began_s,
@@ -229,7 +224,7 @@ async def _sustain(stage: Stage, sizes: Sizes, say: Say) -> Sustained:
 
 
 async def _sampled(
-    stage: Stage, producing: asyncio.Task[Produced], began_s: float, sizes: Sizes, say: Say
+    stage: Stage, producing: asyncio.Future[Produced], began_s: float, sizes: Sizes, say: Say
 ) -> list[Sample]:
     """Until everything is produced."""
     samples: list[Sample] = []

@@ -21,6 +21,7 @@ from headgate.bench.rebalance_orders import serve_orders
 from headgate.config import inherited_environment, load_config
 from headgate.spark.java import find_java
 from headgate.spark.noop_read import NoopReads
+from headgate.tasks import Crew
 from headgate.telemetry import configure_logging
 from headgate.wiring.roles import build_router
 
@@ -67,7 +68,7 @@ class RouterProcess:
         self._log_file = Path(order.log_file)
         self._noop: NoopReads | None = None
         self._router: Router | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._crew = Crew("bench")
 
     def open(self) -> None:
         router = self._config.router
@@ -88,12 +89,10 @@ class RouterProcess:
         """The session is there: the router takes it for its own."""
         self._router = build_router(self._config, DataFolder(Path(self._config.data)))
         await self._router.start()
-        self._watching = asyncio.create_task(self._router.failed(), name="router")
+        self._crew.need("router", self._router.failed())
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._crew.close()
         if self._router is not None:
             await self._router.stop()
         elif self._noop is not None:

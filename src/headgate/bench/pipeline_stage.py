@@ -31,6 +31,7 @@ from headgate.demo.stage import demo_config
 from headgate.model.api import CreateTopic, TopicInfo, TopologyAnswer
 from headgate.model.event import PartitionRef
 from headgate.services.supervisor import Supervisor
+from headgate.tasks import Helpers
 from headgate.wiring.machine import build_supervisor, plan_ports
 
 T = TypeVar("T", Counted, Done, Produced)
@@ -69,7 +70,7 @@ class Stage:
     url: str
     ws_url: str
     positions: Positions
-    opening: asyncio.Task[Done]
+    opening: asyncio.Future[Done]
     supervisor: Supervisor
     router: Worker
     load: Worker
@@ -132,8 +133,9 @@ async def everything_running(folder: Path, say: Say) -> AsyncIterator[Stage]:
         worker("headgate.bench.pipeline_load") as load,
         worker("headgate.bench.pipeline_crowd") as crowd,
         _positions(data) as positions,
+        Helpers() as helpers,
     ):
-        opening = asyncio.create_task(router.ask(_open(config, folder), Done), name="spark")
+        opening = helpers.start(router.ask(_open(config, folder), Done))
         with data.lock():
             supervisor = build_supervisor(config, data, say, ROLES)
             try:
@@ -150,7 +152,6 @@ async def everything_running(folder: Path, say: Say) -> AsyncIterator[Stage]:
                 )
             finally:
                 opening.cancel()
-                await asyncio.gather(opening, return_exceptions=True)
                 await supervisor.stop()
 
 

@@ -24,6 +24,7 @@ from headgate.adapters.grpc.control import (
 )
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.model.control import AckTopology, CheckIn, Hello, PushTopology, Welcome
+from headgate.tasks import Crew
 
 STREAMS_PER_CHANNEL = 500
 OPENING_AT_A_TIME = 100
@@ -69,10 +70,9 @@ class Crowd:
         self._behind = 0
         self._all_have = asyncio.Event()
         self._lost = ""
-        self._streams = [
-            asyncio.create_task(self._follow(number), name=f"client-{number}")
-            for number in range(order.streams)
-        ]
+        self._crew = Crew("bench")
+        for number in range(order.streams):
+            self._crew.start("client", self._follow(number), about=str(number))
 
     async def acknowledged(self, generation: int, timeout_s: float) -> Done:
         self._wanted = generation
@@ -86,9 +86,7 @@ class Crowd:
         return Done(time.monotonic(), self._lost, self._behind)
 
     async def close(self) -> None:
-        for stream in self._streams:
-            stream.cancel()
-        await asyncio.gather(*self._streams, return_exceptions=True)
+        await self._crew.close()
         await asyncio.gather(*(channel.close() for channel in self._channels))
 
     async def _follow(self, number: int) -> None:

@@ -26,6 +26,7 @@ from headgate.bench.worker import Worker, worker
 from headgate.client.http import HttpClient, topic_path
 from headgate.model.api import CreateTopic, TopicInfo, TopologyAnswer
 from headgate.model.topology import Topology
+from headgate.tasks import Helpers
 
 TOPIC = "routed"
 PARTITIONS = 4
@@ -89,12 +90,12 @@ async def _change(http: HttpClient, name: str, crowds: Sequence[Worker]) -> tupl
     before = await http.get("/v1/topology", TopologyAnswer)
     generation = before.topology.generation + 1
     began_s = time.monotonic()
-    hearing = [
-        asyncio.create_task(crowd.ask(Await(generation, TIMEOUT_S), Done)) for crowd in crowds
-    ]
-    await _create(http, name, 1)
-    # Asking costs the coordinator time, and the floor can't have moved before they all heard.
-    heard = await asyncio.gather(*hearing)
+    async with Helpers() as helpers:
+        order = Await(generation, TIMEOUT_S)
+        hearing = [helpers.start(crowd.ask(order, Done)) for crowd in crowds]
+        await _create(http, name, 1)
+        # Asking costs the coordinator time, and the floor can't have moved before they all heard.
+        heard = await asyncio.gather(*hearing)
     _check(heard)
     await _until_adopted(http, generation)
     floor_s = time.monotonic() - began_s

@@ -34,6 +34,7 @@ from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.event import PartitionRef, Record
 from headgate.model.topology import Owner
+from headgate.tasks import Crew
 from headgate.telemetry import configure_logging
 
 
@@ -117,15 +118,14 @@ class LightRouter:
         self._assignment: control.Assign | None = None
         self._runnable = asyncio.Event()
         self._window = 0
-        self._lives: set[asyncio.Task[None]] = set()
         self._session = GrpcControlSession(order.coordinator, self._hello)
-        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._windows())]
+        self._crew = Crew("bench")
+        self._crew.need("control", self._listen())
+        self._crew.need("windows", self._windows())
 
     async def stop(self) -> None:
         """Without a goodbye: what it owned needs no other owner any more."""
-        for task in (*self._tasks, *self._lives):
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._lives, return_exceptions=True)
+        await self._crew.close()
 
     def _hello(self) -> control.Hello:
         assignment = self._assignment
@@ -202,9 +202,7 @@ class LightRouter:
                 await letters.close()
 
         lane = Lane(spec, LanePorts(reader, checkpoints, letters, self._transport, connect))
-        life = asyncio.create_task(live(), name=f"lane-{number}")
-        self._lives.add(life)
-        life.add_done_callback(self._lives.discard)
+        self._crew.start("lane", live(), about=str(number))
         return lane
 
 

@@ -23,6 +23,7 @@ from headgate.bench.result import Failed
 from headgate.client import Event, Producer, Subscriber
 from headgate.decide.placement import partition_of
 from headgate.demo.figures import Pace
+from headgate.tasks import Crew
 
 PATIENCE_S = 30.0
 SEED = 4
@@ -121,14 +122,11 @@ class Traffic:
 async def traffic(url: str, topic: str, partitions: int, per_s: float) -> AsyncIterator[Traffic]:
     """Runs until `finish` is called."""
     flow = Traffic(topic, keys_of(partitions), per_s)
-    async with Subscriber(url, topic) as subscriber, Producer(url) as producer:
-        tasks = [
-            asyncio.create_task(flow.receive(subscriber), name="receiving"),
-            asyncio.create_task(flow.send(producer), name="sending"),
-        ]
-        try:
-            yield flow
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async with (
+        Subscriber(url, topic) as subscriber,
+        Producer(url) as producer,
+        Crew("bench") as crew,
+    ):
+        crew.need("receiving", flow.receive(subscriber))
+        crew.start("sending", flow.send(producer))
+        yield flow

@@ -31,6 +31,7 @@ from headgate.decide.matching.index import MatchIndex
 from headgate.demo.stage import data_folder
 from headgate.errors import HeadgateError
 from headgate.model.api import CreateTopic, Health, Status, TopicInfo
+from headgate.tasks import Helpers
 
 ROUTER = "headgate.bench.rebalance_router"
 PER_GATEWAY = 10_000
@@ -140,21 +141,16 @@ async def _watched(http: HttpClient) -> AsyncIterator[list[float]]:
     async def ask() -> None:
         while True:
             asked_s = time.monotonic()
-            await http.get("/health", Health)
+            try:
+                await http.get("/health", Health)
+            except HeadgateError as error:
+                raise Failed(f"the coordinator gave no answer: {error.message}") from error
             waits_ms.append((time.monotonic() - asked_s) * 1_000)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    asking = asyncio.create_task(ask())
-    try:
+    async with Helpers() as helpers:
+        helpers.start(ask())
         yield waits_ms
-    finally:
-        asking.cancel()
-        try:
-            await asking
-        except asyncio.CancelledError:
-            pass
-        except HeadgateError as error:
-            raise Failed(f"the coordinator gave no answer: {error.message}") from error
 
 
 async def _coordinator(http: HttpClient) -> int:

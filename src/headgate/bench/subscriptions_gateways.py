@@ -16,6 +16,7 @@ from headgate.bench.result import Failed
 from headgate.model import control
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.registration import CHUNK
+from headgate.tasks import Crew
 
 TOPIC = "flights"
 
@@ -38,7 +39,8 @@ class BareGateway:
         self._answered = 0
         self._revision = 0
         self._refused = ""
-        self._listening = asyncio.create_task(self._listen(), name=self.node_id)
+        self._crew = Crew("bench")
+        self._crew.need("gateway", self._listen(), about=self.node_id)
 
     def _hello(self) -> control.Hello:
         return control.Hello(role="gateway", node_id=self.node_id, incarnation=self.node_id)
@@ -67,8 +69,9 @@ class BareGateway:
             raise Failed(f"{self.node_id} was refused: {self._refused}")
 
     async def close(self) -> None:
+        self._crew.dismiss()
         await self._session.close()
-        await self._listening
+        await self._crew.close()
 
     async def _send(self, message: control.ToCoordinator) -> None:
         if not await self._session.send(message):
