@@ -20,6 +20,7 @@ from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.processes import collect_rarely
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.decide.recent_ids import RecentIds
+from headgate.decide.redelivered import Redelivered
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.control import (
     AdoptionFloor,
@@ -107,6 +108,7 @@ class Receiving:
             GATEWAY_ID,
             self._subscriptions,
             recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             now_s=time.monotonic,
         )
         self._coordinator = _Coordinator()

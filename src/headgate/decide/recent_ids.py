@@ -76,17 +76,10 @@ class RecentIds:
         """What `see` remembered last didn't take place after all."""
         self._drop(self._sightings.pop())
 
-    def has(self, topic: str, identity: str) -> bool:
-        return identity in self._seen.get(topic, {})
-
     def knows_none_of(self, topic: str, identities: Sequence[str]) -> bool:
         """Whether none of them is remembered, or among them twice."""
         known = self._seen.get(topic, {})
         return len(set(identities)) == len(identities) and known.keys().isdisjoint(identities)
-
-    def alike(self) -> RecentIds:
-        """An empty one with the same bounds."""
-        return RecentIds(capacity=self._capacity, ttl_s=self._ttl_s)
 
     def forget_old(self, now_s: float) -> None:
         """Drop what is too old or too much; in the order of their times, so the first that may stay

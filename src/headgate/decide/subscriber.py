@@ -20,9 +20,9 @@ What a full queue does to a live delivery is the subscription's choice: `park` f
 
 Records that a lane found missing (`lost`) are a delivery like any other: a Resync in the queue of
 one that is live, found in the log by one that catches up. What an operator wants delivered again
-(`redeliver`) waits beside the queue, which it takes turns with, and moves no position; but whoever
-keeps the last state of a key must end with the newer one, so nothing passes a redelivery of its
-partition that came before it.
+(`redeliver`) waits beside the queue, which it takes turns with, and moves no position; but nothing
+passes a redelivery of its partition that came before it, so that whoever keeps the last state of a
+key ends with the newer one.
 
 Invariant: what `take` returns is, per partition, exactly the matching records after the start, in
 order, without a repeat; the redeliveries, in the order in which they came; and of these two,

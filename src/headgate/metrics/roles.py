@@ -68,7 +68,9 @@ class GatewayMetrics(NodeMetrics):
             "Deliveries dropped because their event was delivered before.",
         )
         self.remembered = self._told(
-            "gauge", "headgate_dedup_cache_size", "Event ids that are remembered."
+            "gauge",
+            "headgate_dedup_cache_size",
+            "Events that are remembered, and who has had which redelivery.",
         )
         self.resyncs = self._told(
             "counter",

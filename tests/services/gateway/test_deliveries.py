@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.decide.recent_ids import RecentIds
+from headgate.decide.redelivered import Redelivered
+from headgate.decide.subscriber import Resync
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.control import Hello
 from headgate.model.delivery import (
@@ -29,6 +31,7 @@ from headgate.model.delivery import (
     Verdict,
 )
 from headgate.model.event import PartitionRef
+from headgate.model.subscription import Priority
 from headgate.model.topology import Owner
 from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.subscriber import Subscriber
@@ -48,6 +51,14 @@ class AtOnce(Deliveries):
 
 
 @dataclass
+class Clock:
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
 class Stage:
     """Subscribers whose connections keep what they are sent."""
 
@@ -55,11 +66,13 @@ class Stage:
     deliveries: Deliveries
     jobs: list[Callable[[], None]]
     arrive: Callable[[DeliveryBatch], Batch]
+    clock: Clock
     sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     subscribers: dict[str, Subscriber] = field(default_factory=dict)
 
-    async def subscribe(self, name: str) -> None:
-        subscriber = await self.subscriptions.subscribe(Question(TOPIC, name=name))
+    async def subscribe(self, name: str, priority: Priority = "normal") -> None:
+        question = Question(TOPIC, name=name, priority=priority)
+        subscriber = await self.subscriptions.subscribe(question)
         self.subscriptions.begin(subscriber, lambda: None)
         self.subscribers[name] = subscriber
         self.sent[name] = []
@@ -83,8 +96,18 @@ class Stage:
     def id_of(self, name: str) -> str:
         return self.subscribers[name].id if name in self.subscribers else name
 
-    def seqs(self, name: str) -> list[int]:
-        return [message["seq"] for message in self.sent[name]]
+    def read(self, name: str, count: int = 1_000) -> None:
+        """The connection takes some of what waits for it."""
+        subscriber = self.subscribers[name]
+        for _ in range(count):
+            item = subscriber.take()
+            if item is None:
+                break
+            if not isinstance(item, Resync):
+                self.sent[name].append(json.loads(item.value + subscriber.tail))
+
+    def seqs(self, name: str, partition: int | None = None) -> list[int]:
+        return [one["seq"] for one in self.sent[name] if partition in (None, one["partition"])]
 
     def answered(self) -> None:
         """What was put off until after the answer is done."""
@@ -103,24 +126,32 @@ def as_lines(batch: DeliveryBatch) -> Batch:
 
 @asynccontextmanager
 async def stage(
-    kind: type[Deliveries] = Deliveries, arrive: Callable[[DeliveryBatch], Batch] = as_it_is
+    kind: type[Deliveries] = Deliveries,
+    arrive: Callable[[DeliveryBatch], Batch] = as_it_is,
+    *,
+    bounds: Bounds | None = None,
+    dedup: bool = True,
+    remembered: int = 100,
 ) -> AsyncIterator[Stage]:
+    """`remembered`: how many events, and how many redeliveries."""
     coordinator = FakeCoordinator(topology=topology(partitions=2))
+    clock = Clock()
     subscriptions = Subscriptions(
-        NODE, Bounds(), reader=WrittenLog(), metrics=GatewayMetrics(), now_s=lambda: 0.0
+        NODE, bounds or Bounds(), reader=WrittenLog(), metrics=GatewayMetrics(), now_s=clock
     )
     jobs: list[Callable[[], None]] = []
     deliveries = kind(
         NODE,
         subscriptions,
-        recent=RecentIds(capacity=100, ttl_s=60.0),
-        now_s=lambda: 0.0,
+        recent=RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None,
+        redelivered=Redelivered(capacity=remembered, ttl_s=60.0),
+        now_s=clock,
         later=jobs.append,
     )
     hello = Hello(role="gateway", node_id=NODE, incarnation="1")
     session = coordinator.open_session(lambda: hello)
     listening = asyncio.create_task(subscriptions.registration.listen(session))
-    made = Stage(subscriptions, deliveries, jobs, arrive)
+    made = Stage(subscriptions, deliveries, jobs, arrive, clock)
     try:
         for name in NAMES:
             await made.subscribe(name)

@@ -101,7 +101,7 @@ async def test_a_redelivery_leaves_the_position_where_it_is(world: World) -> Non
         assert event["data"]["redelivery"] is True
 
 
-async def test_without_room_for_one_subscriber_a_redelivery_comes_later_for_all() -> None:
+async def test_without_room_for_it_a_redelivery_comes_later() -> None:
     async with running(bounds=Bounds(queue=8, topic_grace_s=0.05)) as world:
         client = await world.connection()
         await client.subscribe("all")
@@ -116,6 +116,53 @@ async def test_without_room_for_one_subscriber_a_redelivery_comes_later_for_all(
         await until(lambda: len(subscriber.feed) == 0)
         assert (await world.lanes.deliver(made[2:4])).verdicts == ("accepted", "accepted")
         assert [(await client.next())["seq"] for _ in range(4)] == [1, 2, 3, 4]
+
+
+async def test_one_that_does_not_read_holds_its_own_redeliveries_alone() -> None:
+    async with running(bounds=Bounds(queue=8, topic_grace_s=0.05)) as world:
+        idle, reader = await world.connection(), await world.connection()
+        await idle.subscribe("idle")
+        await reader.subscribe("reader")
+        (waiting,) = [one for one in world.gateway._subscriptions if one.name == "idle"]
+        waiting.ready, ready = (lambda: None), waiting.ready
+        ids = tuple(world.coordinator.registry)
+        made = [again(world.lanes.delivery(world.log.append({"n": n}), ids)) for n in range(4)]
+        for one, verdict in zip(made, ("accepted", "accepted", "retry", "retry"), strict=True):
+            assert (await world.lanes.deliver([one])).verdicts == (verdict,)
+        assert await reader.events(4) == [(0, seq) for seq in (1, 2, 3, 4)]
+        waiting.ready = ready
+        ready()
+        await until(lambda: len(waiting.feed) == 0)
+        assert (await world.lanes.deliver(made[2:])).verdicts == ("accepted", "accepted")
+        assert await idle.events(4) == [(0, seq) for seq in (1, 2, 3, 4)]
+        assert (await reader.ask(type="ping"))["type"] == "pong", "nothing came to it twice"
+
+
+async def test_a_new_record_comes_behind_the_redeliveries_before_it(world: World) -> None:
+    """Over WebSocket, alone on its connection and with another, and over server-sent events."""
+    alone, shared = await world.websocket(), await world.connection()
+    await alone.next()
+    for name in ("one", "two"):
+        await shared.subscribe(name)
+    async with world.sse() as stream:
+        await stream.next()
+        ids = tuple(world.coordinator.registry)
+        made = [world.lanes.delivery(world.log.append({"n": n}), ids) for n in range(5)]
+        held = [(one, one.ready) for one in world.gateway._subscriptions]
+        for subscriber, _ in held:
+            subscriber.ready = lambda: None
+        sent = [*map(again, made[:4]), made[4]]
+        assert (await world.lanes.deliver(sent)).verdicts == ("accepted",) * 5
+        for subscriber, ready in held:
+            subscriber.ready = ready
+            ready()
+        expected = [(0, seq) for seq in (1, 2, 3, 4, 5)]
+        assert await alone.events(5) == expected
+        assert await stream.events(5) == expected
+        heard = [await shared.next() for _ in range(5)]
+        assert [(one["seq"], one["subscriptions"]) for one in heard] == [
+            (seq, ["one", "two"]) for _, seq in expected
+        ]
 
 
 async def test_a_redelivery_for_nobody_is_settled(world: World) -> None:

@@ -116,6 +116,29 @@ async def test_a_consumer_gets_what_belongs_to_its_targets_and_nothing_else() ->
         assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nothing else came"
 
 
+async def test_a_consumer_gets_what_comes_again_before_what_is_new_and_acknowledges_only_that() -> (
+    None
+):
+    async with grouped(consumers=ConsumerBounds(prefetch=1, save_s=0.02)) as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world)
+        await assigned(socket, TARGETS)
+        records = [world.log.append({"n": n}, key="key-1") for n in range(4)]
+        made = [one for record in records if (one := world.lanes.match(record)) is not None]
+        await world.lanes.deliver(made[:1])
+        first = await socket.next()
+        again = [msgspec.structs.replace(one, redelivery=True) for one in made[:3]]
+        assert (await world.lanes.deliver([*again, made[3]])).verdicts == ("accepted",) * 4
+        ack(socket, first)
+        heard = [await socket.next() for _ in range(4)]
+        assert [(one["seq"], "redelivery" in one) for one in heard] == [
+            (1, True), (2, True), (3, True), (4, False),
+        ]  # fmt: skip
+        await until(lambda: committed(world, first["target"], 0) == 1)
+        ack(socket, heard[-1])
+        await until(lambda: committed(world, first["target"], 0) == 4)
+
+
 async def test_a_group_that_is_new_begins_where_its_first_consumer_says() -> None:
     async with grouped() as (world, coordinator):
         append(world, *range(20))

@@ -13,10 +13,10 @@ turns out to have been here before, under another place, was told as accepted, w
 any other verdict; it is counted as what it is. Should the rest turn out to be unreadable, whom it
 is for has to come again, and reads the log.
 
-An event that is in the log twice goes to a subscriber once, as far as ids are remembered: from
+An event that is in the log twice goes to a subscriber once, as far as events are remembered: from
 where it was seen first, provided that the subscriber began before that place. What an operator
-wants delivered again goes to everybody it is for, or, while one of them has no room, to nobody yet;
-that it arrives twice, because the answer got lost, is noticed for as long as ids are remembered.
+wants delivered again is redelivering.py's; what comes behind it in its batch and partition is put
+off for those for whom it was.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from headgate import errors
-from headgate.decide.leaving import Kind
 from headgate.decide.recent_ids import RecentIds
+from headgate.decide.redelivered import Redelivered
 from headgate.decide.subscriber import Delivered
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
-from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.redelivering import Redelivering, Round
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import shared_part
 from headgate.telemetry import LogEvent
@@ -61,7 +61,8 @@ def _after_you(job: Job) -> None:
 
 
 class Deliveries:
-    """`recent` None: events are not told apart by their ids. `later` does a job soon."""
+    """`recent` None: an event that is in the log twice is passed on twice. `later` does a job
+    soon."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Deliveries:
         subscriptions: Subscriptions,
         *,
         recent: RecentIds | None,
+        redelivered: Redelivered,
         now_s: Callable[[], float],
         later: Callable[[Job], None] = after_the_answer,
     ) -> None:
@@ -76,7 +78,7 @@ class Deliveries:
         self._subscriptions = subscriptions
         self._get = subscriptions.get
         self._recent = recent
-        self._redelivered = None if recent is None else recent.alike()
+        self._redelivering = Redelivering(subscriptions, redelivered)
         self._now_s = now_s
         self._later = later
         self._waiting: tuple[Batch, Outline] | None = None
@@ -88,8 +90,8 @@ class Deliveries:
 
     @property
     def remembered(self) -> int:
-        """Event ids."""
-        return len(self._recent or ()) + len(self._redelivered or ())
+        """Events, and who has had which redelivery."""
+        return len(self._recent or ()) + self._redelivering.remembered
 
     def accept(self, batch: Batch) -> DeliveryAnswer:
         self.pass_on()
@@ -135,10 +137,9 @@ class Deliveries:
                     subscriber.close(reason, ends_connection=True)
 
     def _pass_on_all(self, batch: Batch, outline: Outline) -> None:
-        touched: dict[str, Subscriber] = {}
-        now_s = self._now_s()
+        round_ = Round(self._now_s())
         messages = batch.messages
-        if self._are_new(outline, batch.identities, now_s):
+        if self._are_new(outline, batch.identities, round_.now_s):
             at = 0
             for run in outline.runs:
                 end = at + len(run.seqs)
@@ -146,13 +147,13 @@ class Deliveries:
                     subscriber = self._get(name)
                     if subscriber is not None and subscriber.closing is None:
                         subscriber.deliver(run.partition, seq, message, since=0)
-                        touched[name] = subscriber
+                        round_.touched[name] = subscriber
                 at = end
         else:
             self.verdicts["accepted"] -= len(messages)
             each = zip(batch.deliveries, batch.identities, strict=True)
-            self.verdicts.update([self._deliver(*one, touched, now_s) for one in each])
-        self._wake(touched)
+            self.verdicts.update([self._deliver(*one, round_) for one in each])
+        self._wake(round_)
 
     def _are_new(self, outline: Outline, identities: Sequence[str], now_s: float) -> bool:
         """Whether none of these events was here before; then they are remembered."""
@@ -165,8 +166,8 @@ class Deliveries:
         self._recent.remember(outline.topic, identities, places, now_s)
         return True
 
-    def _wake(self, touched: dict[str, Subscriber]) -> None:
-        for subscriber in touched.values():
+    def _wake(self, round_: Round) -> None:
+        for subscriber in round_.touched.values():
             subscriber.ready()
             self._subscriptions.catch_up.wake(subscriber)
 
@@ -210,15 +211,14 @@ class Deliveries:
         return True
 
     def _decided(self, batch: Batch) -> list[Verdict]:
-        touched: dict[str, Subscriber] = {}
-        verdicts = self._verdicts(batch, touched)
-        self._wake(touched)
+        round_ = Round(self._now_s())
+        verdicts = self._verdicts(batch, round_)
+        self._wake(round_)
         return verdicts
 
-    def _verdicts(self, batch: Batch, touched: dict[str, Subscriber]) -> list[Verdict]:
-        now_s = self._now_s()
+    def _verdicts(self, batch: Batch, round_: Round) -> list[Verdict]:
         if self._recent is not None:
-            self._recent.forget_old(now_s)
+            self._recent.forget_old(round_.now_s)
         verdicts: list[Verdict] = []
         fences: dict[tuple[str, int], int] = {}
         """The epoch under which each partition's records were admitted last."""
@@ -231,7 +231,7 @@ class Deliveries:
                     continue
                 fences[where] = delivery.epoch
             if delivery.lost_from:
-                verdict = self._lost(delivery, touched)
+                verdict = self._lost(delivery, round_)
             else:
                 addressed = (
                     self._subscriptions.broadcasts.addressed(delivery)
@@ -239,27 +239,25 @@ class Deliveries:
                     else delivery
                 )
                 verdict = (
-                    self._redeliver(addressed, touched)
+                    self._redelivering.take(addressed, round_)
                     if delivery.redelivery
-                    else self._deliver(addressed, identity, touched, now_s)
+                    else self._deliver(addressed, identity, round_)
                 )
             verdicts.append(verdict)
         return verdicts
 
-    def _deliver(
-        self, delivery: Delivery, identity: str, touched: dict[str, Subscriber], now_s: float
-    ) -> Verdict:
+    def _deliver(self, delivery: Delivery, identity: str, round_: Round) -> Verdict:
         """What becomes of a record."""
         place = partition, seq = delivery.partition, delivery.seq
-        sinces, left = delivery.since, delivery.left
+        sinces, left, put_off = delivery.since, delivery.left, round_.put_off
         recent, get = self._recent, self._get
-        first = None
+        first, is_late = None, False
         if recent is not None:
-            first = recent.see(delivery.topic, identity, place, now_s)
+            first = recent.see(delivery.topic, identity, place, round_.now_s)
         subscriptions: Sequence[str] = delivery.subscriptions
         verdict: Verdict = "no_subscriber"
         as_event = as_left = b""
-        if not left and not sinces and (first is None or first == place):
+        if not left and not sinces and not put_off and (first is None or first == place):
             as_event = event_part(delivery)
             run = Run(partition, delivery.epoch, (seq,), (delivery.subscriptions,))
             subscriptions = [name for _, _, name in self._write(run, (as_event,))]
@@ -273,6 +271,9 @@ class Deliveries:
                 self.repeats += 1
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
                 continue
+            if put_off and (subscription_id, partition) in put_off:
+                is_late = True
+                continue
             if left and subscription_id in left:
                 shared = as_left = as_left or shared_part(delivery, "left")
             else:
@@ -283,10 +284,10 @@ class Deliveries:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
             elif outcome is not Delivered.OVERFLOW:
                 verdict = "accepted"
-                touched[subscriber.id] = subscriber
+                round_.touched[subscriber.id] = subscriber
         if first is None and recent is not None and verdict != "accepted":
             recent.take_back()
-        return verdict
+        return "retry" if is_late else verdict
 
     def _write(self, run: Run, messages: Sequence[bytes]) -> list[tuple[int, bytes, str]]:
         """Write to everybody who has nothing else waiting; returns those for whom that won't do,
@@ -313,40 +314,20 @@ class Deliveries:
         self._subscriptions.totals.sent += meant - len(others)
         return others
 
-    def _lost(self, delivery: Delivery, touched: dict[str, Subscriber]) -> Verdict:
+    def _lost(self, delivery: Delivery, round_: Round) -> Verdict:
         """A gap: everybody on the topic who isn't past it hears of it."""
         verdict: Verdict = "no_subscriber"
+        is_late = False
         for subscriber in self._subscriptions:
             if subscriber.topic != delivery.topic or subscriber.closing is not None:
+                continue
+            if (subscriber.id, delivery.partition) in round_.put_off:
+                is_late = True
                 continue
             outcome = subscriber.lost(delivery.partition, delivery.lost_from, delivery.seq)
             if outcome is Delivered.DUPLICATE:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
             elif outcome is not Delivered.OVERFLOW:
                 verdict = "accepted"
-                touched[subscriber.id] = subscriber
-        return verdict
-
-    def _redeliver(self, delivery: Delivery, touched: dict[str, Subscriber]) -> Verdict:
-        found = [self._subscriptions.get(name) for name in delivery.subscriptions]
-        here = [one for one in found if one is not None and one.closing is None]
-        if not here:
-            return "no_subscriber"
-        # A reset takes a new epoch, so what it brings is never taken for that of the one before.
-        place = delivery.partition, delivery.seq
-        known = f"{place[0]}:{place[1]}:{delivery.epoch}:{delivery.subscriptions}"
-        now_s = self._now_s()
-        if self._redelivered is not None:
-            self._redelivered.forget_old(now_s)
-            if self._redelivered.has(delivery.topic, known):
-                return "duplicate"
-        if not all(subscriber.feed.takes_redeliveries for subscriber in here):
-            return "retry"
-        for subscriber in here:
-            kind: Kind = "left" if subscriber.id in delivery.left else "event"
-            shared = shared_part(delivery, kind)
-            subscriber.redeliver(delivery.partition, delivery.seq, shared)
-            touched[subscriber.id] = subscriber
-        if self._redelivered is not None:
-            self._redelivered.see(delivery.topic, known, place, now_s)
-        return "accepted"
+                round_.touched[subscriber.id] = subscriber
+        return "retry" if is_late else verdict

@@ -24,6 +24,7 @@ from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.health import DISCONNECTED, judged
 from headgate.decide.recent_ids import RecentIds
+from headgate.decide.redelivered import Redelivered
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
@@ -111,6 +112,7 @@ class Gateway:
             recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s)
             if dedup.enabled
             else None,
+            redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             now_s=now_s,
         )
         self._forwarder = Forwarder(body_limit_bytes=options.body_limit_bytes)

@@ -1,0 +1,106 @@
+"""Who has had which redelivery. One that is for several subscriptions goes to those who have room
+and is put off for the others; when it comes again, those who have had it are left out.
+
+Invariant: who has had what was put off is remembered until it comes again, for `ttl_s` at most:
+were it forgotten before, they would get it again, behind newer ones. So of that there is no more
+than `capacity`, and `put_off` refuses what is too much. What all have had is remembered in the room
+beside it, in case it comes twice by accident. Never more than `capacity` together: redeliveries,
+and the subscriptions that have had them. Time is an argument; it must never go backwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+Sending = tuple[str, int, int, int]
+"""Topic, partition, seq and epoch. A reset takes a new epoch, so what it brings is never taken for
+that of the one before."""
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+class _Memory:
+    """The oldest first, because whatever is remembered anew goes to the end. A reset brings many
+    records to the same subscriptions, so those are kept once, and counted once: `size`."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Sending, tuple[float, frozenset[str]]] = {}
+        self._groups: dict[frozenset[str], frozenset[str]] = {}
+        self._uses: Counter[frozenset[str]] = Counter()
+        self.size = 0
+
+    def names(self, sending: Sending) -> frozenset[str]:
+        found = self._entries.get(sending)
+        return _NOBODY if found is None else found[1]
+
+    def size_with(self, sending: Sending, names: frozenset[str]) -> int:
+        """Its size if `names` were kept for `sending`."""
+        known = self.names(sending)
+        if known == names:
+            return self.size
+        freed = 0 if not known else 1 + (len(known) if self._uses[known] == 1 else 0)
+        return self.size - freed + 1 + (0 if names in self._uses else len(names))
+
+    def keep(self, sending: Sending, names: frozenset[str], now_s: float) -> None:
+        self.drop(sending)
+        group = self._groups.setdefault(names, names)
+        self.size += 1 + (0 if group in self._uses else len(group))
+        self._uses[group] += 1
+        self._entries[sending] = now_s, group
+
+    def drop(self, sending: Sending) -> None:
+        _, group = self._entries.pop(sending, (0.0, _NOBODY))
+        if not group:
+            return
+        self._uses[group] -= 1
+        self.size -= 1
+        if not self._uses[group]:
+            del self._uses[group], self._groups[group]
+            self.size -= len(group)
+
+    def oldest(self) -> tuple[Sending, float] | None:
+        for sending, (kept_s, _) in self._entries.items():
+            return sending, kept_s
+        return None
+
+
+class Redelivered:
+    def __init__(self, *, capacity: int, ttl_s: float) -> None:
+        self._capacity = capacity
+        self._ttl_s = ttl_s
+        self._put_off = _Memory()
+        self._settled = _Memory()
+
+    def had_by(self, sending: Sending) -> frozenset[str]:
+        """The subscriptions that have had it."""
+        return self._put_off.names(sending) or self._settled.names(sending)
+
+    def put_off(self, sending: Sending, names: frozenset[str], now_s: float) -> bool:
+        """It will come again for others than `names`, who have had it; False, and nothing changes,
+        if that can't be remembered."""
+        if not names:
+            return True
+        if self._put_off.size_with(sending, names) > self._capacity:
+            return False
+        self._settled.drop(sending)
+        self._put_off.keep(sending, names, now_s)
+        self._make_room()
+        return True
+
+    def settled(self, sending: Sending, names: frozenset[str], now_s: float) -> None:
+        """`names`, at least one, have had it, and nobody is left."""
+        self._put_off.drop(sending)
+        self._settled.keep(sending, names, now_s)
+        self._make_room()
+
+    def forget_old(self, now_s: float) -> None:
+        for memory in (self._put_off, self._settled):
+            while (oldest := memory.oldest()) is not None and now_s - oldest[1] >= self._ttl_s:
+                memory.drop(oldest[0])
+
+    def _make_room(self) -> None:
+        while len(self) > self._capacity and (oldest := self._settled.oldest()) is not None:
+            self._settled.drop(oldest[0])
+
+    def __len__(self) -> int:
+        return self._put_off.size + self._settled.size

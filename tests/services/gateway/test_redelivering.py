@@ -1,0 +1,292 @@
+"""What an operator has delivered again: whoever has room takes it, in order, and holds nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate import errors
+from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
+from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
+from tests.services.gateway.test_deliveries import NAMES, Stage, event, stage
+
+TWO_EACH = Bounds(queue=8)
+"""Room for two redeliveries per subscriber."""
+
+
+def again(seq: int, *names: str, **more: Any) -> Delivery:
+    return event(seq, *names, redelivery=True, **more)
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Stage]:
+    async with stage(bounds=TWO_EACH) as made:
+        yield made
+
+
+# --- whoever has room ----------------------------------------------------------------------------
+
+
+async def test_one_that_does_not_read_keeps_nobody_else_waiting(place: Stage) -> None:
+    sent = [again(seq, "a", "b") for seq in (1, 2, 3, 4)]
+    assert place.deliver(*sent[:2]) == ("accepted", "accepted")
+    place.read("b")
+    assert place.deliver(*sent[2:]) == ("retry", "retry")
+    place.read("b")
+    assert (place.seqs("a"), place.seqs("b")) == ([], [1, 2, 3, 4])
+
+
+async def test_it_comes_later_to_who_had_no_room_and_once_to_who_had(place: Stage) -> None:
+    sent = [again(seq, "a", "b") for seq in (1, 2, 3)]
+    place.deliver(*sent[:2])
+    place.read("b")
+    assert place.deliver(sent[2]) == ("retry",)
+    assert place.deliver(sent[2]) == ("retry",)
+    place.read("a")
+    assert place.deliver(sent[2]) == ("accepted",)
+    assert place.deliver(sent[2]) == ("duplicate",)
+    for name in ("a", "b"):
+        place.read(name)
+        assert place.seqs(name) == [1, 2, 3]
+        assert all(one["redelivery"] for one in place.sent[name])
+
+
+async def test_matched_anew_it_goes_to_those_who_have_not_had_it(place: Stage) -> None:
+    """The lane matches a letter again before it sends it again."""
+    place.deliver(again(1, "a"), again(2, "a"))
+    assert place.deliver(again(3, "a", "b")) == ("retry",)
+    place.read("a")
+    assert place.deliver(again(3, "c", "a", "b")) == ("accepted",)
+    assert place.deliver(again(3, "b")) == ("duplicate",)
+    for name in NAMES:
+        place.read(name)
+    assert [place.seqs(name) for name in NAMES] == [[1, 2, 3], [3], [3]]
+
+
+async def test_once_whoever_had_no_room_has_left_everybody_has_it(place: Stage) -> None:
+    place.deliver(again(1, "a"), again(2, "a"))
+    assert place.deliver(again(3, "a", "b")) == ("retry",)
+    await place.subscriptions.unsubscribe(place.subscribers["a"])
+    assert place.deliver(again(3, "a", "b")) == ("duplicate",)
+    assert place.deliver(again(3, "a")) == ("no_subscriber",)
+
+
+async def test_each_hears_of_it_as_it_concerns_them_also_when_it_comes_later(place: Stage) -> None:
+    place.deliver(again(1, "a"), again(2, "a"))
+    for verdict in ("retry", "accepted"):
+        assert place.deliver(again(3, "a", "b", left=("a",))) == (verdict,)
+        place.read("a")
+        place.read("b")
+    assert [one["type"] for one in place.sent["a"]] == ["event", "event", "left"]
+    assert [one["type"] for one in place.sent["b"]] == ["event"]
+
+
+async def test_a_broadcast_comes_later_to_who_had_no_room(place: Stage) -> None:
+    place.deliver(again(1, "a"), again(2, "a"))
+    for verdict in ("retry", "accepted", "duplicate"):
+        assert place.deliver(again(3, broadcast=True)) == (verdict,)
+        for name in NAMES:
+            place.read(name)
+    assert [place.seqs(name) for name in NAMES] == [[1, 2, 3], [3], [3]]
+
+
+# --- what is remembered of it --------------------------------------------------------------------
+
+
+async def test_it_passes_again_under_a_new_epoch_and_after_a_while(place: Stage) -> None:
+    """A reset has another epoch, so nothing of it is taken for that of the one before."""
+    for epoch, verdict in ((1, "accepted"), (1, "duplicate"), (2, "accepted"), (2, "duplicate")):
+        assert place.deliver(again(1, "a", epoch=epoch)) == (verdict,)
+    place.clock.now_s = 61.0
+    place.read("a")
+    assert place.deliver(again(1, "a", epoch=2)) == ("accepted",)
+
+
+async def test_what_keeps_coming_is_remembered_however_long_it_takes(place: Stage) -> None:
+    place.deliver(again(1, "a"), again(2, "a"))
+    for _ in range(5):
+        place.clock.now_s += 59.0
+        assert place.deliver(again(3, "a", "b")) == ("retry",)
+    place.read("b")
+    assert place.seqs("b") == [3]
+
+
+async def test_also_where_repeats_are_not_dropped_nobody_gets_twice_what_was_put_off() -> None:
+    async with stage(bounds=TWO_EACH, dedup=False) as place:
+        place.deliver(again(1, "a"), again(2, "a"))
+        for verdict in ("retry", "retry", "accepted"):
+            if verdict == "accepted":
+                place.read("a")
+            assert place.deliver(again(3, "a", "b")) == (verdict,)
+        place.read("b")
+        assert place.seqs("b") == [3]
+
+
+async def test_what_can_not_be_remembered_goes_to_nobody_until_it_can_go_to_all() -> None:
+    """Or those who have it would get it again and again, and behind newer ones."""
+    async with stage(bounds=TWO_EACH, remembered=2) as place:
+        place.deliver(again(1, "a"), again(2, "a"))
+        assert place.deliver(
+            again(3, "a", "b"), again(4, "a", "b"), again(5, "b"), event(6, "b", "c")
+        ) == ("retry", "retry", "retry", "retry")
+        for name in NAMES:
+            place.read(name)
+        assert [place.seqs(name) for name in NAMES] == [[1, 2], [3], [6]]
+        sent = again(3, "a", "b"), again(4, "a", "b"), again(5, "b"), event(6, "b", "c")
+        assert place.deliver(*sent) == ("accepted",) * 4
+        for name in NAMES:
+            place.read(name)
+        assert [place.seqs(name) for name in NAMES] == [[1, 2, 3, 4], [3, 4, 5, 6], [6]]
+        assert place.deliveries.remembered == 3, "an event, a redelivery and who has had it"
+
+
+# --- in order ------------------------------------------------------------------------------------
+
+
+async def test_nothing_of_a_partition_passes_what_was_put_off(place: Stage) -> None:
+    """Neither another redelivery nor a record; other partitions and subscribers go on."""
+    sent = (
+        again(8, "a"), again(9, "a"), again(10, "a"), event(11, "a", "b"), event(12, "b"),
+        event(1, "a", partition=1),
+    )  # fmt: skip
+    verdicts = place.deliver(*sent)
+    assert verdicts == ("accepted", "accepted", "retry", "retry", "accepted", "accepted")
+    place.read("a")
+    place.read("b")
+    assert place.deliver(*sent[2:4]) == ("accepted", "accepted")
+    place.read("a")
+    place.read("b")
+    assert [(one["partition"], one["seq"]) for one in place.sent["a"]] == [
+        (1, 1), (0, 8), (0, 9), (0, 10), (0, 11),
+    ]  # fmt: skip
+    assert place.seqs("b") == [11, 12]
+
+
+async def test_nobody_hears_of_a_gap_before_what_was_put_off(place: Stage) -> None:
+    sent = again(8, "a"), again(9, "a"), again(10, "a"), event(14, lost_from=11)
+    assert place.deliver(*sent) == ("accepted", "accepted", "retry", "retry")
+    assert [place.subscribers[name].feed.sent()[0] for name in NAMES] == [0, 0, 0]
+    assert [len(place.subscribers[name].feed) for name in NAMES] == [2, 1, 1]
+    place.read("a")
+    assert place.deliver(*sent[2:]) == ("accepted", "accepted")
+    assert [len(place.subscribers[name].feed) for name in NAMES] == [2, 1, 1]
+
+
+async def test_room_that_appears_within_a_batch_lets_nothing_pass_what_was_put_off() -> None:
+    """What is dropped for somebody else makes room in the memory that all share."""
+    large = msgspec.Raw(b'"%b"' % (b"x" * 7_000))
+    bounds = Bounds(queue=12, memory_bytes=8_000, when_slow=SlowPolicies(low="drop_oldest"))
+    async with stage(bounds=bounds) as place:
+        await place.subscribe("low", "low")
+        place.subscribers["low"].send = None
+        place.deliver(event(1, "low", partition=1, document=large), again(1, "a"))
+        sent = again(2, "a"), event(2, "low", partition=1), again(3, "a")
+        assert place.deliver(*sent) == ("retry", "accepted", "retry")
+        assert place.deliver(sent[0], sent[2]) == ("accepted", "accepted")
+        place.read("a")
+        assert place.seqs("a") == [1, 2, 3]
+
+
+async def test_one_that_is_disconnected_within_the_batch_holds_nothing() -> None:
+    bounds = Bounds(queue=4, when_slow=SlowPolicies(normal="disconnect"))
+    async with stage(bounds=bounds) as place:
+        place.subscribers["a"].send = None
+        flood = [event(seq, "a", partition=1) for seq in range(1, 6)]
+        sent = again(8, "a"), again(9, "a"), *flood, event(11, "a"), again(12, "a", "b")
+        assert place.deliver(*sent)[1] == "retry"
+        assert isinstance(place.subscribers["a"].closing, errors.Overloaded)
+        assert place.deliver(*sent[-2:]) == ("no_subscriber", "duplicate")
+
+
+async def test_an_event_that_was_put_off_is_not_taken_for_one_that_was_here(place: Stage) -> None:
+    """Its repeat in another partition is dropped only where the first one arrived."""
+    place.deliver(again(8, "a"), again(9, "a"))
+    sent = again(10, "a"), event(11, "a", event_id="twice")
+    assert place.deliver(*sent) == ("retry", "retry")
+    assert place.deliver(event(1, "b", event_id="twice", partition=1)) == ("accepted",)
+    assert place.seqs("b") == [1]
+
+
+# --- simulation ----------------------------------------------------------------------------------
+
+
+@dataclass
+class LaneDouble:
+    """Sends one batch at a time, and what was put off before anything newer. `lost` says that the
+    gateway's answer didn't arrive."""
+
+    place: Stage
+    pending: list[Delivery]
+
+    def send(self, size: int, *, lost: bool) -> None:
+        batch, rest = self.pending[:size], self.pending[size:]
+        verdicts: tuple[Verdict, ...] = self.place.deliver(*batch)
+        self.place.answered()
+        if not lost:
+            left = zip(batch, verdicts, strict=True)
+            again = [one for one, verdict in left if verdict not in SETTLING_VERDICTS]
+            self.pending = again + rest
+
+
+def concerns(delivery: Delivery, name: str, partition: int) -> bool:
+    return delivery.partition == partition and name in delivery.subscriptions
+
+
+record = st.tuples(
+    st.integers(0, 1),
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple),
+)
+step = st.one_of(
+    st.tuples(st.just("send"), st.integers(1, 5), st.sampled_from([False, False, True])),
+    st.tuples(st.just("read"), st.sampled_from(NAMES), st.integers(1, 4)),
+)
+
+
+@given(
+    st.lists(record, min_size=1, max_size=14),
+    st.integers(0, 10),
+    st.sampled_from([True, False]),
+    st.lists(step, max_size=30),
+)
+@settings(deadline=None, max_examples=60)
+def test_every_subscriber_gets_what_is_for_it_once_and_in_the_order_it_was_sent_in(
+    records: list[tuple[int, tuple[str, ...]]],
+    reset_to: int,
+    writable: bool,
+    steps: list[tuple[Any, ...]],
+) -> None:
+    """A reset: records up to `reset_to` of each partition come again, then those that are new."""
+
+    async def run() -> None:
+        async with stage(bounds=TWO_EACH) as place:
+            deliveries, heads = [], {0: 0, 1: 0}
+            for partition, names in records:
+                heads[partition] += 1
+                made = again if heads[partition] <= reset_to else event
+                deliveries.append(made(heads[partition], *names, partition=partition))
+            for name in NAMES if not writable else ():
+                place.subscribers[name].send = None
+            lane = LaneDouble(place, list(deliveries))
+            for what, first, second in steps:
+                if what == "send":
+                    lane.send(first, lost=second)
+                else:
+                    place.read(first, second)
+            for _ in range(3 * len(deliveries)):
+                lane.send(5, lost=False)
+                for name in NAMES:
+                    place.read(name)
+            assert not lane.pending
+            for name in NAMES:
+                for partition in heads:
+                    due = [one.seq for one in deliveries if concerns(one, name, partition)]
+                    assert place.seqs(name, partition) == due
+
+    asyncio.run(run())
