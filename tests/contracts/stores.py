@@ -20,6 +20,7 @@ from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.coordination import EtcdCoordinationStore
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
@@ -100,6 +101,7 @@ class InMemory(Generic[S]):
 
 
 _logs = InMemory(MemoryLog)
+_letters = InMemory(MemoryLetters)
 _positions = InMemory(dict[PartitionRef, Checkpoint])
 
 WRITERS: dict[str, Callable[[str], LogWriter]] = {
@@ -126,6 +128,7 @@ COORDINATION: dict[str, Callable[[str], CoordinationStore]] = {
 }
 LETTERS: dict[str, Callable[[str], LetterStore]] = {
     "embedded": lambda location: EmbeddedLetterStore(DataFolder.open(location)),
+    "memory": lambda location: MemoryLetterStore(_letters.at(location)),
     "postgres": _postgres_letters,
 }
 

@@ -255,7 +255,7 @@ async def test_what_an_operator_wants_again_is_sent_marked_and_holds_nothing_up(
     await world.subscribed(everything("s1"))
     await settle_down(2)
     [letter] = world.letters.of("dead")
-    world.letters.revive(letter.id)
+    await world.letters.revive([letter.id], now_ms=1)
     world.push(control.LettersRevived())
     await settle_down()
     assert world.gateways.seqs("gateway-1") == [2, 1]
@@ -465,8 +465,7 @@ async def buried(world: LaneWorld, count: int) -> None:
     world.gateways.scripts["gateway-1"] = [["rejected"] * count]
     world.append(count)
     await settle_down(2)
-    for letter in world.letters.of("dead"):
-        world.letters.revive(letter.id)
+    await world.letters.revive([letter.id for letter in world.letters.of("dead")], now_ms=1)
 
 
 @on_virtual_time
@@ -524,7 +523,7 @@ async def test_a_retried_letter_stays_until_every_gateway_has_it() -> None:
     world.append(1)
     await settle_down(2)
     [letter] = world.letters.of("dead")
-    world.letters.revive(letter.id)
+    await world.letters.revive([letter.id], now_ms=1)
     world.gateways.scripts["gateway-2"] = [DOWN]
     world.push(control.LettersRevived())
     await settle_down(2)

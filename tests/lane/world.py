@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, cast
-
-import msgspec
+from typing import Any
 
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport
-from headgate.decide.delivery.parts import joined
-from headgate.decide.letter_fences import admitted
+from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
-from headgate.model.event import Fence, PartitionRef
+from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.letters import Fences, LetterStore
+from headgate.ports.letters import Fences
 from headgate.ports.transport import Meanwhile
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.virtual_time import run_virtual
@@ -44,118 +40,62 @@ def on_virtual_time(scenario: Scenario) -> Callable[[], None]:
     return test
 
 
-class MemoryLetters:
-    """Implements what lanes use of ports.letters.LetterStore."""
+class FaultyLetters(MemoryLetterStore):
+    """Letters in memory; while `failing` is set, whatever a lane wants raises it."""
 
     def __init__(self) -> None:
-        self.letters: dict[int, Letter] = {}
-        self.fences: dict[PartitionRef, Fence] = {}
-        self.again: set[int] = set()
-        """Those that an operator wants to be sent again."""
+        super().__init__()
         self.failing: Exception | None = None
         self.looked = 0
         """How often somebody looked for parked letters."""
-        self._ids = itertools.count(1)
+
+    @property
+    def letters(self) -> list[Letter]:
+        return list(self.stored.letters.values())
+
+    @property
+    def again(self) -> set[int]:
+        """Those that an operator wants to be sent again."""
+        return {one.id for one in self.letters if one.state == "parked"} & self.stored.again
 
     def of(self, state: LetterState, gateway_id: str = "gateway-1") -> list[Letter]:
-        return [
-            one
-            for one in self.letters.values()
-            if one.state == state and one.gateway_id == gateway_id
-        ]
+        return [one for one in self.letters if one.state == state and one.gateway_id == gateway_id]
 
     def seqs(self, state: LetterState, gateway_id: str = "gateway-1") -> list[int]:
         return sorted(letter.delivery.seq for letter in self.of(state, gateway_id))
 
     async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
-        self._admit(fences)
-        found: dict[str, set[PartitionRef]] = {}
-        for letter in self._parked(fences):
-            if letter.id not in self.again:
-                found.setdefault(letter.gateway_id, set()).add(letter.ref)
-        return {gateway_id: frozenset(some) for gateway_id, some in found.items()}
+        self._check()
+        return await super().claim(fences)
 
     async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
-        self._admit({letter.ref: fences[letter.ref] for letter in letters})
-        places = {self._place(one): one for one in self.letters.values()}
-        for new in letters:
-            if one := places.get(_place(new)):
-                both = joined(one.delivery, new.delivery)
-                self.letters[one.id] = msgspec.structs.replace(one, delivery=both)
-            else:
-                number = next(self._ids)
-                self.letters[number] = Letter(
-                    number,
-                    new.gateway_id,
-                    new.state,
-                    new.reason,
-                    new.delivery,
-                    new.attempts,
-                    new.error,
-                    now_ms,
-                )
+        self._check()
+        await super().put(letters, fences, now_ms=now_ms)
 
     async def parked(
         self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
     ) -> list[Letter]:
         self._check()
         self.looked += 1
-        found: list[Letter] = []
-        for ref in sorted(set(refs)):
-            mine = [
-                one
-                for one in self._parked([ref])
-                if one.gateway_id == gateway_id and one.id not in self.again
-            ]
-            found += sorted(mine, key=lambda one: one.delivery.seq)[:each]
-        return found
+        return await super().parked(gateway_id, refs, each=each)
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
         self._check()
-        found = [one for one in self._parked(refs) if one.id in self.again and one.id > after_id]
-        return sorted(found, key=lambda one: one.id)[:limit]
+        return await super().revived(refs, after_id=after_id, limit=limit)
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
-        self._admit({letter.ref: fences[letter.ref] for letter in letters})
-        for letter in letters:
-            self.letters.pop(letter.id, None)
+        self._check()
+        await super().remove(letters, fences)
 
     async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
-        self._admit({letter.ref: fences[letter.ref] for letter in letters})
-        for letter in letters:
-            self.again.discard(letter.id)
-            self.letters[letter.id] = msgspec.structs.replace(letter, state="dead", at_ms=now_ms)
-
-    def revive(self, number: int) -> None:
-        letter = self.letters[number]
-        again = msgspec.structs.replace(letter.delivery, redelivery=True)
-        self.letters[number] = msgspec.structs.replace(letter, state="parked", delivery=again)
-        self.again.add(number)
-
-    def _parked(self, refs: Iterable[PartitionRef]) -> list[Letter]:
-        wanted = set(refs)
-        return [one for one in self.letters.values() if one.state == "parked" and one.ref in wanted]
-
-    def _place(self, one: Letter) -> tuple[object, ...]:
-        reason = one.reason if one.state == "dead" else one.id if one.id in self.again else ""
-        return one.gateway_id, one.state, reason, one.ref, one.delivery.seq
-
-    def _admit(self, fences: Fences) -> None:
         self._check()
-        for ref, fence in fences.items():
-            if admitted(self.fences.get(ref), ref, fence):
-                self.fences[ref] = fence
+        await super().bury(letters, fences, now_ms=now_ms)
 
     def _check(self) -> None:
         if self.failing is not None:
             raise self.failing
-
-
-def _place(new: NewLetter) -> tuple[object, ...]:
-    reason = new.reason if new.state == "dead" else ""
-    return new.gateway_id, new.state, reason, new.ref, new.delivery.seq
 
 
 class FakeGateways(MemoryDeliveryTransport):
@@ -238,7 +178,7 @@ class LaneWorld:
     def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float | str) -> None:
         self.log = WrittenLog()
         self.checkpoints = FaultyCheckpoints()
-        self.letters = MemoryLetters()
+        self.letters = FaultyLetters()
         self.gateways = FakeGateways()
         self.sent: list[control.ToCoordinator] = []
         self.session: MemoryControlSession | None = None
@@ -260,8 +200,7 @@ class LaneWorld:
         self.life: asyncio.Task[None]
 
     def start(self) -> None:
-        letters = cast("LetterStore", self.letters)
-        ports = LanePorts(self.log, self.checkpoints, letters, self.gateways, self._connect)
+        ports = LanePorts(self.log, self.checkpoints, self.letters, self.gateways, self._connect)
         self.lane = Lane(self.spec, ports)
         self.life = asyncio.create_task(self.lane.run())
 

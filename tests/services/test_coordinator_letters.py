@@ -13,6 +13,7 @@ import pytest
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.http.app import HttpApp, Request, Response
+from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
@@ -276,11 +277,11 @@ async def test_the_status_adds_up_letters_by_gateway(api: Api) -> None:
 # --- sweeping ------------------------------------------------------------------------------------
 
 
-class Sweepable:
-    """Says what it was asked, and when; fails where it is told to."""
+class Sweepable(MemoryLetterStore):
+    """Says what it was asked, and when; fails as often as it is told to."""
 
-    def __init__(self, *waiting: int) -> None:
-        self.waiting = list(waiting)
+    def __init__(self) -> None:
+        super().__init__()
         self.asked: list[tuple[float, int, int]] = []
         self.failing = 0
 
@@ -289,26 +290,23 @@ class Sweepable:
         if self.failing:
             self.failing -= 1
             raise StorageFailed("the disk is full")
-        left = self.waiting.pop(0) if self.waiting else 0
-        if left > limit:
-            self.waiting.insert(0, left - limit)
-        return min(left, limit)
+        return await super().sweep(before_ms=before_ms, limit=limit)
 
 
-async def _sweep_for(store: Sweepable, seconds: float) -> None:
+async def _sweep_for(store: Sweepable, seconds: float, *, dead: int) -> None:
+    await store.put([letter(seq) for seq in range(1, dead + 1)], HELD, now_ms=1)
+
     def now_ms() -> int:
         return 1_000_000 + round(asyncio.get_running_loop().time() * 1_000)
 
-    task = asyncio.create_task(
-        sweep_letters(store, max_age_s=100.0, now_ms=now_ms)  # type: ignore[arg-type]
-    )
+    task = asyncio.create_task(sweep_letters(store, max_age_s=100.0, now_ms=now_ms))
     await asyncio.sleep(seconds)
     task.cancel()
 
 
 def test_dead_letters_are_swept_in_chunks_every_minute() -> None:
-    store = Sweepable(2 * CHUNK + 5)
-    run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1))
+    store = Sweepable()
+    run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1, dead=2 * CHUNK + 5))
     assert store.asked == [
         (0.0, 900_000, CHUNK),
         (0.0, 900_000, CHUNK),
@@ -319,8 +317,8 @@ def test_dead_letters_are_swept_in_chunks_every_minute() -> None:
 
 
 def test_a_store_that_is_away_is_swept_once_it_is_back() -> None:
-    store = Sweepable(3)
+    store = Sweepable()
     store.failing = 2
-    run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1))
+    run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1, dead=3))
     assert [at for at, _, _ in store.asked] == [0.0, 60.0, 120.0]
-    assert store.waiting == []
+    assert store.stored.letters == {}
