@@ -5,6 +5,7 @@
     Crew.keep       must not end: it is started again, after a pause that grows up to a bound
     Crew.need       must not end: when it does, `failed` raises, and whoever waits there ends too
     start_thread    a thread, which must not fail
+    notice_callbacks    the same for timers and other callbacks of a loop
 
 Invariant: whatever ends and should not have is in the log, with its traceback, and among the
 `deaths` of this process, which /health and /metrics show. `make check` refuses any other way.
@@ -164,6 +165,8 @@ class Crew:
 
     def _ended(self, name: str, about: str, awaited: bool, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is None:
+            return
         error = self._error_of(name, task)
         answered = awaited and (task.cancelled() or isinstance(error, HeadgateError))
         if error is not None and not answered:
@@ -293,14 +296,11 @@ class Helpers:
         traceback: TracebackType | None,
     ) -> None:
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
-        running = [task for task in self._tasks if not task.done()]
-        if running:
+        if len(ended) < len(self._tasks) and (running := self._running()):
             for task in running:
                 task.cancel()
                 task.add_done_callback(_note_helper)
-            await _ended_in_time(
-                lambda: [one for one in running if not one.done()], CLOSE_TIMEOUT_S
-            )
+            await _ended_in_time(self._running, CLOSE_TIMEOUT_S)
         for task in ended:
             failure = task.exception()
             if failure is None:
@@ -309,6 +309,9 @@ class Helpers:
                 raise failure
             if failure not in (error, error.__cause__, error.__context__):
                 _note_helper(task)
+
+    def _running(self) -> list[asyncio.Future[Any]]:
+        return [task for task in self._tasks if not task.done()]
 
 
 async def first_of(work: Awaitable[T], *interruptions: Awaitable[object]) -> T | None:
@@ -346,6 +349,20 @@ def start_thread(
     thread = threading.Thread(target=run, name=f"{name} {about}".rstrip(), daemon=True)
     thread.start()
     return thread
+
+
+def notice_callbacks(loop: asyncio.AbstractEventLoop) -> None:
+    """An error in a timer or another callback counts as a death too: what it should have done is
+    not done. Those of connections, which end all the time, don't."""
+
+    def noticed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            deaths.note("callback", error, about=str(context.get("message", "")))
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(noticed)
 
 
 def _note_helper(task: asyncio.Future[Any]) -> None:

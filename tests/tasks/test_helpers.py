@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from headgate.tasks import Deaths, Helpers, deaths, first_of, start_thread
+from headgate.tasks import Deaths, Helpers, deaths, first_of, notice_callbacks, start_thread
 from headgate.telemetry import configure_logging
 from tests.virtual_time import run_virtual
 
@@ -118,6 +118,24 @@ def test_a_thread_that_fails_is_noticed() -> None:
     start_thread("clean", lambda: None).join(10)
     start_thread("reader", lambda: int("broken"), about="standard input").join(10)
     assert deaths.counts() == {"reader": 1}
+
+
+# --- callbacks -----------------------------------------------------------------------------------
+
+
+def test_a_callback_that_fails_is_noticed_and_a_connection_that_breaks_is_not() -> None:
+    def fail_with(error: Exception) -> None:
+        raise error
+
+    async def within() -> None:
+        loop = asyncio.get_running_loop()
+        notice_callbacks(loop)
+        loop.call_later(1, fail_with, ValueError("a mistake"))
+        loop.call_soon(fail_with, ConnectionResetError("gone"))
+        await asyncio.sleep(2)
+
+    run_virtual(within())
+    assert deaths.counts() == {"callback": 1}
 
 
 # --- the dead ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Annotated, Protocol
 import typer
 
 from headgate.config import Config, LoadedConfig, load_config
-from headgate.tasks import first_of
+from headgate.tasks import first_of, notice_callbacks
 
 CONNECT_TIMEOUT_S = 2.0
 CONNECT_PAUSE_S = 0.25
@@ -92,6 +92,7 @@ def _run(role: str, loaded: LoadedConfig, supervised: bool) -> None:
 async def _serve(role: str, config: Config, supervised: bool) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    notice_callbacks(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopping, number)
     from headgate.adapters.processes import collect_rarely, on_parent_gone

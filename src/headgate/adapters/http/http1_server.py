@@ -75,8 +75,8 @@ class Http1Server:
 
     def _tick(self, serving: Serving) -> None:
         loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(TICK_S, self._tick, serving)  # whatever comes of this one
         serving.date = b"date: " + formatdate(usegmt=True).encode() + b"\r\n"
         now_s = loop.time()
         for connection in [one for one in serving.connections if one.deadline_s <= now_s]:
             connection.expire()
-        self._timer = loop.call_later(TICK_S, self._tick, serving)
