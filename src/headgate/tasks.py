@@ -7,93 +7,44 @@
     start_thread    a thread, which must not fail
     notice_callbacks    the same for timers and other callbacks of a loop
 
-Invariant: whatever ends and should not have is in the log, with its traceback, and among the
-`deaths` of this process, which /health and /metrics show. `make check` refuses any other way.
-A process runs one role, so its dead are kept in one place: a store five layers down need not be
-handed the way to /health, and can't forget to use it.
+Invariant: whatever ends and should not have is among the `deaths` of this process, which the log,
+/health and /metrics show. `make check` refuses any other way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
+from headgate.deaths import Deaths, deaths, log_error
 from headgate.decide.supervision import RestartPolicy
 from headgate.errors import HeadgateError
+
+__all__ = [
+    "Crew",
+    "Helpers",
+    "TaskDied",
+    "deaths",
+    "first_of",
+    "notice_callbacks",
+    "start_thread",
+]
 
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S: Final = 5.0
 """Longest wait for tasks that were cancelled; one that goes on all the same is left behind."""
-SHOWN_S: Final = 60.0
-"""How long /health tells of a task that died and was started again, or that others don't need."""
-ERROR_MAX: Final = 200
 RESTARTS: Final = RestartPolicy()
 
 
 class TaskDied(HeadgateError):
     """A task ended that never should, and left no error."""
-
-
-class Death(NamedTuple):
-    """The last one of a task. A `lasting` one is the reason why this process is about to end."""
-
-    error: str
-    at_s: float
-    lasting: bool
-
-
-class Deaths:
-    """What has died in this process, by the names of the tasks, of which there are few."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
-        self._lock = threading.Lock()  # threads die here too
-        self._counts: Counter[str] = Counter()
-        self._last: dict[str, Death] = {}
-
-    def note(
-        self, task: str, error: BaseException, *, about: str = "", lasting: bool = False
-    ) -> None:
-        said = str(error) if isinstance(error, HeadgateError) else repr(error)
-        with self._lock:
-            self._counts[task] += 1
-            self._last[task] = Death(said[:ERROR_MAX], self._now_s(), lasting)
-        _error("TASK_DIED", error, task=task, about=about)
-
-    def counts(self) -> dict[str, int]:
-        with self._lock:
-            return dict(self._counts)
-
-    def reasons(self) -> list[str]:
-        """A sentence for /health about each task that died lately."""
-        now_s = self._now_s()
-        with self._lock:
-            return [
-                f"{task} died {now_s - death.at_s:.0f} s ago"
-                + (", so this process ends" if death.lasting else f" ({self._counts[task]} in all)")
-                + f": {death.error}"
-                for task, death in self._last.items()
-                if death.lasting or now_s - death.at_s < SHOWN_S
-            ]
-
-    def forget(self) -> None:
-        """As in a process that has just begun; for tests, of which many share one."""
-        with self._lock:
-            self._counts.clear()
-            self._last.clear()
-
-
-deaths: Final = Deaths()
-"""Those of this process."""
 
 
 class Crew:
@@ -381,23 +332,10 @@ async def _ended_in_time(
     while tasks := running():
         left_s = deadline_s - loop.time()
         if left_s <= 0:
-            _error("TASK_LINGERS", None, tasks=sorted(map(_name_of, tasks)), timeout_s=timeout_s)
+            log_error("TASK_LINGERS", None, tasks=sorted(map(_name_of, tasks)), timeout_s=timeout_s)
             return
         await asyncio.wait(tasks, timeout=left_s)
 
 
 def _name_of(task: asyncio.Future[Any]) -> str:
     return task.get_name() if isinstance(task, asyncio.Task) else repr(task)
-
-
-def _error(event: str, error: BaseException | None, **fields: object) -> None:
-    """Where a role logs, or else, in a user's program, where that logs. Loaded only now: a short
-    producer is done in less time than the logger takes to load."""
-    import structlog
-
-    from headgate.telemetry import LogEvent
-
-    if structlog.is_configured():
-        structlog.get_logger().error(LogEvent[event], exc_info=error, **fields)
-    else:
-        logging.getLogger("headgate").error("%s %s", LogEvent[event], fields, exc_info=error)

@@ -144,6 +144,10 @@ def test_a_missing_role_is_bad_and_named(role: str) -> None:
             "letters", "bad", "the disk is full", id="letters can't be kept",
         ),
         pytest.param(
+            but(lanes=[LANE, msgspec.structs.replace(LANE, lane=1, attempt=2)]),
+            "lanes", "bad", "started again within their window: 1 of router-1", id="a lane failed",
+        ),
+        pytest.param(
             with_topic(2, lane_of("flights:0", "flights:1", cpu=0.9)),
             "lanes", "advice", "90% of a core for 2 partitions", id="a full lane of several",
         ),

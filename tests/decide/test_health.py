@@ -205,6 +205,11 @@ def test_partitions_carry_what_the_status_knows() -> None:
             id="letters",
         ),
         pytest.param(
+            cluster(lanes=[LaneStatus("r", 3, 1, 1, 1, [], 0, 0, 0, 0, 1)]),
+            "lanes: failed and started again within their window: 3 of r",
+            id="a lane failed",
+        ),
+        pytest.param(
             cluster(
                 lanes=[
                     LaneStatus(

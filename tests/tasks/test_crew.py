@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from headgate.deaths import SHOWN_S, Deaths
 from headgate.errors import NotNow
-from headgate.tasks import SHOWN_S, Crew, Deaths, TaskDied
+from headgate.tasks import Crew, TaskDied
 from tests.virtual_time import run_virtual
 
 FOR_EVER_S = 1_000_000.0

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from headgate.tasks import Deaths, Helpers, deaths, first_of, notice_callbacks, start_thread
+from headgate.deaths import Deaths
+from headgate.tasks import Helpers, deaths, first_of, notice_callbacks, start_thread
 from headgate.telemetry import configure_logging
 from tests.virtual_time import run_virtual
 

@@ -195,7 +195,14 @@ def _too_busy(status: Status, topic: TopicInfo) -> Finding | None:
 
 
 def _lanes(status: Status) -> Iterator[Finding]:
-    """Lanes that have too much of several partitions."""
+    """Lanes that failed, and those that have too much of several partitions."""
+    if again := [f"{lane.lane} of {lane.router}" for lane in status.lanes if lane.attempt]:
+        yield Finding(
+            "lanes",
+            "bad",
+            f"failed and started again within their window: {_some(again)}",
+            "see that router's log; each goes on where the last one was",
+        )
     full = [
         lane for lane in status.lanes if lane.cpu > BUSY_CORE_SHARE and len(lane.partitions) > 1
     ]
