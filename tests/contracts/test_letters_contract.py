@@ -153,11 +153,47 @@ async def test_a_second_letter_for_others_is_joined_to_the_first(
     await store.put([for_whom(make(1), "x", "y", left=("y",))], HELD, now_ms=1)
     await store.put([for_whom(make(1), "y", "s", left=("s",))], HELD, now_ms=2)
     [one] = await store.find(EVERYTHING)
+    assert one.at_ms == 2, "a part of it was written just now"
     assert (one.delivery.subscriptions, one.delivery.since) == (("x", "y", "s"), (0, 1, 1))
     assert one.delivery.left == ("s",), "the newer word counts"
     await store.put([for_whom(make(2), "a"), for_whom(make(2), "b")], HELD, now_ms=3)
     both = await store.find(LetterQuery(state=None), after_id=one.id)
     assert [letter.delivery.subscriptions for letter in both] == [("a", "b")]
+
+
+async def test_what_was_joined_meanwhile_is_neither_removed_nor_buried(letters: Opened) -> None:
+    """It was sent for fewer than it is for now."""
+    store = letters.letters()
+    await store.put([for_whom(parked(1), "x"), for_whom(parked(2), "x")], HELD, now_ms=1)
+    read = await store.parked("g1", [REF], each=9)
+    await store.put([for_whom(parked(1), "s"), for_whom(parked(2), "s")], HELD, now_ms=2)
+    await store.remove(read[:1], HELD)
+    await store.bury(read[1:], HELD, now_ms=3)
+    left = await store.parked("g1", [REF], each=9)
+    assert [one.delivery.subscriptions for one in left] == [("x", "s"), ("x", "s")]
+
+
+async def test_letters_that_come_while_others_go_are_written(letters: Opened) -> None:
+    """A lane parks what it parks again while it removes what it delivered."""
+    store = letters.letters()
+    for number in range(30):
+        new = [for_whom(parked(seq), f"s{number}") for seq in range(1, 11)]
+        old = await store.parked("g1", [REF], each=99)
+        await asyncio.gather(store.put(new, HELD, now_ms=number), store.remove(old, HELD))
+        found = await store.parked("g1", [REF], each=99)
+        assert seqs(found) == list(range(1, 11))
+        assert all(f"s{number}" in one.delivery.subscriptions for one in found)
+
+
+async def test_claims_at_once_wait_for_each_other_and_not_in_a_circle(letters: Opened) -> None:
+    stores = [letters.letters(), letters.letters()]
+    for attempt in range(1, 20, 2):
+        fences = [{ref: Fence(8, 0, attempt + at) for ref in HELD} for at in range(2)]
+        outcomes = await asyncio.gather(
+            *(store.claim(held) for store, held in zip(stores, fences, strict=True)),
+            return_exceptions=True,
+        )
+        assert all(isinstance(one, dict | Fenced) for one in outcomes), outcomes
 
 
 async def test_a_redelivery_in_its_order_stays_in_it(letters: Opened) -> None:
@@ -437,7 +473,9 @@ class NaiveLetters:
     letters: list[Letter] = field(default_factory=list)
 
     def put(self, new: NewLetter, id_: int, now_ms: int) -> None:
-        if not any(_identity(one) == _identity(new) for one in self.letters):
+        same = [one for one in self.letters if _identity(one) == _identity(new)]
+        if not same or same[0].reason != new.reason:
+            self.letters = [one for one in self.letters if one not in same]
             fields = (new.gateway_id, new.state, new.reason, new.delivery, new.attempts, new.error)
             self.letters.append(Letter(id_, *fields, now_ms))
 

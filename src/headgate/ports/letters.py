@@ -37,8 +37,10 @@ class LetterStore(Protocol):
         """Write all of them, durably, in one transaction.
 
         Per gateway and record there is one parked letter in the order, and one dead letter per
-        reason: a new one is joined to the one that is there, which is then for whom either of them
-        was. So a lane that starts again may write what its predecessor wrote.
+        reason: a new one that says something else is joined with the one that is there, for whom
+        either of them was, as if both were written now. So a lane that starts again may write what
+        its predecessor wrote. A parked letter that was joined has another id: whoever read it
+        before, and sent it to fewer, can't remove it.
         """
 
     async def parked(

@@ -18,7 +18,7 @@ from headgate.adapters.embedded.letter_tables import (
     FENCE,
     FORGET,
     GATEWAYS_BEHIND,
-    JOIN,
+    JOIN_DEAD,
     PUT,
     REMOVE,
     STILL_PARKED,
@@ -48,25 +48,43 @@ def put(
 ) -> None:
     _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
     for letter in letters:
-        delivery = letter.delivery
-        values = (
-            letter.gateway_id,
-            letter.state,
-            letter.reason,
-            delivery.topic,
-            delivery.partition,
-            delivery.seq,
-            delivery.key,
-            letter.attempts,
-            printable(letter.error),
-            now_ms,
-            encoded(delivery),
-        )
-        if connection.execute(PUT, values).fetchone() is None:
-            found = _same(connection, letter.gateway_id, letter.state, letter.reason, delivery)
-            assert found is not None, "nothing else can be in the way"
-            id_, stored = found
-            connection.execute(JOIN, (encoded(joined(stored, delivery)), id_))
+        if not _insert(connection, letter, now_ms):
+            _join(connection, letter, now_ms)
+
+
+def _insert(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> bool:
+    """False where its place is taken."""
+    delivery = letter.delivery
+    values = (
+        letter.gateway_id,
+        letter.state,
+        letter.reason,
+        delivery.topic,
+        delivery.partition,
+        delivery.seq,
+        delivery.key,
+        letter.attempts,
+        printable(letter.error),
+        now_ms,
+        encoded(delivery),
+    )
+    return connection.execute(PUT, values).fetchone() is not None
+
+
+def _join(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> None:
+    found = _same(connection, letter.gateway_id, letter.state, letter.reason, letter.delivery)
+    assert found is not None, "nothing else can be in the way"
+    id_, reason, stored = found
+    both = joined(stored, letter.delivery)
+    if (reason, stored) == (letter.reason, both):
+        return
+    if letter.state == "parked":
+        connection.execute(FORGET, (id_,))
+        _insert(connection, msgspec.structs.replace(letter, delivery=both), now_ms)
+    else:
+        error = printable(letter.error)
+        values = (letter.reason, letter.attempts, error, now_ms, encoded(both), id_)
+        connection.execute(JOIN_DEAD, values)
 
 
 def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fences) -> None:
@@ -85,7 +103,7 @@ def bury(
             continue
         delivery = decoded(row[0], redelivery=False)
         if found := _same(connection, letter.gateway_id, "dead", letter.reason, delivery):
-            id_, stored = found
+            id_, _, stored = found
             delivery = joined(stored, delivery)
             connection.execute(FORGET, (id_,))
         error = printable(letter.error)
@@ -108,8 +126,8 @@ def _same(
     state: LetterState,
     reason: LetterReason,
     delivery: Delivery,
-) -> tuple[int, Delivery] | None:
-    """The letter of that kind which the gateway has of the record already."""
+) -> tuple[int, str, Delivery] | None:
+    """The letter of that kind which the gateway has of the record already, and its reason."""
     place = (delivery.topic, delivery.partition, gateway_id, delivery.seq)
     if state == "parked":
         row = connection.execute(THE_PARKED_ONE, place).fetchone()
@@ -117,5 +135,5 @@ def _same(
         row = connection.execute(THE_DEAD_ONE, (*place, reason)).fetchone()
     if row is None:
         return None
-    id_, content = row
-    return id_, decoded(content, redelivery=False)
+    id_, written_for, content = row
+    return id_, written_for, decoded(content, redelivery=False)

@@ -66,16 +66,15 @@ INSERT INTO letters (gateway_id, state, reason, topic, partition, seq, key, rede
                      error, at_ms, delivery)
 VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id
 """
-# The letter that a new one is joined to.
+# The letter that a new one is joined with.
 THE_PARKED_ONE = """
-SELECT id, delivery FROM letters WHERE state = 'parked' AND redelivery = 0
+SELECT id, reason, delivery FROM letters WHERE state = 'parked' AND redelivery = 0
     AND topic = ? AND partition = ? AND gateway_id = ? AND seq = ?
 """
 THE_DEAD_ONE = """
-SELECT id, delivery FROM letters WHERE state = 'dead'
+SELECT id, reason, delivery FROM letters WHERE state = 'dead'
     AND topic = ? AND partition = ? AND gateway_id = ? AND seq = ? AND reason = ?
 """
-JOIN = "UPDATE letters SET delivery = ? WHERE id = ?"
 # From one gateway to the next: DISTINCT would look at every letter.
 GATEWAYS_BEHIND = """
 WITH RECURSIVE found (gateway_id) AS (
@@ -103,6 +102,9 @@ ORDER BY id LIMIT ?
 REMOVE = "DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'"
 STILL_PARKED = "SELECT delivery FROM letters WHERE id = ? AND state = 'parked'"
 FORGET = "DELETE FROM letters WHERE id = ?"
+JOIN_DEAD = """
+UPDATE letters SET reason = ?, attempts = ?, error = ?, at_ms = ?, delivery = ? WHERE id = ?
+"""
 BURY = """
 UPDATE letters SET state = 'dead', reason = ?, attempts = ?, error = ?, at_ms = ?, delivery = ?
 WHERE id = ?

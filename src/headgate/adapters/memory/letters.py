@@ -50,12 +50,25 @@ class MemoryLetters:
 
     def put(self, new: NewLetter, *, now_ms: int) -> None:
         one = self._at(_place(new))
-        if one is not None:
-            self.letters[one.id] = replace(one, delivery=joined(one.delivery, new.delivery))
+        if one is None:
+            self._write(self._next_id(), new, now_ms)
             return
+        both = joined(one.delivery, new.delivery)
+        if (one.reason, one.delivery) == (new.reason, both):
+            return
+        if new.state == "parked":
+            self.forget(one.id)
+        again = one.id if new.state == "dead" else self._next_id()
+        self._write(again, replace(new, delivery=both), now_ms)
+
+    def _next_id(self) -> int:
         self._last_id += 1
+        return self._last_id
+
+    def _write(self, id_: int, new: NewLetter, now_ms: int) -> None:
+        known = id_ in self.letters
         letter = Letter(
-            self._last_id,
+            id_,
             new.gateway_id,
             new.state,
             new.reason,
@@ -64,8 +77,9 @@ class MemoryLetters:
             printable(new.error),
             now_ms,
         )
-        self.letters[letter.id] = letter
-        self._enter(letter)
+        self.letters[id_] = letter
+        if not known:
+            self._enter(letter)
 
     def bury(self, said: Letter, *, now_ms: int) -> None:
         stored = self.letters.get(said.id)

@@ -7,18 +7,24 @@ anything, so that nobody newer comes in between and nobody older gets through.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from headgate.adapters.letters import decoded, encoded, printable
-from headgate.adapters.postgres.connections import Session
+from headgate.adapters.postgres.connections import Query, Session
 from headgate.adapters.postgres.letter_table import LetterStatements
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letter_fences import admitted
+from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.ports.letters import Fences
+
+TRIES = 5
+"""How often a place may be taken and free again before a put gives up."""
 
 _Place = tuple[LetterState, str, str, int, int, str]
 """What tells letters apart: state, gateway, topic, partition, seq, and of dead ones the reason."""
@@ -27,7 +33,7 @@ _Place = tuple[LetterState, str, str, int, int, str]
 async def claim(
     session: Session, statements: LetterStatements, fences: Fences
 ) -> dict[str, frozenset[PartitionRef]]:
-    await _admit(session, statements, fences)
+    await _admit(session, statements, fences, statements.fences_to_change)
     found: dict[str, set[PartitionRef]] = defaultdict(set)
     rows = await session.query(statements.behind, asked(fences))
     for topic, partition, gateway_id in rows:
@@ -44,33 +50,50 @@ async def put(
 ) -> None:
     await _admit(session, statements, {letter.ref: fences[letter.ref] for letter in letters})
     # In one order for everybody: who inserts the same letters waits, but not in a circle.
-    ordered = sorted(letters, key=_place_of)
-    written = {_place(*row) for row in await session.query(statements.put, _rows(ordered, now_ms))}
-    others: list[NewLetter] = []
-    for letter in ordered:
+    left: Sequence[NewLetter] = sorted(letters, key=_place_of)
+    for _ in range(TRIES):
+        taken = await _insert(session, statements, left, now_ms)
+        left = await _join(session, statements, taken, now_ms) if taken else []
+        if not left:
+            return
+    raise StorageFailed("letters came and went while others of their records were written")
+
+
+async def _insert(
+    session: Session, statements: LetterStatements, letters: Sequence[NewLetter], now_ms: int
+) -> list[NewLetter]:
+    """Those whose places are taken."""
+    written = {_place(*row) for row in await session.query(statements.put, _rows(letters, now_ms))}
+    taken: list[NewLetter] = []
+    for letter in letters:
         if (place := _place_of(letter)) in written:
-            written.discard(place)  # the next one of its kind is joined to it
+            written.discard(place)  # the next one of its kind is joined with it
         else:
-            others.append(letter)
-    if others:
-        await _join(session, statements, others)
+            taken.append(letter)
+    return taken
 
 
 async def _join(
-    session: Session, statements: LetterStatements, letters: Sequence[NewLetter]
-) -> None:
+    session: Session, statements: LetterStatements, letters: Sequence[NewLetter], now_ms: int
+) -> list[NewLetter]:
+    """Those whose places are free again: somebody else has just taken away what was there."""
     stored = await _same(session, statements, letters)
-    changed: dict[int, Delivery] = {}
+    changed: dict[int, NewLetter] = {}
     for letter in letters:
-        id_, delivery = stored[_place_of(letter)]
-        delivery = changed.get(id_, delivery)
-        if (both := joined(delivery, letter.delivery)) != delivery:
-            changed[id_] = both
-    values = {
-        "ids": list(changed),
-        "deliveries": [encoded(delivery) for delivery in changed.values()],
-    }
-    await session.query(statements.join, values)
+        if (found := stored.get(_place_of(letter))) is None:
+            continue
+        id_, reason, delivery = found
+        before = changed.get(id_)
+        if before is not None:
+            reason, delivery = before.reason, before.delivery
+        both = joined(delivery, letter.delivery)
+        if (reason, delivery) != (letter.reason, both):
+            changed[id_] = replace(letter, delivery=both)
+    for state, statement in (("parked", statements.join_parked), ("dead", statements.join_dead)):
+        some = {id_: letter for id_, letter in changed.items() if letter.state == state}
+        if some:
+            await session.query(statement, {**_said(some), "now_ms": now_ms})
+    return [letter for letter in letters if _place_of(letter) not in stored]
 
 
 async def remove(
@@ -105,21 +128,18 @@ async def bury(
         NewLetter(letter.gateway_id, "dead", letter.reason, delivery)
         for letter, delivery in by_place.values()
     ]
-    for place, (id_, stored) in (await _same(session, statements, new)).items():
+    for place, (id_, _, stored) in (await _same(session, statements, new)).items():
         letter, delivery = by_place[place]
         replaced.append(id_)
         by_place[place] = letter, joined(stored, delivery)
     await session.query(statements.forget, (replaced,))
-    buried = list(by_place.values())
-    values = {
-        "id": [letter.id for letter, _ in buried],
-        "reason": [letter.reason for letter, _ in buried],
-        "attempts": [letter.attempts for letter, _ in buried],
-        "error": [printable(letter.error) for letter, _ in buried],
-        "now_ms": now_ms,
-        "delivery": [encoded(delivery) for _, delivery in buried],
+    buried = {
+        letter.id: NewLetter(
+            letter.gateway_id, "dead", letter.reason, delivery, letter.attempts, letter.error
+        )
+        for letter, delivery in by_place.values()
     }
-    await session.query(statements.bury, values)
+    await session.query(statements.bury, {**_said(buried), "now_ms": now_ms})
 
 
 def asked(refs: Iterable[PartitionRef]) -> dict[str, Any]:
@@ -130,9 +150,11 @@ def asked(refs: Iterable[PartitionRef]) -> dict[str, Any]:
     }
 
 
-async def _admit(session: Session, statements: LetterStatements, fences: Fences) -> None:
+async def _admit(
+    session: Session, statements: LetterStatements, fences: Fences, look: Query | None = None
+) -> None:
     while True:
-        news = await _news(session, statements, fences)
+        news = await _news(session, look or statements.fences_of, fences)
         if not news:
             return
         wanted = sorted(news.items())
@@ -148,23 +170,24 @@ async def _admit(session: Session, statements: LetterStatements, fences: Fences)
         # Somebody was quicker with a higher one: the next look finds it, and raises.
 
 
-async def _news(session: Session, statements: LetterStatements, fences: Fences) -> Fences:
+async def _news(session: Session, look: Query, fences: Fences) -> Fences:
     """Those that are to be stored; raises Fenced."""
-    rows = await session.query(statements.fences_of, asked(fences))
+    rows = await session.query(look, asked(fences))
     stored = {PartitionRef(topic, partition): Fence(*fence) for topic, partition, *fence in rows}
     return {ref: one for ref, one in fences.items() if admitted(stored.get(ref), ref, one)}
 
 
 async def _same(
     session: Session, statements: LetterStatements, letters: Sequence[NewLetter]
-) -> dict[_Place, tuple[int, Delivery]]:
-    """The stored letters that stand where these would, with their ids."""
-    found: dict[_Place, tuple[int, Delivery]] = {}
+) -> dict[_Place, tuple[int, str, Delivery]]:
+    """The stored letters that stand where these would: id, reason and delivery."""
+    found: dict[_Place, tuple[int, str, Delivery]] = {}
     for state, statement in (("parked", statements.same_parked), ("dead", statements.same_dead)):
         if some := [letter for letter in letters if letter.state == state]:
             for id_, gateway_id, reason, content in await session.query(statement, _places(some)):
                 delivery = decoded(content, redelivery=False)
-                found[_place(gateway_id, some[0].state, reason, *_where(delivery))] = id_, delivery
+                place = _place(gateway_id, some[0].state, reason, *_where(delivery))
+                found[place] = id_, reason, delivery
     return found
 
 
@@ -180,6 +203,16 @@ def _place_of(letter: NewLetter) -> _Place:
 
 def _where(delivery: Delivery) -> tuple[str, int, int]:
     return delivery.topic, delivery.partition, delivery.seq
+
+
+def _said(letters: Mapping[int, NewLetter]) -> dict[str, Any]:
+    return {
+        "id": list(letters),
+        "reason": [letter.reason for letter in letters.values()],
+        "attempts": [letter.attempts for letter in letters.values()],
+        "error": [printable(letter.error) for letter in letters.values()],
+        "delivery": [encoded(letter.delivery) for letter in letters.values()],
+    }
 
 
 def _places(letters: Sequence[NewLetter]) -> dict[str, Any]:

@@ -28,6 +28,11 @@ NEW_PLACES = SQL(
     " %(reason)b::text[]) AS new (topic, partition, gateway_id, seq, reason)"
 )
 
+JOINED = SQL(
+    "unnest(%(id)b::int8[], %(reason)b::text[], %(attempts)b::int4[], %(error)b::text[],"
+    " %(delivery)b::bytea[]) AS new (id, reason, attempts, error, delivery)"
+)
+
 
 class LetterStatements:
     """Statements on the letters of one schema."""
@@ -43,6 +48,7 @@ class LetterStatements:
             "columns": COLUMNS,
             "asked": ASKED,
             "new_places": NEW_PLACES,
+            "joined": JOINED,
         }
         # The fences came later than the letters: where they are, all is.
         self.exists = SQL("SELECT to_regclass({}) IS NOT NULL").format(
@@ -87,6 +93,12 @@ class LetterStatements:
             " JOIN {asked} USING (topic, partition)"
             " ORDER BY topic, partition FOR SHARE OF fences"
         )
+        # Who claims changes them: two that share them first would wait for each other.
+        self.fences_to_change = self._statement(
+            "SELECT topic, partition, epoch, window_number, attempt FROM {fences} AS fences"
+            " JOIN {asked} USING (topic, partition)"
+            " ORDER BY topic, partition FOR NO KEY UPDATE OF fences"
+        )
         self.admit = self._statement(
             "INSERT INTO {fences} AS fences SELECT * FROM unnest(%(topics)b::text[],"
             "%(partitions)b::int4[], %(epochs)b::int8[], %(windows)b::int8[], %(attempts)b::int8[])"
@@ -105,7 +117,7 @@ class LetterStatements:
             " state, reason, topic, partition, seq, key, attempts, error, at_ms, delivery)"
             " ON CONFLICT DO NOTHING RETURNING gateway_id, state, reason, topic, partition, seq"
         )
-        # The letters that new ones are joined to. One statement per state: each has its own index.
+        # The letters that new ones are joined with, by state: each has an index of its own.
         self.same_parked = self._statement(
             "SELECT letters.id, letters.gateway_id, letters.reason, letters.delivery"
             " FROM {new_places} JOIN {letters} AS letters"
@@ -118,10 +130,15 @@ class LetterStatements:
             " USING (topic, partition, gateway_id, seq, reason) WHERE letters.state = 'dead'"
             " ORDER BY letters.id FOR UPDATE OF letters"
         )
-        self.join = self._statement(
-            "UPDATE {letters} AS letters SET delivery = new.delivery"
-            " FROM unnest(%(ids)b::int8[], %(deliveries)b::bytea[]) AS new (id, delivery)"
-            " WHERE letters.id = new.id"
+        self.join_parked = self._statement(
+            "UPDATE {letters} AS letters SET id = DEFAULT, reason = new.reason,"
+            " attempts = new.attempts, error = new.error, at_ms = %(now_ms)s,"
+            " delivery = new.delivery FROM {joined} WHERE letters.id = new.id"
+        )
+        self.join_dead = self._statement(
+            "UPDATE {letters} AS letters SET reason = new.reason,"
+            " attempts = new.attempts, error = new.error, at_ms = %(now_ms)s,"
+            " delivery = new.delivery FROM {joined} WHERE letters.id = new.id"
         )
         # From one gateway to the next: DISTINCT would look at every letter.
         self.behind = self._statement(
@@ -158,11 +175,9 @@ class LetterStatements:
         )
         self.forget = self._statement("DELETE FROM {letters} WHERE id = ANY(%s)")
         self.bury = self._statement(
-            "UPDATE {letters} AS letters SET state = 'dead', at_ms = %(now_ms)s,"
-            " reason = new.reason, attempts = new.attempts, error = new.error,"
-            " delivery = new.delivery FROM unnest(%(id)b::int8[], %(reason)b::text[],"
-            " %(attempts)b::int4[], %(error)b::text[], %(delivery)b::bytea[])"
-            " AS new (id, reason, attempts, error, delivery) WHERE letters.id = new.id"
+            "UPDATE {letters} AS letters SET state = 'dead', reason = new.reason,"
+            " attempts = new.attempts, error = new.error, at_ms = %(now_ms)s,"
+            " delivery = new.delivery FROM {joined} WHERE letters.id = new.id"
         )
 
     def _for_operators(self) -> None:
