@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -344,6 +345,30 @@ async def test_without_dead_letters_a_lane_that_starts_anew_halts_at_the_same_re
 
 
 @on_virtual_time
+async def test_without_dead_letters_no_lane_to_come_passes_what_is_refused() -> None:
+    """Its gateway gives verdicts one by one, and would take what is behind the refused one."""
+    world = LaneWorld(dlq_enabled=False, redrive_every_s=10.0)
+    world.gateways.scripts["gateway-1"] = [DOWN, DOWN, DOWN]
+    world.append(4)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(3)
+    world.gateways.rejected = {("gateway-1", 2)}
+    for _ in range(3):
+        await world.ended()
+        world.start()
+        await world.subscribed(everything("s1"))
+        await settle_down(25)
+    passed = [one.seq for one in world.gateways.accepted["gateway-1"]]
+    assert passed in ([1], [1, 3, 4]), "only what was in the same batch with it"
+    world.gateways.rejected = set()
+    await settle_down(25)
+    taken = world.gateways.accepted["gateway-1"]
+    assert sorted(one.seq for one in taken) == [1, 2, 3, 4]
+    assert not world.letters.letters
+
+
+@on_virtual_time
 async def test_without_dead_letters_what_a_gateway_passed_over_arrives_marked() -> None:
     """It took newer ones already: unmarked, the late one would be dropped as a repeat."""
     world = LaneWorld(dlq_enabled=False, redrive_every_s=5.0)
@@ -532,6 +557,52 @@ async def test_a_retried_letter_stays_until_every_gateway_has_it() -> None:
     await settle_down(6)
     assert world.gateways.seqs("gateway-2") == [1, 1]
     assert not world.letters.letters
+
+
+@on_virtual_time
+async def test_a_retried_letter_goes_once_to_the_gateway_that_has_it() -> None:
+    """However long the other one is away."""
+    world = await reading(
+        everything("s1"), everything("s2", "gateway-2"), redrive_every_s=5.0, window_s=1_000.0
+    )
+    world.gateways.scripts["gateway-1"] = [["rejected"]]
+    world.append(1)
+    await settle_down(2)
+    await world.letters.revive([letter.id for letter in world.letters.of("dead")], now_ms=1)
+    world.gateways.scripts["gateway-2"] = [DOWN] * 1_000
+    await settle_down(300)
+    assert world.gateways.seqs("gateway-1") == [1]
+    world.gateways.scripts.clear()
+    await settle_down(60)
+    assert world.gateways.seqs("gateway-2") == [1, 1]
+    assert not world.letters.letters
+
+
+@on_virtual_time
+async def test_a_lane_that_ends_does_not_wait_for_letters() -> None:
+    world = await reading(redrive_every_s=1.0, flush_timeout_s=10.0, batch_max_size=10)
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.gateways.delays_s["gateway-1"] = 0.4
+    world.append(1_000)
+    await settle_down(5)
+    assert world.letters.of("parked")
+    began_s = asyncio.get_running_loop().time()
+    await world.ended()
+    assert asyncio.get_running_loop().time() - began_s < 5.0
+
+
+@on_virtual_time
+async def test_while_letters_cannot_be_written_the_other_partitions_flow() -> None:
+    world = LaneWorld(partitions=2, redrive_every_s=1.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.letters.failing = StorageFailed("the disk is full")
+    world.append(2)
+    await settle_down(5)
+    world.append(20, partition=1)
+    await settle_down(10)
+    assert world.gateways.seqs("gateway-1", 1) == list(range(1, 21))
 
 
 @on_virtual_time

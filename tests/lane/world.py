@@ -114,6 +114,8 @@ class FakeGateways(MemoryDeliveryTransport):
         self.fills: dict[str, float] = {}
         self.poison: set[tuple[str, int]] = set()
         """Gateway and seq of deliveries for which a whole batch is refused."""
+        self.rejected: set[tuple[str, int]] = set()
+        """Gateway and seq of deliveries that are refused for good, one by one."""
         self.slow_readers: set[str] = set()
         """Subscriptions that have no room for redeliveries."""
         self.accepted: dict[str, list[Delivery]] = {}
@@ -156,7 +158,9 @@ class FakeGateways(MemoryDeliveryTransport):
         assert not isinstance(step, Exception), "raised before it got here"
         verdicts = list(step)
         for at, one in enumerate(batch.deliveries):
-            if one.redelivery and self.slow_readers.intersection(one.subscriptions):
+            if (batch.gateway_id, one.seq) in self.rejected:
+                verdicts[at] = "rejected"
+            elif one.redelivery and self.slow_readers.intersection(one.subscriptions):
                 verdicts[at] = "retry"
         for delivery, verdict in zip(batch.deliveries, verdicts, strict=True):
             if verdict == "accepted":

@@ -7,6 +7,10 @@ A delivery leaves a pipeline in one of four ways: the gateway gave a verdict tha
 written down as a letter, every subscription it was meant for has ended or moved to another gateway
 (which reads the log from the subscriber's position on), or its partition is somebody else's, who
 delivers it. One that falls apart leaves so part by part.
+
+Invariant: nothing is sent before every dead letter of something older is written. A gateway that
+has a newer record would take the older one for a repeat, should this lane die before the letter is
+there and the next one send it.
 """
 
 from __future__ import annotations
@@ -88,6 +92,8 @@ class GatewayPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._loop = asyncio.get_running_loop()
+        self._dead_mark = 0
+        """The last dead letter, among all that were added to the letters."""
         self._prepared: DeliveryBatch | None = None
         """What is probably sent next."""
         self._sent_at_s: float | None = None
@@ -183,6 +189,8 @@ class GatewayPipeline:
             self._wake.clear()
             step = self.outbound.next(self._loop.time())
             self._set_aside()
+            if not len(self.outbound):
+                self._idle.set()
             match step:
                 case Send(deliveries):
                     await self._deliver(deliveries)
@@ -194,8 +202,6 @@ class GatewayPipeline:
                     await self._until(until_s)
 
     async def _until(self, instant_s: float) -> None:
-        if not len(self.outbound):
-            self._idle.set()
         timer = None
         if instant_s < NEVER:
             timer = self._loop.call_at(instant_s, self._wake.set)
@@ -205,14 +211,17 @@ class GatewayPipeline:
 
     def _set_aside(self) -> None:
         for aside in self.outbound.take_asides():
+            self._letters.add(self.gateway_id, aside)
             if aside.state == "dead":
                 self._dead += 1
+                self._dead_mark = self._letters.mark
             else:
                 self._parked += 1
-            self._letters.add(self.gateway_id, aside)
 
     async def _deliver(self, batch: list[Delivery]) -> None:
         self._retries += self.outbound.attempts > 0
+        if self._dead_mark:
+            await self._letters.written(self._dead_mark)
         wanted = [self._wanted(delivery) for delivery in batch]
         sent = [delivery for delivery in wanted if delivery is not None]
         answer = await self._attempt_to_send(sent)

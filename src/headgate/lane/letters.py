@@ -75,6 +75,15 @@ class LetterWriter:
         async with self._progress:
             await self._progress.wait_for(lambda: self._written >= mark)
 
+    async def written_within(self, timeout_s: float) -> bool:
+        """Whether everything added so far is on disk by then."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.written(self._added)
+        except TimeoutError:
+            return False
+        return True
+
     async def run(self) -> None:
         failures = 0
         while True:

@@ -3,8 +3,12 @@
 A letter leaves the store when the gateway has answered for it, or when every subscription it was
 for has ended or moved to another gateway, which reads the log from the subscriber's position on.
 What is refused for good becomes a dead letter, or, where none are kept, stays and holds what is
-behind it. Invariant: letters are read only after everything that was set aside before is written,
-because that may be older; and changed only under the lane's fence.
+behind it.
+
+Invariant: no letter is sent before everything older is through. What the lane has set aside is
+written before letters are read; and a letter of a former lane waits until this one has read the log
+up to it, because what that one had in memory is older, and nowhere else. Letters are changed only
+under the lane's fence.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ from headgate.telemetry import LogEvent
 log = structlog.get_logger()
 
 REJECTED = "the gateway rejected it"
+WRITTEN_IN_S = 1.0
+"""How long a pipeline waits for what it has set aside to be on disk before it sends letters."""
 
 _Sent = Sequence[tuple[Letter, Delivery]]
 
@@ -77,14 +83,34 @@ class Redriving:
             self._outbound.postponed(self._now_s())
 
     async def _redrive(self, step: Redrive) -> None:
-        await self._letters.written(self._letters.mark)
+        read_seqs = {ref: self._surroundings.read_seq(ref) for ref in step.refs}
+        if not await self._letters.written_within(WRITTEN_IN_S):
+            self._outbound.postponed(self._now_s())
+            return
         fences = self._surroundings.fences()
         for ref in step.refs:
             if ref not in fences:
                 self._outbound.drop(ref)  # its letters are somebody else's
         refs = [ref for ref in step.refs if ref in fences]
-        letters = await self._store.parked(self._gateway_id, refs, each=step.each)
-        self._outbound.drained(set(refs).difference(letter.ref for letter in letters))
+        found = await self._store.parked(self._gateway_id, refs, each=step.each)
+        self._outbound.drained(set(refs).difference(letter.ref for letter in found))
+        ripe = [letter for letter in found if letter.delivery.seq <= read_seqs[letter.ref]]
+        unread = {letter.ref for letter in found}.difference(letter.ref for letter in ripe)
+        self._outbound.unread(unread, now_s=self._now_s())
+        await self._send_wanted(self._up_to_a_halt(ripe))
+
+    def _up_to_a_halt(self, letters: Sequence[Letter]) -> list[Letter]:
+        """Of a partition that a former lane left standing still, the first letter alone."""
+        sending: list[Letter] = []
+        for letter in letters:
+            first = not any(one.ref == letter.ref for one in sending)
+            if first and letter.reason == "rejected":
+                self._outbound.found_halted(letter.ref, letter.delivery.seq, letter.error)
+            if first or letter.ref not in self._outbound.halted:
+                sending.append(letter)
+        return sending
+
+    async def _send_wanted(self, letters: Sequence[Letter]) -> None:
         fences = self._surroundings.fences()
         sending: list[tuple[Letter, Delivery]] = []
         unwanted: list[Letter] = []
@@ -141,24 +167,27 @@ class Redriving:
     async def _reject(
         self, letters: list[Letter], error: str, fences: Fences, *, through: Sequence[Letter] = ()
     ) -> None:
-        """They are refused for good. Of partitions that halt instead, what the gateway took a newer
-        one `through` before is marked, or it would be taken for a repeat later on."""
+        """They are refused for good. A partition that halts instead says so in its letter, for the
+        lanes to come; and where the gateway took a newer one `through` before, the letter is
+        marked, or it would be taken for a repeat later on."""
         now_s, now_ms = self._now_s(), time.time_ns() // 1_000_000
-        dead = [
-            replace(letter, reason="rejected", attempts=letter.attempts + 1, error=error)
-            for letter in letters
-            if self._outbound.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s)
-        ]
-        passed = [
-            NewLetter(self._gateway_id, "parked", "rejected", _marked(letter.delivery))
-            for letter in letters
-            if letter.ref in self._outbound.halted and _is_passed(letter, through)
-        ]
+        dead: list[Letter] = []
+        halting: list[NewLetter] = []
+        for letter in letters:
+            attempts = letter.attempts + 1
+            if self._outbound.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s):
+                dead.append(replace(letter, reason="rejected", attempts=attempts, error=error))
+                continue
+            passed = _is_passed(letter, through)
+            delivery = _marked(letter.delivery) if passed else letter.delivery
+            halting.append(
+                NewLetter(self._gateway_id, "parked", "rejected", delivery, attempts, error)
+            )
         if dead:
             await self._store.bury(dead, fences, now_ms=now_ms)
             self.counts.dead += len(dead)
-        if passed:
-            await self._store.put(passed, fences, now_ms=now_ms)
+        if halting:
+            await self._store.put(halting, fences, now_ms=now_ms)
 
 
 def _marked(delivery: Delivery) -> Delivery:

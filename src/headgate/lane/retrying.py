@@ -53,6 +53,8 @@ class Retrying:
         self._every_s = every_s
         self._now = asyncio.Event()
         self._now.set()
+        self._taken: dict[tuple[int, str], frozenset[str]] = {}
+        """Of letters that not every gateway has taken: for whom which of them has."""
         self.error = ""
         """What is wrong with the store, if anything is."""
 
@@ -79,13 +81,16 @@ class Retrying:
 
     async def _look_through(self) -> None:
         after_id = 0
+        seen: set[int] = set()
         while True:
             refs = list(self._surroundings.fences())
             letters = await self._store.revived(refs, after_id=after_id, limit=PAGE)
             if letters:
                 await self._send_page(letters)
                 after_id = letters[-1].id
+                seen.update(letter.id for letter in letters)
             if len(letters) < PAGE:
+                self._taken = {at: names for at, names in self._taken.items() if at[0] in seen}
                 return
 
     async def _send_page(self, letters: Sequence[Letter]) -> None:
@@ -93,10 +98,7 @@ class Retrying:
         held = [letter for letter in letters if letter.ref in fences]
         targets = [self._addressed(letter) for letter in held]
         answers = await asyncio.gather(
-            *(
-                asyncio.gather(*(self._send(gateway_id, one) for gateway_id, one in some.items()))
-                for some in targets
-            )
+            *(self._send_to_all(*one) for one in zip(held, targets, strict=True))
         )
         through: list[Letter] = []
         dead: list[Letter] = []
@@ -109,12 +111,29 @@ class Retrying:
             elif TAKEN.issuperset(verdicts):
                 through.append(letter)
             elif "rejected" in verdicts:
-                attempts = letter.attempts + 1
-                dead.append(replace(letter, reason="rejected", attempts=attempts, error=REJECTED))
+                dead.append(replace(letter, attempts=letter.attempts + 1, error=REJECTED))
         fences = self._surroundings.fences()
         await self._store.remove([one for one in through if one.ref in fences], fences)
         now_ms = time.time_ns() // 1_000_000
         await self._store.bury([one for one in dead if one.ref in fences], fences, now_ms=now_ms)
+
+    async def _send_to_all(
+        self, letter: Letter, targets: dict[str, Delivery]
+    ) -> list[Verdict | None]:
+        """The verdict of each gateway; those that have it already aren't asked again."""
+
+        async def send(gateway_id: str, delivery: Delivery) -> Verdict | None:
+            names = frozenset(delivery.subscriptions)
+            if names and names <= self._taken.get((letter.id, gateway_id), frozenset()):
+                return "duplicate"
+            verdict = await self._send(gateway_id, delivery)
+            if verdict in TAKEN:
+                self._taken[letter.id, gateway_id] = names
+            elif verdict == "no_subscriber" and delivery.lost_from:
+                return "accepted"  # nobody there has to hear of the gap any more
+            return verdict
+
+        return await asyncio.gather(*(send(*target) for target in targets.items()))
 
     def _addressed(self, letter: Letter) -> dict[str, Delivery]:
         """Who gets it, as of now: per gateway its delivery."""

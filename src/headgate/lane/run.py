@@ -200,6 +200,10 @@ class Lane:
         partition = self._partitions.get(ref)
         return None if partition is None else partition.fence
 
+    def read_seq(self, ref: PartitionRef) -> int:
+        partition = self._partitions.get(ref)
+        return 0 if partition is None else partition.read_seq
+
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         partition = self._partitions.get(PartitionRef(delivery.topic, delivery.partition))
         if partition is None:

@@ -27,6 +27,9 @@ class Surroundings(Protocol):
     def fence(self, ref: PartitionRef) -> Fence | None:
         """Under which fence the lane has `ref`; None once it is somebody else's."""
 
+    def read_seq(self, ref: PartitionRef) -> int:
+        """How far the lane has read `ref`, and put what it found; 0 once it is somebody else's."""
+
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         """A part of a record is through, in a letter, or nobody's."""
 

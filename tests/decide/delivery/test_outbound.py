@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -307,12 +308,62 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
 
 
 def test_a_record_of_which_a_part_is_shed_goes_on_in_two_parts() -> None:
-    outbound = Outbound(RULES)
-    outbound.pressure.filled(0.8)
+    outbound = busy()
     assert outbound.put(delivery(0, 1, "a", "b"), 0.0, lambda _: ["a"]) == 2
     assert [aside.delivery.subscriptions for aside in outbound.take_asides()] == [("a",)]
     assert outbound.put(delivery(0, 2, "a"), 0.0, lambda _: ["a"]) == 1
     assert outbound.put(delivery(0, 3, "b"), 0.0, lambda _: []) == 1
+
+
+def busy() -> Outbound:
+    """A gateway that said just now, at 0.0, that it is at its soft level."""
+    outbound = Outbound(RULES)
+    outbound.put(delivery(0, 1), 0.0, lambda _: [])
+    outbound.flush()
+    assert isinstance(outbound.next(0.0), Send)
+    outbound.answered(["accepted"], fill=0.8, now_s=0.0)
+    return outbound
+
+
+def test_a_gateway_that_is_only_shed_for_is_asked_again() -> None:
+    """Or it would stay behind for ever: what is shed gets no answer."""
+    outbound = busy()
+    later_s = RULES.redrive_every_s
+    for seq, now_s in enumerate([1.0, later_s - 1.0], 2):
+        outbound.put(delivery(0, seq, "a"), now_s, lambda _: ["a"])
+        assert [aside.reason for aside in outbound.take_asides()] == ["shed"]
+    outbound.put(delivery(0, 4, "a"), later_s, lambda _: ["a"])
+    assert outbound.take_asides() == []
+    assert isinstance(outbound.next(later_s), Send)
+    outbound.answered(["accepted"], fill=0.1, now_s=later_s)
+    outbound.put(delivery(0, 5, "a"), later_s, lambda _: ["a"])
+    assert outbound.take_asides() == []
+
+
+def test_a_gateway_that_fails_now_and_then_gets_its_letters_all_the_same() -> None:
+    outbound = Outbound(RULES, behind=[PartitionRef("flights", 9)])
+    outbound.flush()
+    outbound.failed("down", now_s=0.0)
+    for second in range(1, 12):
+        now_s = float(second)
+        if isinstance(outbound.next(now_s), Redrive):
+            break
+        outbound.put(delivery(0, second), now_s, lambda _: [])
+        assert isinstance(outbound.next(now_s), Send)
+        outbound.failed("down", now_s=now_s)
+        assert isinstance(outbound.next(now_s + 0.5), Send)
+        outbound.answered(["accepted"], fill=0.0, now_s=now_s + 0.5)
+    else:
+        pytest.fail("letters never had their turn")
+
+
+def test_letters_of_an_overloaded_gateway_are_tried_though_more_is_parked_all_the_time() -> None:
+    outbound = Outbound(RULES)
+    outbound.pressure.filled(0.95)
+    for partition in range(20):
+        outbound.put(delivery(partition, 1), partition * 1.0, lambda _: [])
+        outbound.take_asides()
+    assert isinstance(outbound.next(20.0), Redrive)
 
 
 def test_partitions_take_turns_when_letters_are_sent() -> None:
@@ -419,3 +470,11 @@ def test_joined_deliveries_are_for_whom_either_of_them_is() -> None:
     assert joined(one, one) is one
     gap = msgspec.structs.replace(delivery(0, 9), subscriptions=(), lost_from=5)
     assert joined(gap, msgspec.structs.replace(gap, lost_from=3)).lost_from == 3
+
+
+def test_a_gap_and_a_record_at_its_end_are_joined_to_the_gap() -> None:
+    """A record that was parked and is no longer in the log; those before it must be told of."""
+    gap = msgspec.structs.replace(delivery(0, 9), subscriptions=(), lost_from=5)
+    record = delivery(0, 9, "a")
+    assert joined(record, gap) == gap
+    assert joined(gap, record) == gap

@@ -39,7 +39,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.letters import LetterReason, LetterState
 
 LOOK_AGAIN_S = 1.0
-"""Pause after letters couldn't be read."""
+"""Pause after letters couldn't be read, or were not to be sent yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,9 @@ class Send:
 class Redrive:
     """Send parked letters, up to `each` of every partition, the oldest first.
 
-    Say `drained` of the partitions that have none. When there are some, say `redriving`, then
-    `redriven`, `failed` or `redrive_refused`; or `postponed` when nobody can tell.
+    Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
+    than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
+    `redrive_refused`; or `postponed` when nobody can tell.
     """
 
     refs: tuple[PartitionRef, ...]
@@ -113,8 +114,8 @@ class Outbound:
     def __init__(self, rules: DeliveryRules, behind: Iterable[PartitionRef] = ()) -> None:
         self._rules = rules
         self._waiting: deque[tuple[float, Delivery]] = deque()
-        self._older: Counter[PartitionRef] = Counter()
-        """Of partitions that are behind, how much waits that is older than what is parked."""
+        self._waiting_of: Counter[PartitionRef] | None = None
+        """How much waits of each partition; counted once somebody asks, until nothing waits."""
         self._in_flight: list[tuple[float, Delivery]] = []
         self._asides: list[Aside] = []
         self._attempts = 0
@@ -163,7 +164,7 @@ class Outbound:
         """Returns in how many parts it goes on: each of them leaves in a way of its own. `low` is
         asked only while the gateway is behind."""
         if self.behind and (ref := _ref(delivery)) in self.behind:
-            waits_for: LetterReason = "rejected" if ref in self.halted else "overloaded"
+            waits_for: LetterReason = "halted" if ref in self.halted else "overloaded"
             self._park(delivery, "unreachable" if self.struggles else waits_for)
             return 1
         if not self.breaker.allows(now_s):
@@ -173,14 +174,16 @@ class Outbound:
         level = self.pressure.weigh(len(self._waiting) + len(self._in_flight))
         if level != "normal":
             if level == "hard":
-                self._overloaded(now_s)
+                if not self._is_overloaded:
+                    self._overloaded(now_s)
                 self._park(delivery, "overloaded")
                 return 1
-            if self._rules.keeps_dead and delivery.broadcast and not delivery.subscriptions:
+            sheds = self._rules.keeps_dead and not self._is_due_to_ask(now_s)
+            if sheds and delivery.broadcast and not delivery.subscriptions:
                 # A copy for whom it may concern: nobody there is known to want it.
                 self._asides.append(Aside(delivery, "dead", "shed"))
                 return 1
-            if shed := self._to_be_shed(delivery, low):
+            if sheds and (shed := frozenset(low(delivery.subscriptions))):
                 kept = frozenset(delivery.subscriptions) - shed
                 self._asides.append(Aside(narrowed(delivery, shed), "dead", "shed"))
                 if not kept:
@@ -188,11 +191,14 @@ class Outbound:
                 delivery = narrowed(delivery, kept)
                 parts = 2
         self._waiting.append((now_s, delivery))
+        if self._waiting_of is not None:
+            self._waiting_of[_ref(delivery)] += 1
         return parts
 
-    def _to_be_shed(self, delivery: Delivery, low: Low) -> frozenset[str]:
-        # What can't be kept can't be shed.
-        return frozenset(low(delivery.subscriptions)) if self._rules.keeps_dead else frozenset()
+    def _is_due_to_ask(self, now_s: float) -> bool:
+        """Has the gateway not been sent anything for so long that it may be well again? Only an
+        answer says so, and what is shed gets none."""
+        return not len(self) and now_s - self._sent_s >= self._rules.redrive_every_s
 
     def put_again(self, delivery: Delivery, now_s: float) -> bool:
         """An operator wants it delivered, outside the order; False where it isn't worth a try."""
@@ -220,6 +226,7 @@ class Outbound:
     def renewed(self) -> None:
         """The gateway has another address: whatever was wrong, try again."""
         self.breaker.renewed()
+        self.pressure.filled(0.0)
         self._attempts, self.error = 0, ""
         self._retry_at_s = self._redrive_at_s = -NEVER
         self._resting.clear()
@@ -228,8 +235,10 @@ class Outbound:
         """The partition is somebody else's now, and so is all that waits of it; returns what an
         operator wanted of it, and that won't be tried."""
         self._forget(ref)
-        del self._older[ref]
-        self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)
+        waiting_of = self._counted()
+        if waiting_of[ref]:
+            self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)
+            del waiting_of[ref]
         dropped = [one for one in self._again if _ref(one) == ref]
         self._again = deque(one for one in self._again if _ref(one) != ref)
         return dropped
@@ -303,7 +312,13 @@ class Outbound:
 
     def _free(self) -> set[PartitionRef]:
         """The partitions of which nothing waits that is older than what is parked."""
-        return self.behind.difference(self._older)
+        waiting_of = self._counted()
+        return {ref for ref in self.behind if not waiting_of[ref]}
+
+    def _counted(self) -> Counter[PartitionRef]:
+        if self._waiting_of is None:
+            self._waiting_of = Counter([_ref(delivery) for _, delivery in self._waiting])
+        return self._waiting_of
 
     def _redrive(self, now_s: float) -> Redrive:
         """Some of every partition, in turns: one that halts alone, and only its first letter."""
@@ -332,8 +347,10 @@ class Outbound:
     def _send(self, now_s: float) -> Send:
         size = min(len(self._waiting), self._size_limit)
         self._in_flight = [self._waiting.popleft() for _ in range(size)]
-        if self._older:
-            self._older -= Counter(_ref(delivery) for _, delivery in self._in_flight)
+        if not self._waiting:
+            self._waiting_of = None
+        elif self._waiting_of is not None:
+            self._waiting_of.subtract([_ref(delivery) for _, delivery in self._in_flight])
         self._sent_s = now_s
         self._letters_next = bool(self.behind or self._again)
         self.breaker.attempted()
@@ -358,7 +375,7 @@ class Outbound:
         if self.halted:
             for one in [one for one in again if _ref(one[1]) in self.halted]:
                 again.remove(one)
-                self._park(one[1], "rejected")
+                self._park(one[1], "halted")
         if again:
             self._put_back(again)
             error = "the gateway wants it later"
@@ -376,7 +393,9 @@ class Outbound:
         if batch:
             self._put_back(batch)
             self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter)
-        self._redrive_at_s = now_s + self._rules.redrive_every_s
+        if self._redrive_at_s <= now_s:
+            # Not again and again, or a gateway that fails now and then gets no letters at all.
+            self._redrive_at_s = now_s + self._rules.redrive_every_s
         if not self.breaker.allows(now_s):
             given_up += self._again
             self._again.clear()
@@ -426,6 +445,11 @@ class Outbound:
         self._turn = self._turn_before
         return count == 1
 
+    def found_halted(self, ref: PartitionRef, seq: int, error: str) -> None:
+        """A former lane left the partition standing still at this letter."""
+        if not self._rules.keeps_dead:
+            self.halted.setdefault(ref, f"record {seq} is refused ({error})")
+
     def letter_rejected(self, ref: PartitionRef, seq: int, error: str, *, now_s: float) -> bool:
         """A parked letter is refused for good: True when it is to be dead; else it stays where it
         is, and its partition with it."""
@@ -438,6 +462,11 @@ class Outbound:
         """There are no parked letters of these any more: what comes is sent again."""
         for ref in set(refs) - self._parked_meanwhile:
             self._forget(ref)
+
+    def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
+        """The letters of these have to wait for what is older and still to be put."""
+        for ref in refs:
+            self._resting[ref] = now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s)
 
     def sent_again(self, *, fill: float) -> None:
         """What an operator wanted was answered."""
@@ -487,16 +516,12 @@ class Outbound:
 
     def _put_back(self, batch: Sequence[tuple[float, Delivery]]) -> None:
         self._waiting.extendleft(reversed(batch))
-        if self.behind:
-            refs = [_ref(delivery) for _, delivery in batch]
-            self._older.update(ref for ref in refs if ref in self.behind)
+        if self._waiting_of is not None:
+            self._waiting_of.update([_ref(delivery) for _, delivery in batch])
 
     def _park(self, delivery: Delivery, reason: LetterReason, error: str = "") -> None:
         ref = _ref(delivery)
-        if ref not in self.behind:
-            self.behind.add(ref)
-            if older := sum(_ref(one) == ref for _, one in self._waiting):
-                self._older[ref] = older
+        self.behind.add(ref)
         self._parked_meanwhile.add(ref)
         self._asides.append(Aside(delivery, "parked", reason, self._attempts, error or self.error))
 
@@ -511,7 +536,7 @@ class Outbound:
         ref = _ref(delivery)
         if passed:
             delivery = msgspec.structs.replace(delivery, redelivery=True)
-        self._park_partitions({ref}, error, "rejected")
+        self._park_partitions({ref}, error, "halted")
         self._park(delivery, "rejected", error)
         self._halt(ref, delivery.seq, error, now_s)
 
@@ -533,8 +558,7 @@ class Outbound:
         self._resting.pop(ref, None)
 
     def _park_all(self, reason: LetterReason) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        self._older.clear()
+        waiting, self._waiting, self._waiting_of = self._waiting, deque(), None
         for _, delivery in waiting:
             self._park(delivery, reason)
         self._attempts = 0
@@ -543,15 +567,13 @@ class Outbound:
     def _park_partitions(
         self, refs: set[PartitionRef], error: str, reason: LetterReason = "unreachable"
     ) -> None:
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting, self._waiting_of = self._waiting, deque(), None
         leaving = []
         for one in waiting:
             if _ref(one[1]) in refs:
                 leaving.append(one[1])
             else:
                 self._waiting.append(one)
-        for ref in refs:
-            del self._older[ref]
         for delivery in leaving:
             self._park(delivery, reason, error)
 

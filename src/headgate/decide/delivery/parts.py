@@ -31,10 +31,16 @@ def joined(one: Delivery, other: Delivery) -> Delivery:
     """Two deliveries of one record to one gateway as one, for whom either of them is.
 
     `other` is the newer one: what it says of a subscription counts, but for `since`, of which the
-    larger one makes the gateway look into the log. Two gaps that end at one place are the longer.
+    larger one makes the gateway look into the log. Two gaps that end at one place are the longer; a
+    gap covers a record that it ends with, not the other way round.
     """
     if other == one:
         return one
+    if one.lost_from and other.lost_from:
+        return msgspec.structs.replace(other, lost_from=min(one.lost_from, other.lost_from))
+    if one.lost_from or other.lost_from:
+        gap = one if one.lost_from else other
+        return msgspec.structs.replace(gap, epoch=max(one.epoch, other.epoch))
     names = (*one.subscriptions, *(n for n in other.subscriptions if n not in one.subscriptions))
     since = _since_by_name(one)
     for name, seq in _since_by_name(other).items():
@@ -48,7 +54,6 @@ def joined(one: Delivery, other: Delivery) -> Delivery:
         epoch=max(one.epoch, other.epoch),
         redelivery=one.redelivery or other.redelivery,
         broadcast=one.broadcast or other.broadcast,
-        lost_from=min(one.lost_from, other.lost_from),
     )
 
 
