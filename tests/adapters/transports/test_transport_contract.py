@@ -281,7 +281,7 @@ async def test_who_closes_its_connections_waits_for_nobody(
         await asyncio.wait({call}, timeout=0.1)
         await lanes.close()
         with pytest.raises(errors.NotNow):
-            await asyncio.wait_for(call, WAIT_S)
+            await asyncio.wait_for(call, TIMEOUT_S / 2)
 
 
 async def test_a_gateway_that_is_back_at_its_address_gets_deliveries_again(
