@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from headgate.config.units import DurationUnit, SizeUnit, seconds, size_bytes
+from headgate.decide.planning.plan import IMBALANCE_MAX
+from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ DurationMs = Annotated[float, DurationUnit(plain_ms=True), Field(gt=0)]
 
 Size = Annotated[int, SizeUnit(), Field(ge=1)]
 Count = Annotated[int, Field(ge=1)]
-Imbalance = Annotated[int, Field(ge=0)]
+Imbalance = Annotated[int, Field(ge=0, le=IMBALANCE_MAX)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 Host = Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]+$")]
@@ -56,7 +58,7 @@ FieldPath = Annotated[
     Wording("a field, or a path such as meta.deleted"),
     Field(pattern=r"^([^\s.]+(\.[^\s.]+)*)?$"),
 ]
-Weight = Annotated[float, Field(gt=0, le=1_000)]
+Weight = Annotated[float, Field(ge=WEIGHT_MIN, le=WEIGHT_MAX)]
 NodeName = Annotated[
     str,
     Wording("up to 128 letters, digits, dots, hyphens and underscores"),

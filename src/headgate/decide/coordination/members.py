@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.decide.planning.plan import Strategy
+from headgate.decide.planning.plan import Strategy, check_imbalance
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.topology import Node, Role
@@ -40,6 +40,10 @@ class Balance:
     consumer: int = 0
     keys_per_target: int = 100
     places_subscribers: bool = False
+
+    def __post_init__(self) -> None:
+        for imbalance in (self.ingest, self.router, self.consumer):
+            check_imbalance(imbalance)
 
     def imbalance(self, role: Role) -> int:
         return {"ingest": self.ingest, "router": self.router}[role]

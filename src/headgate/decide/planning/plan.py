@@ -32,6 +32,9 @@ from headgate.model.topology import Move
 
 Strategy = Literal["balanced", "ring"]
 """Both move equally many; `balanced` spreads each topic, `ring` brings partitions home."""
+IMBALANCE_MAX = 1_000_000
+"""An imbalance is a number from 0 to this, wherever one is set or planned with; so many partitions
+nobody has."""
 
 _STRATEGIES = {"balanced": balanced.spread, "ring": ring.follow}
 
@@ -59,10 +62,7 @@ def plan(
     `owners` may name nodes that are gone and partitions that don't count; for a partition in
     `moving` it names the recipient.
     """
-    if imbalance < 0:
-        raise InvalidRequest(
-            f"Set the imbalance to 0 or more, not {imbalance}.", imbalance=imbalance
-        )
+    check_imbalance(imbalance)
     standing = survey(partitions, owners, nodes, moving)
     recipients: Mapping[PartitionRef, str] = {}
     if standing.holders:
@@ -71,6 +71,15 @@ def plan(
         if standing.homeless or any(share.gives for share in bounds):
             recipients = _STRATEGIES[strategy](standing, bounds)
     return _plan(frozenset(partitions), owners, nodes, recipients)
+
+
+def check_imbalance(imbalance: int) -> None:
+    """Raises InvalidRequest for what no plan can be made with."""
+    if not 0 <= imbalance <= IMBALANCE_MAX:
+        raise InvalidRequest(
+            f"Set the imbalance to a number from 0 to {IMBALANCE_MAX}, not {imbalance}.",
+            imbalance=imbalance,
+        )
 
 
 def _plan(

@@ -19,6 +19,9 @@ from headgate.model.event import PartitionRef
 
 WEIGHT_STEPS = 1_000
 """Weights count in thousandths, so that every comparison is one of whole numbers."""
+WEIGHT_MIN = 1 / WEIGHT_STEPS
+WEIGHT_MAX = 1_000.0
+"""The weights that there are, wherever one is set, told or planned with."""
 
 in_order = attrgetter("topic", "partition")
 """The order of partitions, as a sort key: several times faster than comparing the structs."""
@@ -94,10 +97,14 @@ def survey(
     return Standing(tuple(holders.values()), homeless)
 
 
+def is_weight(weight: float) -> bool:
+    return WEIGHT_MIN <= weight <= WEIGHT_MAX
+
+
 def _whole_weight(node: Candidate) -> int:
-    if not 1 / WEIGHT_STEPS <= node.weight <= WEIGHT_STEPS:
+    if not is_weight(node.weight):
         raise InvalidRequest(
-            f"Give node {node.node_id} a weight from {1 / WEIGHT_STEPS} to {WEIGHT_STEPS}, or "
+            f"Give node {node.node_id} a weight from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, or "
             "drain it if it shall hold nothing.",
             node=node.node_id,
             weight=node.weight,
