@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, Hang, Persist, Send
+from headgate.decide.coordination.invariants import check
 from headgate.model import control
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
@@ -72,6 +73,7 @@ class GroupMachine(RuleBasedStateMachine):
     # --- the wires -------------------------------------------------------------------------------
 
     def apply(self, effects: list[Effect]) -> None:
+        check(self.cluster)
         for effect in effects:
             if isinstance(effect, Persist):
                 self.stored = effect.state

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from headgate.decide.coordination.handoffs import Handoffs
 from headgate.decide.coordination.ownership import NOBODY, Ownership
+from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
@@ -66,6 +67,11 @@ class Groups:
         group_id, consumer_id = key
         return [o for o in self.targets.of_node(consumer_id) if o.ref.topic == group_id]
 
+    def has(self, ref: PartitionRef) -> bool:
+        """Whether it is a target of a group that there is."""
+        group = self.by_id.get(ref.topic)
+        return group is not None and 0 <= ref.partition < group.targets
+
     def strangers(self) -> list[Owner]:
         """What belongs to consumers that nobody has announced since this coordinator started."""
         return [
@@ -81,7 +87,7 @@ class Groups:
         for group in groups:
             self.by_id.setdefault(group.id, group)
         for owner in targets:
-            if owner.ref.topic in self.by_id:
+            if self.has(owner.ref):
                 self.targets.claim(owner)
 
     # --- the end -------------------------------------------------------------------------------

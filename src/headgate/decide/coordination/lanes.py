@@ -7,7 +7,7 @@ or the end of the lease ends that doubt.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headgate.decide.coordination.rates import Meter
@@ -202,3 +202,19 @@ class Lanes:
     def reader(self, ref: PartitionRef) -> int | None:
         """The session of the lane that reads `ref`."""
         return self._running.get(ref)
+
+    def running(self) -> dict[PartitionRef, Owner]:
+        """What lanes read, under the epochs they began with."""
+        return {
+            owner.ref: owner
+            for session, lane in self.by_session.items()
+            for owner in lane.hello.owns
+            if self._running.get(owner.ref) == session
+        }
+
+    def contradictions(self) -> Iterator[str]:
+        """Partitions of which these tables say what can't all be true."""
+        if strangers := self._running.keys() - self.running().keys():
+            yield f"{strangers} are read by lanes that don't know of it"
+        if doubtful := self._running.keys() & {*self.lost_since_ms, *self.ended_ms}:
+            yield f"{doubtful} are read, and in doubt or over"

@@ -8,6 +8,7 @@ Invariant: looking for what has ended costs next to nothing while gateways renew
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headgate.model.subscription import Subscription
@@ -55,6 +56,14 @@ class Lifetimes:
         for group in self._begun_ms.values():
             for name in group:
                 group[name] += absent_ms
+
+    def contradictions(self, subscriptions: Iterable[Subscription]) -> Iterator[str]:
+        mortal: dict[tuple[str, int], set[str]] = {}
+        for one in subscriptions:
+            if one.ttl_ms:
+                mortal.setdefault(_group(one), set()).add(one.id)
+        if mortal != (kept := {group: set(names) for group, names in self._begun_ms.items()}):
+            yield f"{mortal} have a time-to-live, and {kept} is kept"
 
 
 def _group(subscription: Subscription) -> tuple[str, int]:

@@ -3,6 +3,9 @@
 The same table serves log partitions at ingest nodes, source partitions at routers and the targets
 of consumer groups at their consumers. An epoch is never given out twice: it survives the owner, the
 topic and the coordinator.
+
+Invariant: the epoch of a partition never falls, and another owner has a higher one. Every change
+goes through `_put`, which sees to it.
 """
 
 from __future__ import annotations
@@ -42,26 +45,35 @@ class Ownership:
     def take(self, ref: PartitionRef, node_id: str) -> Owner:
         """Give `ref` to `node_id` under a new epoch."""
         epoch = self.owners[ref].epoch + 1 if ref in self.owners else 1
-        self.owners[ref] = Owner(ref, node_id, epoch)
-        return self.owners[ref]
+        return self._put(Owner(ref, node_id, epoch))
 
     def release(self, ref: PartitionRef) -> None:
         if ref in self.owners:
-            self.owners[ref] = Owner(ref, NOBODY, self.owners[ref].epoch)
+            self._put(Owner(ref, NOBODY, self.owners[ref].epoch))
+
+    def is_credible(self, owner: Owner) -> bool:
+        """Whether `owner` may have its partition, for all that is known here."""
+        known = self.owners.get(owner.ref)
+        return known is None or known.epoch < owner.epoch or known == owner
 
     def claim(self, owner: Owner) -> bool:
         """Believe that `owner` has its partition, unless a higher epoch is known; True if so."""
-        known = self.owners.get(owner.ref)
-        if known is not None and known.epoch >= owner.epoch:
-            return known == owner
-        self.owners[owner.ref] = owner
+        if not self.is_credible(owner):
+            return False
+        self._put(owner)
         return True
 
     def raise_above(self, ref: PartitionRef, epoch: int) -> Owner:
         """Give `ref` to its owner anew, above an epoch that somebody has met."""
         known = self.owners.get(ref, Owner(ref, NOBODY, 0))
-        self.owners[ref] = Owner(ref, known.node_id, max(known.epoch, epoch) + 1)
-        return self.owners[ref]
+        return self._put(Owner(ref, known.node_id, max(known.epoch, epoch) + 1))
+
+    def _put(self, owner: Owner) -> Owner:
+        known = self.owners.get(owner.ref)
+        is_released = owner.node_id == NOBODY and known is not None and owner.epoch == known.epoch
+        assert is_released or self.is_credible(owner), f"{owner} can't follow {known}"
+        self.owners[owner.ref] = owner
+        return owner
 
     def is_owned(self, ref: PartitionRef) -> bool:
         known = self.owners.get(ref)

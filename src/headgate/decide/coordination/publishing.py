@@ -37,6 +37,7 @@ class Publication:
 
     def publish(self, topology: Topology, *, to_all: bool = False) -> Collection[SessionRole]:
         """Replace what is out by a newer generation; returns the roles that must hear of it."""
+        assert topology.generation > self.topology.generation, "generations only grow"
         self.message = PushTopology(topology)
         concerned = []
         for role in ROLES:

@@ -7,6 +7,7 @@ quota is lowered. A subscription that names no tenant counts for none.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headgate.model.subscription import Subscription
@@ -50,6 +51,11 @@ class Tenants:
             self._counts[tenant] -= 1
             if not self._counts[tenant]:
                 del self._counts[tenant]
+
+    def contradictions(self, subscriptions: Iterable[Subscription]) -> Iterator[str]:
+        found = Counter(one.tenant for one in subscriptions if one.tenant)
+        if found != self._counts:
+            yield f"tenants have {found}, and {self._counts} is kept"
 
 
 def _full(who: str, quota: int, setting: str) -> str:

@@ -11,12 +11,13 @@ anything again (`dropped`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headgate.decide.coordination.lifetimes import Lifetimes
 from headgate.decide.coordination.quotas import Quotas, Tenants
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.groups import MAX_TARGETS
 from headgate.model.subscription import Subscription
 
 REVISIONS_PER_BOOT = 1 << 32
@@ -92,6 +93,23 @@ class Registry:
         """How many subscriptions a gateway has."""
         return len(self._of_gateway.get(gateway_id, ()))
 
+    def holders(self) -> Collection[str]:
+        """The gateways that have subscriptions, or might name them again."""
+        return {*self._of_gateway, *self._stale}
+
+    def contradictions(self) -> Iterator[str]:
+        """Where what is kept about the subscriptions isn't what they say themselves."""
+        by_gateway: dict[str, set[str]] = {}
+        for name, one in self.subscriptions.items():
+            by_gateway.setdefault(one.gateway_id, set()).add(name)
+        if by_gateway != self._of_gateway:
+            yield f"gateways have {by_gateway}, and {self._of_gateway} is kept"
+        for gateway_id, names in self._stale.items():
+            if not names <= self._of_gateway.get(gateway_id, set()):
+                yield f"{gateway_id} is to name {names} again, which it doesn't have"
+        yield from self._tenants.contradictions(self.subscriptions.values())
+        yield from self._lifetimes.contradictions(self.subscriptions.values())
+
     # --- gateways ------------------------------------------------------------------------------
 
     def gateway_returns(self, gateway_id: str) -> None:
@@ -112,6 +130,9 @@ class Registry:
             owner = gateway_id if known is None else known.gateway_id
             if subscription.gateway_id != gateway_id or owner != gateway_id:
                 refused[subscription.id] = FOREIGN
+                continue
+            if reason := _impossible(subscription):
+                refused[subscription.id] = reason
                 continue
             stale.discard(subscription.id)
             if known != subscription:
@@ -220,3 +241,14 @@ class Registry:
         self._snapshot = ()
         self.revision += 1
         return SubscriptionChanges(self.revision, upserts, removals)
+
+
+def _impossible(wanted: Subscription) -> str:
+    """Why nobody can subscribe like that; empty when one can."""
+    if wanted.ttl_ms < 0:
+        return f"a time-to-live can't be {wanted.ttl_ms} ms"
+    if wanted.shard is not None:
+        count, number = wanted.shard
+        if not (1 <= count <= MAX_TARGETS and 0 <= number < count):
+            return f"there is no shard {number} of {count}"
+    return ""

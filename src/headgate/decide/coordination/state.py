@@ -19,6 +19,7 @@ from headgate.decide.coordination.publishing import Client, Publication
 from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
+from headgate.decide.coordination.remembered import fitting
 from headgate.decide.coordination.resets import Resets
 from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.decide.gateway_ring import ring_of
@@ -75,7 +76,7 @@ class State:
     plan_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        stored, now_ms = self.stored, self.started_ms
+        stored, now_ms = fitting(self.stored), self.started_ms
         self.expected = {node.id: node for node in stored.nodes}
         self.topics = {topic.name: topic for topic in stored.topics}
         self.deleted = set(stored.deleted)
@@ -155,6 +156,29 @@ class State:
         gateways = [node.id for node in self.nodes() if node.role == "gateway"]
         counts = {gateway_id: self.registry.count(gateway_id) for gateway_id in gateways}
         return ring_of(counts, self.topology().ring)
+
+    def is_dropped(self, name: str) -> bool:
+        """False while an ingest node may still hold records of a deleted topic of this name.
+
+        A node that is down would otherwise come back to a new topic with the old one's records.
+        """
+        if name not in self.deleted:
+            return True
+        if any(node.role == "ingest" for node in self.expected.values()):
+            return False
+        nodes, known_at = self.of_role("ingest"), self.deleted_at[name]
+        return bool(nodes) and all(
+            m.session is not None and self.has_adopted(m, known_at) for m in nodes
+        )
+
+    def logs_adopted(self, topic: Topic) -> bool:
+        """True when every log partition of `topic` has an owner that knows it."""
+        return all(
+            (owner := self.logs.owners.get(ref)) is not None
+            and (member := self.members.get(owner.node_id)) is not None
+            and self.has_adopted(member, self.generation)
+            for ref in topic.refs()
+        )
 
     def refs(self) -> list[PartitionRef]:
         return [ref for topic in self.topics.values() for ref in topic.refs()]

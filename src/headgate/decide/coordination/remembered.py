@@ -1,0 +1,71 @@
+"""What of a stored state fits together.
+
+A change too large for one transaction is stored in parts, in the order of the fields, and whoever
+stored it may have died or failed in between: so a topic may be gone while its moves are still
+there, and an owner be stored before the node that it is. What is left over is left out here, so
+that a coordinator begins with a state in which every invariant holds; nothing is lost by it,
+because what was cut off was never told to anybody.
+
+Invariant: what was stored whole comes back as it was, and no epoch is ever forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headgate.decide.coordination.ownership import NOBODY
+from headgate.model.event import PartitionRef
+from headgate.model.stored import StoredReset, StoredState
+from headgate.model.topology import Move, Owner
+
+
+def fitting(stored: StoredState) -> StoredState:
+    """`stored` without what belongs to nothing that is there. While somebody learns, what is owned
+    may well belong to what nobody has named yet."""
+    topics = {topic.name for topic in stored.topics}
+    refs = {ref for topic in stored.topics for ref in topic.refs()}
+    roles = {node.id: node.role for node in stored.nodes}
+    groups = [group for group in stored.groups if stored.learning or group.topic in topics]
+    targets = {ref for group in groups for ref in group.refs()}
+
+    def of(role: str, owners: Iterable[Owner]) -> list[Owner]:
+        if stored.learning:
+            return list(owners)
+        nodes = {node_id for node_id, known in roles.items() if known == role}
+        return [o if o.ref in refs and o.node_id in nodes else _nobodys(o) for o in owners]
+
+    sources = of("router", stored.sources)
+    shared = [o if o.ref in targets else _nobodys(o) for o in stored.targets]
+    owner_of = {o.ref: o.node_id for o in sources}
+    consumer_of = {o.ref: o.node_id for o in shared}
+    return msgspec.structs.replace(
+        stored,
+        deleted=tuple(name for name in stored.deleted if name not in topics),
+        logs=tuple(of("ingest", stored.logs)),
+        sources=tuple(sources),
+        moves=tuple(m for m in stored.moves if m.to_id in roles and _is_under_way(m, owner_of)),
+        groups=tuple(groups),
+        targets=tuple(shared),
+        target_moves=tuple(
+            m for m in stored.target_moves if consumer_of.get(m.ref, NOBODY) == m.from_id != NOBODY
+        ),
+        resets=tuple(_reset(one, owner_of) for one in stored.resets if one.ref in refs),
+    )
+
+
+def _nobodys(owner: Owner) -> Owner:
+    return Owner(owner.ref, NOBODY, owner.epoch)
+
+
+def _is_under_way(move: Move, owner_of: Mapping[PartitionRef, str]) -> bool:
+    owner = owner_of.get(move.ref, NOBODY)
+    return owner != NOBODY and owner in (move.from_id, move.to_id) and move.from_id != move.to_id
+
+
+def _reset(reset: StoredReset, owner_of: Mapping[PartitionRef, str]) -> StoredReset:
+    """One whose new epoch wasn't stored is still to be released."""
+    if reset.ref in owner_of:
+        return reset
+    return msgspec.structs.replace(reset, is_released=False)

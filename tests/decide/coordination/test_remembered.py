@@ -1,0 +1,139 @@
+"""A coordinator that begins with half of a change begins with a state that is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.effects import Persist
+from headgate.decide.coordination.elements import assembled, changed_elements, elements
+from headgate.decide.coordination.invariants import check
+from headgate.decide.coordination.remembered import fitting
+from headgate.model import control
+from headgate.model.groups import Group, group_id
+from headgate.model.stored import StoredReset, StoredState
+from headgate.model.topology import Move, Node, Owner, Topic
+from tests.decide.coordination.world import TIMING, World, ref
+
+FLIGHTS = ref("flights")
+RADAR = group_id("flights", "radar")
+
+
+def history() -> list[StoredState]:
+    """Everything that was kept while a cluster came up, moved, was reset and lost things again."""
+    world = World()
+    world.join("ingest", "i-1")
+    gateway = world.join("gateway", "g-1")
+    first = world.join("router", "r-1")
+    lane = world.lane(*world.create("flights", 3))
+    for consumer in ("c-1", "c-2"):
+        world.say(
+            gateway,
+            control.JoinGroup(
+                topic="flights", group="radar", consumer=consumer, incarnation="1", keys=400
+            ),
+        )
+    second = world.join("router", "r-2")
+    world.join("ingest", "i-2")
+    world.wait(12_000, alive=(gateway, first, second))
+    world.say(lane, control.Released(world.last(lane, control.LetGo).owners))
+    world.apply(world.cluster.reset(ref("flights", 1), Reset(3), world.now_ms))
+    world.apply(world.cluster.drain("r-1", world.now_ms))
+    world.create("trains", 2)
+    world.say(second, control.Goodbye())
+    world.apply(world.cluster.delete_topic("flights"))
+    world.say(gateway, control.Goodbye())
+    return [StoredState(boot=1), *(e.state for e in world.effects if isinstance(e, Persist))]
+
+
+def every_part(before: StoredState, after: StoredState) -> Iterator[StoredState]:
+    """What may be stored when storing it stopped anywhere."""
+    found = dict[str, bytes | None](elements(before))
+    for name, content in changed_elements(before, after).items():
+        found[name] = content
+        yield assembled({n: c for n, c in found.items() if c is not None})
+
+
+def test_any_part_of_any_change_is_something_to_begin_with() -> None:
+    states = history()
+    assert any(s.moves for s in states)
+    assert any(s.target_moves for s in states)
+    assert any(s.resets for s in states)
+    for before, after in pairwise(states):
+        for partly in every_part(before, after):
+            check(Cluster(partly, TIMING, "coordinator-1", 1_000))
+
+
+def test_what_was_kept_whole_comes_back_as_it_was() -> None:
+    for state in history():
+        assert fitting(state) == state
+
+
+WHOLE = StoredState(
+    boot=3,
+    topics=(Topic("flights", 1),),
+    nodes=(Node("i-1", "ingest"), Node("r-1", "router"), Node("r-2", "router")),
+    logs=(Owner(FLIGHTS, "i-1", 1),),
+    sources=(Owner(FLIGHTS, "r-1", 4),),
+    moves=(Move(FLIGHTS, "r-1", "r-2"),),
+    resets=(StoredReset(FLIGHTS, 7, is_released=True),),
+    groups=(Group(RADAR, "flights", "radar", 1),),
+    targets=(Owner(ref(RADAR), "c-1", 2),),
+    target_moves=(Move(ref(RADAR), "c-1", "c-2"),),
+)
+
+
+@pytest.mark.parametrize(
+    ("torn", "fits"),
+    [
+        pytest.param({}, {}, id="whole"),
+        pytest.param({"deleted": ("flights",)}, {"deleted": ()}, id="back, and still deleted"),
+        pytest.param(
+            {"topics": ()},
+            {
+                "logs": (Owner(FLIGHTS, "", 1),),
+                "sources": (Owner(FLIGHTS, "", 4),),
+                "moves": (),
+                "resets": (),
+                "groups": (),
+                "targets": (Owner(ref(RADAR), "", 2),),
+                "target_moves": (),
+            },
+            id="its topic is gone",
+        ),
+        pytest.param(
+            {"nodes": (Node("i-1", "ingest"),)},
+            {"sources": (Owner(FLIGHTS, "", 4),), "moves": ()},
+            id="its owner isn't known yet",
+        ),
+        pytest.param(
+            {"nodes": (Node("i-1", "ingest"), Node("r-1", "router"))},
+            {"moves": ()},
+            id="its recipient is gone",
+        ),
+        pytest.param(
+            {"sources": ()},
+            {"moves": (), "resets": (StoredReset(FLIGHTS, 7),)},
+            id="its epoch wasn't kept",
+        ),
+        pytest.param(
+            {"targets": (Owner(ref(RADAR), "c-2", 3),)}, {"target_moves": ()}, id="arrived already"
+        ),
+        pytest.param(
+            {"learning": True, "topics": (), "nodes": (), "moves": (), "resets": ()},
+            {},
+            id="what a learner believes",
+        ),
+    ],
+)
+def test_what_belongs_to_nothing_is_left_out_and_no_epoch_forgotten(
+    torn: dict[str, object], fits: dict[str, object]
+) -> None:
+    stored = msgspec.structs.replace(WHOLE, **torn)
+    assert fitting(stored) == msgspec.structs.replace(stored, **fits)
+    check(Cluster(stored, TIMING, "coordinator-1", 1_000))
