@@ -42,6 +42,7 @@ class LogEvent(StrEnum):
     # control sessions
     LEADS = "leads"
     LEADERSHIP_LOST = "leadership_lost"
+    TERM_FAILED = "term_failed"
     DRAINING = "draining"
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"

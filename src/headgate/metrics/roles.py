@@ -126,11 +126,17 @@ class RouterMetrics(NodeMetrics):
 
 
 class CoordinatorMetrics(Metrics):
-    """The cluster as a whole, and what lanes report; only the coordinator that leads has it."""
+    """The cluster as a whole, and what lanes report, from the coordinator that leads; of the others
+    only what they are."""
 
     def __init__(self) -> None:
         super().__init__()
         self.leads = self._told("gauge", "headgate_leads", "1 where this coordinator leads.")
+        self.failed_terms = self._told(
+            "counter",
+            "headgate_terms_failed_total",
+            "Times this coordinator led and ended by an error, to begin anew.",
+        )
         self.cluster: list[Told] = []
         """Those that show nothing where another one leads."""
         self._describe_cluster()

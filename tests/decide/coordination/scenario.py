@@ -18,6 +18,7 @@ Events
     reset X to N                  an operator wants the position of X there
     coordinator restarts [with nothing]
     coordinator dies at the next persist
+    coordinator fails after N lines   of what it decides from now on, half-way through a decision
     client ID routes TOPICS       a producer connects
     subscribe GATEWAY NAME [for 10s]   with a time-to-live, if one is given
     GATEWAY stops renewing        it only checks in, until it `renews` its subscriptions again

@@ -37,12 +37,12 @@ def _client(stage: Stage, node_id: str, topics: str) -> None:
 @event(r"topic (\S+) (\d+)")
 def _topic(stage: Stage, name: str, count: str) -> None:
     cluster = stage.sim.cluster
-    stage.sim.decide(lambda: cluster.create_topic(name, int(count), "keyed"))
+    stage.sim.ask(lambda: cluster.create_topic(name, int(count), "keyed"))
 
 
 @event(r"delete (\S+)")
 def _delete(stage: Stage, name: str) -> None:
-    stage.sim.decide(lambda: stage.sim.cluster.delete_topic(name))
+    stage.sim.ask(lambda: stage.sim.cluster.delete_topic(name))
 
 
 @event(r"window (\S+)(?: lanes (\d+))?")
@@ -117,24 +117,29 @@ def _time(stage: Stage, seconds: str) -> None:
 
 @event(r"rebalance")
 def _rebalance(stage: Stage) -> None:
-    stage.sim.decide(lambda: stage.sim.cluster.rebalance(stage.sim.now_ms))
+    stage.sim.ask(lambda: stage.sim.cluster.rebalance(stage.sim.now_ms))
 
 
 @event(r"reset (\S+) to (\d+)")
 def _reset(stage: Stage, ref: str, settled: str) -> None:
     sim = stage.sim
-    sim.decide(lambda: sim.cluster.reset(partition(ref), Reset(int(settled)), sim.now_ms))
+    sim.ask(lambda: sim.cluster.reset(partition(ref), Reset(int(settled)), sim.now_ms))
 
 
 @event(r"(un)?drain (\S+)")
 def _drain(stage: Stage, undo: str | None, node_id: str) -> None:
     sim = stage.sim
-    sim.decide(lambda: sim.cluster.drain(node_id, sim.now_ms, draining=undo is None))
+    sim.ask(lambda: sim.cluster.drain(node_id, sim.now_ms, draining=undo is None))
 
 
 @event(r"coordinator restarts( with nothing)?")
 def _restarts(stage: Stage, with_nothing: str | None) -> None:
     stage.sim.restart(with_nothing=with_nothing is not None)
+
+
+@event(r"coordinator fails after (\d+) lines")
+def _fails(stage: Stage, lines: str) -> None:
+    stage.sim.faults.left = int(lines)
 
 
 @event(r"coordinator dies at the next persist")
@@ -167,6 +172,7 @@ def _log_has(stage: Stage, ref: str, epoch: str) -> None:
 @event(r"everything settles")
 def _settles(stage: Stage) -> None:
     stage.sim.dies_after_persist = False
+    stage.sim.faults.left = None
     for _ in range(SETTLE_S):
         stage.sim.calm(1)
         if not list(stage.sim.unrest()):

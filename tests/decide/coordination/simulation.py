@@ -3,6 +3,8 @@
 Everything happens in one order and at once; only time, faults and what peers put off are up to the
 test. What must hold at every single effect is checked here: nothing is told before it is durable,
 and no router is assigned an epoch before the checkpoint is fenced and the live gateways adopted it.
+So are the invariants of the state, after every decision, and that whoever is refused has changed
+nothing. A decision that fails half-way ends the coordinator's term, as it does in its shell.
 """
 
 from __future__ import annotations
@@ -14,14 +16,24 @@ from functools import partial
 import msgspec
 
 from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination import invariants
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.effects import (
+    Effect,
+    FenceCheckpoints,
+    Hang,
+    Persist,
+    Refuse,
+    Send,
+)
 from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.remembered import fitting
 from headgate.model import control
 from headgate.model.control import FromCoordinator, ToCoordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
+from tests.decide.coordination.faults import Fault, Faults
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
 
 TIMING = Timing()
@@ -30,9 +42,11 @@ PART_SIZE = 2
 STEPS_MAX = 100_000
 """More messages than any one event can cause, unless two peers never stop answering each other."""
 
+Decision = Callable[[], list[Effect]]
+
 
 class CoordinatorDied(Exception):
-    """The coordinator was to die right after it had made something durable."""
+    """The coordinator was to die right after it made something durable, or within a decision."""
 
 
 class Simulation:
@@ -52,6 +66,7 @@ class Simulation:
         self.read_on: set[PartitionRef] = set()
         """Whose position a lane has moved since it was put."""
         self.dies_after_persist = False
+        self.faults = Faults()
         self.assigned: dict[tuple[PartitionRef, int], str] = {}
         """Which router was ever assigned a partition under an epoch."""
         self._peers: dict[int, Peer] = {}
@@ -64,6 +79,7 @@ class Simulation:
     def _new_cluster(self) -> Cluster:
         cluster = Cluster(self.durable, TIMING, "coordinator-1", self.now_ms)
         cluster.registry.part_size = PART_SIZE
+        invariants.check(cluster)
         return cluster
 
     def restart(self, *, with_nothing: bool = False) -> None:
@@ -73,6 +89,7 @@ class Simulation:
         self._peers.clear()
         self._steps.clear()
         self.dies_after_persist = False
+        self.faults.left = None
         if with_nothing:
             self.durable = StoredState()
             # No store remembers an epoch under which nobody ever read: that one may come again.
@@ -81,9 +98,18 @@ class Simulation:
         self.durable = msgspec.structs.replace(self.durable, boot=self.durable.boot + 1)
         self.cluster = self._new_cluster()
 
-    def decide(self, decision: Callable[[], list[Effect]]) -> None:
-        """Carry out what the coordinator decides, and everything that follows from it."""
-        self._steps.append(lambda: self._apply(decision()))
+    def ask(self, decision: Decision) -> None:
+        """Carry out what the coordinator decides, and everything that follows from it; raises why
+        it is refused."""
+
+        def asked() -> list[Effect]:
+            before = repr(self.cluster)
+            effects = decision()
+            if any(_is_refusal(effect) for effect in effects):
+                assert repr(self.cluster) == before, "refused, and changed all the same"
+            return effects
+
+        self._steps.append(partial(self._apply, asked))
         self._run()
 
     def _run(self) -> None:
@@ -101,16 +127,29 @@ class Simulation:
         finally:
             self._stepping = False
 
-    def _apply(self, effects: list[Effect]) -> None:
+    def _apply(self, decision: Decision) -> None:
+        effects = self._decided(decision)
         while effects:
             follow_up: list[Effect] = []
             for effect in effects:
                 follow_up += self._carry_out(effect)
             effects = follow_up
+        if not self.cluster.learning.is_on:
+            assert self.durable == self.cluster.to_store(), "decided, and not kept"
+
+    def _decided(self, decision: Decision) -> list[Effect]:
+        try:
+            with self.faults.deciding():
+                effects = decision()
+        except Fault as fault:
+            raise CoordinatorDied from fault
+        invariants.check(self.cluster)
+        return effects
 
     def _carry_out(self, effect: Effect) -> list[Effect]:
         match effect:
             case Persist(state):
+                assert fitting(state) == state, "kept, and partly forgotten"
                 self.durable = state
                 if self.dies_after_persist:
                     raise CoordinatorDied
@@ -121,16 +160,19 @@ class Simulation:
                 self._steps.append(partial(self._hear, session, message))
             case Hang(session):
                 self._steps.append(partial(self._closed, session))
+            case Refuse(error):
+                raise error
         return []
 
     def _fence(self, owner: Owner) -> list[Effect]:
         held = self.checkpoints.get(owner.ref, Fence(0))
         if held > Fence(owner.epoch):
-            return self.cluster.overtaken(owner.ref, max(held.epoch, owner.epoch))
+            above = (owner.ref, max(held.epoch, owner.epoch))
+            return self._decided(lambda: self.cluster.fenced((), overtaken=(above,)))
         self.checkpoints[owner.ref] = Fence(owner.epoch)
         if (reset := self.cluster.resets.putting.get(owner.ref)) is not None:
             self._put(owner.ref, reset)
-        return self.cluster.fenced((owner,))
+        return self._decided(lambda: self.cluster.fenced((owner,)))
 
     def _put(self, ref: PartitionRef, reset: Reset) -> None:
         put = self.put.setdefault(ref, [])
@@ -202,13 +244,13 @@ class Simulation:
         peer.session, peer.say = session, partial(self._say, session)
         self._peers[session] = peer
         hello = peer.hello()
-        self.decide(lambda: self.cluster.opened(session, hello, self.now_ms))
+        self.ask(lambda: self.cluster.opened(session, hello, self.now_ms))
 
     def disconnect(self, peer: Peer) -> None:
         """The stream breaks, and nobody said goodbye."""
         if peer.session is not None:
             session, peer.session = peer.session, None
-            self._closed(session)
+            self._steps.append(partial(self._closed, session))
             self._run()
 
     def _closed(self, session: int) -> None:
@@ -216,7 +258,7 @@ class Simulation:
         if peer is not None:
             if peer.session == session:
                 peer.session = None
-            self._apply(self.cluster.closed(session, self.now_ms))
+            self._apply(lambda: self.cluster.closed(session, self.now_ms))
 
     def _hear(self, session: int, message: FromCoordinator) -> None:
         if (peer := self._peers.get(session)) is not None:
@@ -228,7 +270,7 @@ class Simulation:
 
     def _received(self, session: int, message: ToCoordinator) -> None:
         if session in self._peers:
-            self._apply(self.cluster.received(session, message, self.now_ms))
+            self._apply(lambda: self.cluster.received(session, message, self.now_ms))
             if isinstance(message, control.Goodbye):
                 self._closed(session)
 
@@ -320,7 +362,8 @@ class Simulation:
             self.now_ms += 1_000
             for peer in list(self._peers.values()):
                 peer.check_in()
-            self.decide(lambda: self.cluster.tick(self.now_ms))
+            self._steps.append(partial(self._apply, lambda: self.cluster.tick(self.now_ms)))
+            self._run()
             self.bury()
 
     def calm(self, seconds: int) -> None:
@@ -379,3 +422,9 @@ class Simulation:
                 for name in node.subscriptions:
                     if not node.has_subscribed(name):
                         yield f"{name} waits for its adoption"
+
+
+def _is_refusal(effect: Effect) -> bool:
+    return isinstance(effect, Refuse) or (
+        isinstance(effect, Send) and isinstance(effect.message, control.Refused)
+    )

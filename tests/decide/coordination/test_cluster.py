@@ -162,7 +162,7 @@ class TestTopics:
 
     def test_deleting_what_is_not_there_is_an_error(self, world: World) -> None:
         with pytest.raises(UnknownTopic):
-            world.cluster.delete_topic("flights")
+            world.apply(world.cluster.delete_topic("flights"))
 
     def test_a_deleted_topic_takes_its_subscriptions_along(self, world: World) -> None:
         gateway = world.join("gateway", "gateway-1")

@@ -177,13 +177,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def topic_is_created(self, topic: str, partitions: int) -> None:
         cluster = self.sim.cluster
         if cluster.is_dropped(topic):
-            self.ask(
-                lambda: self.sim.decide(lambda: cluster.create_topic(topic, partitions, "keyed"))
-            )
+            self.ask(lambda: self.sim.ask(lambda: cluster.create_topic(topic, partitions, "keyed")))
 
     @rule(topic=st.sampled_from(TOPICS))
     def topic_is_deleted(self, topic: str) -> None:
-        self.ask(lambda: self.sim.decide(lambda: self.sim.cluster.delete_topic(topic)))
+        self.ask(lambda: self.sim.ask(lambda: self.sim.cluster.delete_topic(topic)))
         if topic not in self.sim.cluster.topics:
             self.wanted = {ref: one for ref, one in self.wanted.items() if ref.topic != topic}
 
@@ -194,22 +192,23 @@ class CoordinatorMachine(RuleBasedStateMachine):
         reset = Reset(self.resets)
 
         def wanted() -> None:
-            sim.decide(lambda: sim.cluster.reset(ref, reset, sim.now_ms))
-            self.wanted[ref] = reset
+            struck = sim.faults.struck
+            sim.ask(lambda: sim.cluster.reset(ref, reset, sim.now_ms))
+            kept = {(one.ref, one.settled) for one in sim.durable.resets}
+            if sim.faults.struck == struck or (ref, reset.settled) in kept:
+                self.wanted[ref] = reset
 
         self.ask(wanted)
 
     @rule()
     def rebalance(self) -> None:
         sim = self.sim
-        self.ask(lambda: sim.decide(lambda: sim.cluster.rebalance(sim.now_ms)))
+        self.ask(lambda: sim.ask(lambda: sim.cluster.rebalance(sim.now_ms)))
 
     @rule(node_id=some_node, draining=st.booleans())
     def node_is_drained_or_not(self, node_id: str, draining: bool) -> None:
         sim = self.sim
-        self.ask(
-            lambda: sim.decide(lambda: sim.cluster.drain(node_id, sim.now_ms, draining=draining))
-        )
+        self.ask(lambda: sim.ask(lambda: sim.cluster.drain(node_id, sim.now_ms, draining=draining)))
 
     # --- the coordinator and time ----------------------------------------------------------------
 
@@ -221,6 +220,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule()
     def coordinator_dies_between_the_next_two_effects(self) -> None:
         self.sim.dies_after_persist = True
+
+    @rule(lines=st.integers(1, 2_000))
+    def coordinator_fails_within_a_decision(self, lines: int) -> None:
+        """After that many more lines; the one before it was the last that counts."""
+        self.sim.faults.left = lines
 
     @rule(node_id=some_node, back=st.booleans())
     def coordinator_restarts_with_nothing(self, node_id: str, back: bool) -> None:
@@ -304,6 +308,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if not hasattr(self, "sim"):
             return
         self.sim.dies_after_persist = False
+        self.sim.faults.left = None
         for _ in range(CALM_S):
             self.sim.calm(1)
             self.no_subscriber_is_told_too_early()

@@ -139,7 +139,7 @@ def test_what_is_not_there_cannot_be_reset(given: PartitionRef, error: type[Exce
     world = World()
     reading(world)
     with pytest.raises(error):
-        world.cluster.reset(given, Reset(3), world.now_ms)
+        world.apply(world.cluster.reset(given, Reset(3), world.now_ms))
     assert resetting.is_done(world.cluster, given)
 
 
@@ -150,7 +150,7 @@ def test_what_is_moving_is_reset_later() -> None:
     world.apply(world.cluster.drain("r-1", world.now_ms))
     assert FLIGHTS in world.cluster.handoffs.by_ref
     with pytest.raises(NotNow, match="on its way"):
-        world.cluster.reset(FLIGHTS, Reset(3), world.now_ms)
+        reset(world, Reset(3))
 
 
 @pytest.mark.parametrize("released", [False, True], ids=["still read", "let go of"])

@@ -18,6 +18,8 @@ RESET = scenario.read(HANDOFF.with_name("reset_of_a_position.scenario"))
 DEATHS = [
     pytest.param("coordinator restarts", id="between two steps"),
     pytest.param("coordinator dies at the next persist", id="within a step"),
+    pytest.param("coordinator fails after 40 lines", id="early in a decision"),
+    pytest.param("coordinator fails after 400 lines", id="later in a decision"),
 ]
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from headgate.decide.coordination import invariants
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.effects import (
+    Effect,
+    FenceCheckpoints,
+    Hang,
+    Persist,
+    Refuse,
+    Send,
+)
 from headgate.decide.coordination.members import Timing
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
@@ -107,7 +115,12 @@ class World:
     # --- observations ----------------------------------------------------------------------------
 
     def apply(self, effects: list[Effect]) -> None:
+        """Carry out what was decided; raises why it was refused."""
+        invariants.check(self.cluster)
         for effect in effects:
+            if isinstance(effect, Refuse):
+                assert effects == [effect], "refused, and done all the same"
+                raise effect.error
             self.effects.append(effect)
             if isinstance(effect, Send):
                 self.inbox.setdefault(effect.session, []).append(effect.message)

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import grpc
 import msgspec
 
+from headgate.errors import InvalidRequest
 from headgate.model.control import (
     CheckedIn,
     CheckIn,
@@ -140,7 +141,7 @@ class GrpcControlSession:
         return self._addresses[(self._turn - 1) % len(self._addresses)]
 
     async def _converse(self, address: str) -> bool:
-        """One connection's life; True when the coordinator welcomed us.
+        """One connection's life; True when the coordinator welcomed us, and never refused us.
 
         What is left of the former one is dropped first: our hello describes us as if it had never
         come, and the coordinator sends everything again.
@@ -180,7 +181,7 @@ class GrpcControlSession:
                 welcomed = True
             await self._incoming.put(message)
             if isinstance(message, Refused):
-                break
+                return False  # it says the same next time, so it asks ever less often
         return welcomed
 
     async def _read(
@@ -280,14 +281,20 @@ class ServerStream:
             self._outgoing.put_nowait(None)
 
     async def receive(self) -> ToCoordinator | None:
+        """The next message, None at the end; raises InvalidRequest for what can't be read."""
         data = await self._stream.read()
         if data is grpc.aio.EOF:
             return None
-        if len(data) < LARGE_BYTES:
-            return decode_to_coordinator(data)
-        async with self._large:
-            await asyncio.sleep(0)  # everybody else has a turn between two of these
-            return decode_to_coordinator(data)
+        try:
+            if len(data) < LARGE_BYTES:
+                return decode_to_coordinator(data)
+            async with self._large:
+                await asyncio.sleep(0)  # everybody else has a turn between two of these
+                return decode_to_coordinator(data)
+        except msgspec.MsgspecError as error:
+            raise InvalidRequest(
+                f"what it says can't be read ({error}); run one version of Headgate everywhere"
+            ) from error
 
     async def write_until_hung(self) -> None:
         while not self._overflowed.is_set():
@@ -341,6 +348,12 @@ class GrpcControlServer:
 
     async def _session(self, _request: Any, context: Any) -> None:
         stream = ServerStream(context, self._large)
-        hello = await stream.receive()
+        try:
+            hello = await stream.receive()
+        except InvalidRequest as error:
+            stream.send(Refused(error.message))
+            stream.hang()
+            await stream.write_until_hung()
+            return
         if isinstance(hello, Hello):
             await self._serve(stream, hello)

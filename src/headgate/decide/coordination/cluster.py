@@ -4,6 +4,10 @@ Pure: no clock, no I/O, no log. The shell feeds it what happened together with t
 milliseconds) and carries out the effects in order: what must be durable comes before what tells
 anybody about it. What it knows is in state.py; each kind of decision has a module of its own.
 
+Every event is refused before it changes anything (`Refuse`, or `Refused` to a node), or carried out
+whole. A decision never raises but by a fault of this program, and leaves half of itself behind
+then: whoever decides must throw this value away and begin with what is stored (services' Term).
+
 Invariants:
 - epochs, generations and revisions only grow;
 - a router hears of a new epoch only after the checkpoint is fenced and every live gateway has
@@ -22,6 +26,8 @@ from headgate.decide.coordination import (
     hints,
     membership,
     moving,
+    operating,
+    plausible,
     resetting,
     sharing,
     subscribing,
@@ -33,20 +39,18 @@ from headgate.decide.coordination.effects import (
     FenceCheckpoints,
     Hang,
     Persist,
+    Refuse,
     Send,
 )
 from headgate.decide.coordination.members import Member
-from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.publishing import Client
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.state import State
-from headgate.decide.coordination.topic_rules import check_new_topic
-from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.groups import is_target
-from headgate.model.topology import Owner, Placement, Topic
+from headgate.model.topology import Owner, Placement
 
 ABSENCE_MS = 3_000
 """A longer time between two ticks means that the coordinator itself stood still."""
@@ -64,8 +68,11 @@ class Cluster(State):
     # --- sessions ------------------------------------------------------------------------------
 
     def opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
+        learns = self.learning.is_on or self._begins_to_learn(hello)
+        if reason := self._refusal(hello, now_ms, learns=learns):
+            return [Send(session, control.Refused(reason)), Hang(session)]
         effects: list[Effect] = []
-        if self.learning.may_begin and self.timing.learn_for_ms and self._remembers(hello):
+        if learns and not self.learning.is_on:
             self.learn(now_ms)
         if hello.generation > self.generation:
             # The one who gave that out is forgotten, so everybody must hear from us above it.
@@ -88,9 +95,20 @@ class Cluster(State):
             effects += subscribing.spread_snapshot(self)
         return self._withheld(effects + subscribing.settle_floor(self))
 
-    def _remembers(self, hello: Hello) -> bool:
-        """True for a node whose topology another coordinator gave out: what it says is worth
-        learning. A client has nothing to say, and may have fetched its topology from us."""
+    def _refusal(self, hello: Hello, now_ms: int, *, learns: bool) -> str:
+        """Why this can't be who it says it is; empty when it can."""
+        if reason := plausible.hello_refusal(self, hello):
+            return reason
+        if hello.role == "lane":
+            return windows.refusal(self, hello, learns=learns)
+        return "" if hello.role == "client" else membership.refusal(self, hello, now_ms)
+
+    def _begins_to_learn(self, hello: Hello) -> bool:
+        """True for a node whose topology another coordinator gave out, where nothing is known: what
+        it says is worth learning. A client has nothing to say, and may have its topology from us.
+        """
+        if not self.learning.may_begin or not self.timing.learn_for_ms:
+            return False
         known = self.members.get(hello.node_id)
         is_ours = known is not None and known.hello.incarnation == hello.incarnation
         return hello.generation > 0 and hello.role != "client" and not is_ours
@@ -130,6 +148,14 @@ class Cluster(State):
         return subscribing.settle_floor(self)
 
     def received(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
+        role, _ = self.sessions.get(session, (None, ""))
+        if role is None:
+            return []  # it was refused, replaced or cut off, and is about to hear of it
+        if reason := plausible.message_refusal(self, role, message):
+            return [Send(session, control.Refused(reason)), Hang(session)]
+        return self._heard(session, message, now_ms)
+
+    def _heard(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
         member, lane = self.member_of(session), self.lanes.by_session.get(session)
         for somebody in (member, lane, self.clients.get(session)):
             if somebody is not None:
@@ -140,6 +166,8 @@ class Cluster(State):
             case control.AckTopology(generation, topics):
                 return self._acknowledged(session, generation, topics)
             case control.AckSubscriptions(revision) if lane is not None:
+                if revision > self.registry.revision:
+                    return []  # of another coordinator
                 self.lanes.acknowledge(session, revision)
                 return moving.started(self, session) + subscribing.settle_floor(self)
             case control.Released(owners) if lane is not None:
@@ -199,6 +227,8 @@ class Cluster(State):
         return []
 
     def _acknowledged(self, session: int, generation: int, topics: tuple[str, ...]) -> list[Effect]:
+        if generation > self.generation:
+            return []  # of another coordinator: a client may have fetched it from a gateway
         if (client := self.clients.get(session)) is not None:
             client.generation = max(client.generation, generation)
             client.topics = topics
@@ -296,19 +326,23 @@ class Cluster(State):
 
     # --- what the stores know better -----------------------------------------------------------
 
-    def fenced(self, owners: Iterable[Owner]) -> list[Effect]:
-        """The checkpoints are claimed: whoever got these partitions may hear of it.
+    def fenced(
+        self, owners: Iterable[Owner], *, overtaken: Iterable[tuple[PartitionRef, int]] = ()
+    ) -> list[Effect]:
+        """The checkpoints are claimed: whoever got these partitions may hear of it. Those in
+        `overtaken` are held under a higher epoch.
 
         Before that it is kept that a position is where an operator wants it: a coordinator that
         didn't know would put it there again, back from where the new reader has brought it.
         """
-        effects: list[Effect] = []
+        effects = [e for ref, epoch in overtaken for e in self.overtaken(ref, epoch)]
+        kept: list[Effect] = []
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
                 del self.unfenced[owner.ref]
                 if self.resets.putting.pop(owner.ref, None) is not None:
-                    effects = [Persist(self.to_store())]
-        return effects + topology_changes.assign_routers(self)
+                    kept = [Persist(self.to_store())]
+        return effects + kept + topology_changes.assign_routers(self)
 
     def _fence_again(self, now_ms: int) -> list[Effect]:
         """The store was away when these were to be claimed."""
@@ -332,104 +366,32 @@ class Cluster(State):
         self.logs.raise_above(ref, epoch)
         return topology_changes.changed(self)
 
-    # --- topics --------------------------------------------------------------------------------
-
-    def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
-        check_new_topic(name, partitions, self.topics)
-        self.check_decides()
-        if not self.is_dropped(name):
-            raise NotNow(f"the records of the former topic {name} are being dropped", name=name)
-        self.topics[name] = Topic(name, partitions, placement)
-        self.deleted.discard(name)
-        self.learning.may_begin = False
-        # Whoever still reads a former topic of this name doesn't count for this one, also when
-        # nobody gets it yet: the coordinator may have died before it could fence the deletion.
-        known = [ref for ref in self.topics[name].refs() if ref in self.sources.owners]
-        fenced = [self.sources.take(ref, NOBODY) for ref in known]
-        return moving.place_ownerless(self, fenced=fenced)
-
-    def delete_topic(self, name: str) -> list[Effect]:
-        self.check_decides()
-        topic = self.topics.pop(name, None)
-        if topic is None:
-            raise UnknownTopic(f"there is no topic {name}", name=name)
-        self.deleted.add(name)
-        self.handoffs.end(topic.refs())
-        readers = {o.node_id for o in self.sources.owned() if o.ref.topic == name}
-        # A new epoch, though nobody gets it: a lane that still reads must not count for a topic
-        # of the same name that comes later.
-        fenced = tuple(self.sources.take(ref, NOBODY) for ref in topic.refs())
-        for ref in topic.refs():
-            self.logs.release(ref)
-            self.heads.pop(ref, None)
-            self.growth.pop(ref, None)
-            self.resets.end(ref)
-        change = self.registry.topic_gone(name)
-        told = consuming.topic_gone(self, name)
-        effects = topology_changes.changed(self, shrunk=readers, fenced=fenced)
-        self.deleted_at[name] = self.generation
-        return [*effects, *told, *subscribing.spread_change(self, change)]
-
-    def check_decides(self) -> None:
-        """Raises NotNow while the coordinator only learns."""
-        if self.learning.is_on:
-            raise NotNow("the coordinator is learning who owns what; try again in a minute")
-
-    def is_dropped(self, name: str) -> bool:
-        """False while an ingest node may still hold records of a deleted topic of this name.
-
-        A node that is down would otherwise come back to a new topic with the old one's records.
-        """
-        if name not in self.deleted:
-            return True
-        if any(node.role == "ingest" for node in self.expected.values()):
-            return False
-        nodes, known_at = self.of_role("ingest"), self.deleted_at[name]
-        return bool(nodes) and all(
-            m.session is not None and self.has_adopted(m, known_at) for m in nodes
-        )
-
-    def logs_adopted(self, topic: Topic) -> bool:
-        """True when every log partition of `topic` has an owner that knows it."""
-        return all(
-            (owner := self.logs.owners.get(ref)) is not None
-            and (member := self.members.get(owner.node_id)) is not None
-            and self.has_adopted(member, self.generation)
-            for ref in topic.refs()
-        )
-
     # --- operators -----------------------------------------------------------------------------
 
+    def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
+        if (error := operating.creation_refusal(self, name, partitions)) is not None:
+            return [Refuse(error)]
+        return operating.create_topic(self, name, partitions, placement)
+
+    def delete_topic(self, name: str) -> list[Effect]:
+        if (error := operating.deletion_refusal(self, name)) is not None:
+            return [Refuse(error)]
+        return operating.delete_topic(self, name)
+
     def rebalance(self, now_ms: int) -> list[Effect]:
-        self.check_decides()
+        if (error := operating.learning_refusal(self)) is not None:
+            return [Refuse(error)]
         return self._rebalance(now_ms)
 
     def reset(self, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
         """Put the position of a source partition elsewhere, and read it from there."""
-        self.check_decides()
+        error = operating.learning_refusal(self) or resetting.refusal(self, ref)
+        if error is not None:
+            return [Refuse(error)]
         return resetting.begin(self, ref, reset, now_ms)
 
     def drain(self, node_id: str, now_ms: int, *, draining: bool = True) -> list[Effect]:
         """Let a node give everything away and get nothing, or end that."""
-        member = self.members.get(node_id)
-        if member is None:
-            raise NotFound(f"there is no node {node_id}: see `headgate node list`", node=node_id)
-        role = member.node().role
-        if role not in ("ingest", "router"):
-            raise InvalidRequest(
-                f"a {role} owns no partitions; stop {node_id}, and its subscribers connect anew",
-                node=node_id,
-            )
-        others = [m for m in self.of_role(role) if m is not member]
-        if draining and all(m.hello.node_id in self.draining for m in others):
-            raise InvalidRequest(
-                f"{node_id} is the only {role} that isn't draining; start another one first",
-                node=node_id,
-            )
-        if draining:
-            self.draining.add(node_id)
-        else:
-            self.draining.discard(node_id)
-        if self.learning.is_on:
-            return [Persist(self.to_store())]
-        return [Persist(self.to_store()), *moving.rebalance(self, now_ms)]
+        if (error := operating.drain_refusal(self, node_id, draining=draining)) is not None:
+            return [Refuse(error)]
+        return operating.drain(self, node_id, now_ms, draining=draining)

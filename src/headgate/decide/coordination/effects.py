@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.errors import HeadgateError
 from headgate.model.control import FromCoordinator
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
@@ -36,11 +37,18 @@ class FenceCheckpoints:
     """Claim each partition's checkpoint at its new epoch before any later effect, and put it where
     an operator wants it (`State.resets`).
 
-    The cluster wants to know what came of it: `Cluster.fenced`, or `Cluster.overtaken` where a
-    higher epoch holds one. While the store is away it hears nothing, and asks again.
+    The cluster wants to know what came of it: `Cluster.fenced`, also where a higher epoch holds
+    one. While the store is away it hears nothing, and asks again.
     """
 
     owners: tuple[Owner, ...]
 
 
-Effect = Send | Hang | Persist | FenceCheckpoints
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell whoever asked why not. Never with other effects: nothing was changed."""
+
+    error: HeadgateError
+
+
+Effect = Send | Hang | Persist | FenceCheckpoints | Refuse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from headgate.decide.coordination.groups import Key
+from headgate.decide.coordination.plausible import join_refusal
 from headgate.decide.coordination.state import State
 from headgate.decide.targets import DEFAULT_KEYS, targets_for
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, TooLarge, UnknownTopic
@@ -20,6 +21,8 @@ def refusal(state: State, key: Key, gateway_id: str, message: JoinGroup) -> Head
     for what, name in (("group", message.group), ("consumer", message.consumer)):
         if not re.fullmatch(NAME_PATTERN, name):
             return InvalidRequest(f"{what} name {name[:100]!r} is not allowed: use {NAME_RULE}")
+    if reason := join_refusal(state, message):
+        return InvalidRequest(reason)
     group = state.groups.by_id.get(key[0])
     if group is None and message.known is None:
         return _no_new_group(state, message)

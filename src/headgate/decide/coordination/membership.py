@@ -20,9 +20,8 @@ from headgate.model.topology import Node, Owner, Role, Topology
 
 
 def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[Effect]:
+    """Only for one that nothing speaks against (`refusal`)."""
     known = state.members.get(hello.node_id)
-    if reason := _impostor(state, known, hello, now_ms):
-        return [Send(session, control.Refused(reason)), Hang(session)]
     effects: list[Effect] = []
     if known is not None and known.session is not None:
         state.sessions.pop(known.session, None)
@@ -51,8 +50,9 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     return effects + _resumed(state, member, is_news=known is None)
 
 
-def _impostor(state: State, known: Member | None, hello: Hello, now_ms: int) -> str:
+def refusal(state: State, hello: Hello, now_ms: int) -> str:
     """Why this can't be the member it says it is; empty when it can."""
+    known = state.members.get(hello.node_id)
     former = known.node() if known is not None else state.expected.get(hello.node_id)
     if former is not None and former.role != hello.role:
         return f"{hello.node_id} is the name of a {former.role}"
@@ -267,5 +267,7 @@ def end_learning(state: State) -> list[Effect]:
             # Somebody else remembers that it got more than it knows of, perhaps without a fence.
             fenced += _renewed(state, router.hello, kept=router.hello.owns)
             differing.add(router.hello.node_id)
-    effects = moving.place_ownerless(state, grown=differing, fenced=fenced, to_all=True)
+    topics = {group.topic for group in state.groups.all()} - set(state.topics)
+    told = [effect for topic in sorted(topics) for effect in consuming.topic_gone(state, topic)]
+    effects = moving.place_ownerless(state, grown=differing, fenced=fenced, to_all=True) + told
     return effects if was_complete else effects + subscribing.completed(state)

@@ -24,7 +24,7 @@ from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topology_changes import changed
-from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
+from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model.api import ResetTo
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner
@@ -39,18 +39,19 @@ class Plan:
     skips: int
 
 
-def check(state: State, ref: PartitionRef) -> None:
-    """Raises where there is no such partition, or nothing can be decided about it now."""
+def refusal(state: State, ref: PartitionRef) -> HeadgateError | None:
+    """Why there is no such partition, or nothing can be decided about it now; None when it can."""
     topic = state.topics.get(ref.topic)
     if topic is None:
-        raise UnknownTopic(f"there is no topic {ref.topic}", name=ref.topic)
+        return UnknownTopic(f"there is no topic {ref.topic}", name=ref.topic)
     if ref not in topic.refs():
         last = topic.partitions - 1
-        raise NotFound(
+        return NotFound(
             f"topic {ref.topic} has no partition {ref.partition}; it has 0 to {last}", name=str(ref)
         )
     if ref in state.handoffs.by_ref:
-        raise NotNow(f"{ref} is on its way to another router; try again in a moment")
+        return NotNow(f"{ref} is on its way to another router; try again in a moment")
+    return None
 
 
 def plan(
@@ -78,8 +79,8 @@ def plan(
 
 
 def begin(state: State, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
-    """Whoever reads `ref` lets go; it is read again from where `reset` puts it."""
-    check(state, ref)
+    """Whoever reads `ref` lets go; it is read again from where `reset` puts it. Only for what
+    nothing speaks against (`refusal`)."""
     state.resets.begin(ref, reset, now_ms)
     kept: list[Effect] = [Persist(state.to_store())]
     owner = state.sources.owners.get(ref)

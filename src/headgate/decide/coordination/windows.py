@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headgate.decide.coordination.effects import Effect, Hang, Send
+from headgate.decide.coordination.effects import Effect, Send
 from headgate.decide.coordination.lanes import Lane
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.state import State
@@ -18,13 +18,11 @@ from headgate.model.topology import Owner
 
 
 def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[Effect]:
+    """Only for one that nothing speaks against (`refusal`)."""
+    owns = _readable(state, hello, learns=state.learning.is_on)
     if state.learning.is_on:
-        for owner in hello.owns:
+        for owner in owns:
             state.sources.claim(owner)
-    owns = [owner for owner in hello.owns if _may_read(state, hello, owner)]
-    if hello.owns and not owns:
-        reason = f"nothing of what window {hello.window} reads is this lane's any more"
-        return [Send(session, control.Refused(reason)), Hang(session)]
     state.sessions[session] = ("lane", hello.node_id)
     # A lane that starts reads nothing before it has applied the snapshot, so it counts as having
     # adopted it; one that reconnects goes on with what it had. What another coordinator gave it
@@ -51,10 +49,22 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
     return effects
 
 
-def _may_read(state: State, hello: Hello, owner: Owner) -> bool:
-    return state.sources.owners.get(owner.ref) == owner and not state.lanes.is_overtaken(
-        hello, owner.ref
-    )
+def refusal(state: State, hello: Hello, *, learns: bool) -> str:
+    """Why a lane need not go on; empty when it may."""
+    if hello.owns and not _readable(state, hello, learns=learns):
+        return f"nothing of what window {hello.window} reads is this lane's any more"
+    return ""
+
+
+def _readable(state: State, hello: Hello, *, learns: bool) -> list[Owner]:
+    """What a lane may read of all that it says is its own; who learns believes it."""
+    owners = state.sources.owners
+    return [
+        owner
+        for owner in hello.owns
+        if (state.sources.is_credible(owner) if learns else owners.get(owner.ref) == owner)
+        and not state.lanes.is_overtaken(hello, owner.ref)
+    ]
 
 
 def overtaken(taken: Mapping[int, Sequence[Owner]]) -> list[Effect]:

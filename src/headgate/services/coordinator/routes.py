@@ -17,8 +17,9 @@ import structlog
 
 from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import resetting
-from headgate.decide.coordination.effects import Effect
+from headgate.decide.coordination import operating, resetting
+from headgate.decide.coordination.effects import Effect, Refuse
+from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.status import (
     describe,
     describe_topic,
@@ -50,12 +51,13 @@ class CoordinatorRoutes:
         default_partitions: int,
         term: Callable[[], Term],
         letters: LetterRoutes,
+        failures: TermFailures,
     ) -> None:
         self._node_id = node_id
         self._default_partitions = default_partitions
         self._term = term
         self._letters = letters
-        self.vitals = Vitals(term, self._described)
+        self.vitals = Vitals(term, self._described, failures)
         self.url = ""
         self.client_address = ""
 
@@ -130,7 +132,8 @@ class CoordinatorRoutes:
         """Put the position of a partition elsewhere; answers when it is there."""
         term, ref = self._term(), _partition(request)
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.ResetPartition)
-        resetting.check(term.cluster, ref)
+        if (error := resetting.refusal(term.cluster, ref)) is not None:
+            raise error
         info = await self._topic_info(term, ref.topic)
         extent = await term.extent(ref)
         settled = info.details[ref.partition].settled
@@ -181,7 +184,8 @@ class CoordinatorRoutes:
         planned: list[api.PlannedMove] = []
 
         def decide(now_ms: int) -> list[Effect]:
-            term.cluster.check_decides()
+            if (error := operating.learning_refusal(term.cluster)) is not None:
+                return [Refuse(error)]
             planned.extend(planned_moves(term.cluster))
             return [] if body.dry_run else term.cluster.rebalance(now_ms)
 

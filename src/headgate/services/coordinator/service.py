@@ -1,8 +1,10 @@
 """A coordinator process: it listens, campaigns, and for as long as it leads, decides.
 
 Where there are several, the others keep their streams short: they name the leader and hang up. A
-leader that loses its leadership, or its store, forgets what it knew and campaigns again; where
-there is only one, a broken store ends the process instead, for its supervisor to see.
+leader that loses its leadership, or its store, or fails in a decision, gives the leadership back,
+forgets what it knew and campaigns again, after a pause that grows with every failure in a row and
+is bounded; /health says what happened. Where there is only one, a store that only an operator can
+mend ends the process instead, for its supervisor to see.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from headgate.adapters.grpc.control import GrpcControlServer, ServerStream
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.members import Balance, Timing
 from headgate.decide.coordination.quotas import Quotas
-from headgate.errors import HeadgateError, NotNow, PortInUse
-from headgate.model.control import Hello, NotLeader
+from headgate.decide.supervision import RestartPolicy
+from headgate.errors import Fenced, HeadgateError, NotNow, OperatorError, PortInUse
+from headgate.model.control import Hello, NotLeader, Refused
 from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState
@@ -45,7 +49,12 @@ ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 STOP_TIMEOUT_S = 10.0
 """Longest wait for the end of a term; an election that can't be told then waits for the lease."""
 AGAIN_S = 1.0
-"""Between the end of a term and the next campaign."""
+"""Between the end of a term that didn't fail and the next campaign."""
+PATIENCE = RestartPolicy(initial_s=1.0, max_s=15.0, stable_s=60.0)
+"""Between a term that failed and the next campaign."""
+REASON_CHARS = 300
+"""Of an error that isn't written for people; the log has all of it."""
+KEPT_OUT = "what it says has ended several terms of the coordinator; see the coordinator's log"
 
 
 def monotonic_ms() -> int:
@@ -71,6 +80,7 @@ class CoordinatorSettings:
     advertised_host: str = ""
     alone: bool = True
     dead_letters_max_age_s: float = 7 * 86_400.0
+    patience: RestartPolicy = PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +105,13 @@ class Coordinator:
         self._next_session = 1
         self._control = GrpcControlServer(self._serve)
         self._http = HttpServer()
+        self._failures = TermFailures(settings.patience)
+        self._began_s = 0.0
         self._routes = CoordinatorRoutes(
             node_id=settings.node_id,
             default_partitions=settings.default_partitions,
             term=self._leading,
+            failures=self._failures,
             letters=LetterRoutes(
                 ports.letters, check_leads=self._leading, on_revived=self._letters_revived
             ),
@@ -166,15 +179,10 @@ class Coordinator:
     async def _lead(self, candidate: Leader) -> None:
         while True:
             leadership = await self._ports.election.campaign(candidate)
-            try:
-                await self._one_term(leadership)
-            except HeadgateError as error:
-                if self._settings.alone:
-                    raise
-                log.error(LogEvent.LEADERSHIP_LOST, reason=error.message)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(await self._one_term(leadership))
 
-    async def _one_term(self, leadership: Leadership) -> None:
+    async def _one_term(self, leadership: Leadership) -> float:
+        """Lead until it is over; returns how long to wait before the next campaign."""
         ports = self._ports
         term = Term(
             leadership,
@@ -184,19 +192,48 @@ class Coordinator:
             ports.now_ms,
             self._streams,
         )
+        self._began_s = time.monotonic()
         try:
-            await term.begin(self._new_cluster)
-            self._term = term
-            log.info(LogEvent.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
-            self._settled.set()
-            max_age_s = self._settings.dead_letters_max_age_s
-            async with Crew("coordinator") as crew:
-                crew.keep("sweeping", partial(sweep_letters, ports.letters, max_age_s=max_age_s))
-                await term.over()
+            await self._lead_until_over(term, leadership)
+        except Fenced as error:
+            if self._settings.alone:
+                raise
+            log.error(LogEvent.LEADERSHIP_LOST, reason=error.message)
+        except Exception as error:
+            if self._settings.alone and isinstance(error, OperatorError):
+                raise
+            return self._failed(term, error)
         finally:
             self._term = None
             self._hang_all()
             await term.end()
+        return AGAIN_S
+
+    async def _lead_until_over(self, term: Term, leadership: Leadership) -> None:
+        await term.begin(self._new_cluster)
+        self._term = term
+        log.info(LogEvent.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
+        self._settled.set()
+        letters, max_age_s = self._ports.letters, self._settings.dead_letters_max_age_s
+        async with Crew("coordinator") as crew:
+            crew.keep("sweeping", partial(sweep_letters, letters, max_age_s=max_age_s))
+            await term.over()
+
+    def _failed(self, term: Term, error: Exception) -> float:
+        """A term ended by an error; returns how long to wait before the next campaign."""
+        now_s = time.monotonic()
+        reason = error.message if isinstance(error, HeadgateError) else repr(error)[:REASON_CHARS]
+        by, ran_s = term.ended_by, now_s - self._began_s
+        pause_s = self._failures.failed(reason, by=by, ran_s=ran_s, now_s=now_s)
+        log.error(
+            LogEvent.TERM_FAILED,
+            reason=reason,
+            said_by="" if by is None else f"{by.role} {by.node_id}",
+            failures=self._failures.count,
+            again_in_s=pause_s,
+            exc_info=error,
+        )
+        return pause_s
 
     async def _observe(self) -> None:
         async for leader in self._ports.election.observe():
@@ -217,7 +254,7 @@ class Coordinator:
         )
 
     def _leading(self) -> Term:
-        if self._term is not None:
+        if self._term is not None and not self._term.is_over:
             return self._term
         leader = self._leader
         where = "" if leader is None else f"; ask {leader.url}"
@@ -229,9 +266,8 @@ class Coordinator:
 
     async def _serve(self, stream: ServerStream, hello: Hello) -> None:
         term = self._term
-        if term is None:
-            stream.send(NotLeader("" if self._leader is None else self._leader.control))
-            stream.hang()
+        if term is None or term.is_over or self._is_kept_out(hello):
+            self._turn_away(stream, hello)
             await stream.write_until_hung()
             return
         session, self._next_session = self._next_session, self._next_session + 1
@@ -244,6 +280,16 @@ class Coordinator:
         finally:
             del self._streams[session]
             bound.info(LogEvent.DISCONNECTED)
+
+    def _is_kept_out(self, hello: Hello) -> bool:
+        return self._failures.keeps_out(hello, ran_s=time.monotonic() - self._began_s)
+
+    def _turn_away(self, stream: ServerStream, hello: Hello) -> None:
+        if hello.role not in ("lane", "client") and self._is_kept_out(hello):
+            stream.send(Refused(KEPT_OUT))
+        else:  # a lane goes on with what it has, as it does without a coordinator
+            stream.send(NotLeader("" if self._leader is None else self._leader.control))
+        stream.hang()
 
     def _hang_all(self) -> None:
         for stream in self._streams.values():

@@ -1,9 +1,11 @@
 """One leadership of a coordinator: everything it decides, from the state it found to its end.
 
 Whatever changes the cluster runs through `apply`, one at a time: the decision is made without I/O,
-then its effects are carried out in order, so what is announced is already durable. A term that
-can't carry out what it decided, or has lost the leadership, is over and never comes back: half of
-a decision may be told, and only a new term from the store brings everybody together again.
+what came of it is held against the invariants, then its effects are carried out in order, so what
+is announced is already durable. A decision that is refused has changed nothing. One that fails has
+half changed the state, and a term that can't carry out what it decided may have told half of it:
+then the term is over and never comes back. Nothing is decided, kept or told from its state any
+more, whoever asked hears so, and only a new term from the store brings everybody together again.
 """
 
 from __future__ import annotations
@@ -12,21 +14,31 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
 
 from headgate.adapters.grpc.control import ServerStream
+from headgate.decide.coordination import invariants
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
+from headgate.decide.coordination.effects import (
+    Effect,
+    FenceCheckpoints,
+    Hang,
+    Persist,
+    Refuse,
+    Send,
+)
 from headgate.decide.coordination.status import Stored, unreported
-from headgate.errors import Fenced, HeadgateError, StorageFailed
+from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, StorageFailed
 from headgate.model.control import (
     AckTopology,
     CheckedIn,
     CheckIn,
     Goodbye,
     Hello,
+    Refused,
     ToCoordinator,
 )
 from headgate.model.event import Fence, PartitionRef
@@ -37,7 +49,7 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
 from headgate.ports.log import Extent, LogReader
-from headgate.tasks import Crew
+from headgate.tasks import Crew, Helpers
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -46,10 +58,16 @@ TICK_S = 0.25
 POSITIONS_TIMEOUT_S = 0.5
 CARRY_OUT_TIMEOUT_S = 5.0
 """Longest wait, at the end of a term, for effects that are being carried out."""
+REFUSED_TIMEOUT_S = 1.0
+"""Longest wait for a node to take in why it is refused."""
+
+Decide = Callable[[int], list[Effect]]
+"""Decides at that time."""
 
 
 class Term:
-    """`begin`, serve streams until `over` returns, `end`."""
+    """`begin`, serve streams until `over` returns, `end`. `ended_by` is whose words made it end, if
+    it was somebody's."""
 
     def __init__(
         self,
@@ -69,31 +87,42 @@ class Term:
         self._changed = asyncio.Condition(self._lock)
         self._crew = Crew("coordinator")
         self._applying: set[asyncio.Task[None]] = set()
-        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._broken = asyncio.Event()
+        self._error: Exception | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._positions: dict[PartitionRef, Position] = {}
         self.positions_error = ""
         """Why the positions that `stored` gave last may be old."""
+        self.ended_by: Hello | None = None
         self.now_ms = now_ms
         self.cluster: Cluster
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may not decide any more."""
+        return self._error is not None or not self._leadership.held
 
     async def begin(self, new_cluster: Callable[[StoredState], Cluster]) -> None:
         """Take up the state; every start counts, so that numbers grow over it."""
         stored = await self._store.load()
         stored = msgspec.structs.replace(stored, boot=stored.boot + 1)
-        await self._store.save(stored)
         self.cluster = new_cluster(stored)
+        invariants.check(self.cluster)
+        await self._store.save(stored)
         self._ticker = self._crew.start("tick", self._tick(), awaited=True)
 
     async def over(self) -> None:
         """Returns when the leadership is lost; raises what makes it impossible to go on."""
-        lost = self._crew.start("leadership", self._leadership.lost())
-        try:
-            await asyncio.wait({lost, self._broken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lost.cancel()
-        if self._broken.done():
-            self._broken.result()
+        assert self._ticker is not None, "begin first"
+        async with Helpers() as helpers:
+            lost = helpers.start(self._leadership.lost())
+            broken = helpers.start(self._broken.wait())
+            ends: list[asyncio.Future[Any]] = [lost, broken, self._ticker]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self._error is not None:
+            raise self._error
+        if self._leadership.held:
+            raise RuntimeError("no time passes for the cluster any more")
 
     async def end(self) -> None:
         if self._ticker is not None:
@@ -105,86 +134,143 @@ class Term:
             for applying in hanging:
                 applying.cancel()
         await self._leadership.resign()
+        with contextlib.suppress(
+            TimeoutError
+        ):  # whoever waits for something is told that it is over
+            async with asyncio.timeout(CARRY_OUT_TIMEOUT_S), self._lock:
+                self._changed.notify_all()
         await self._store.close()
-        if self._broken.done():
-            self._broken.exception()  # seen, whoever else looks
 
     # --- streams -------------------------------------------------------------------------------
 
     async def serve(self, session: int, stream: ServerStream, hello: Hello) -> None:
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self.apply(partial(self.cluster.opened, session, hello))
+            await self.apply(partial(self.cluster.opened, session, hello), by=hello)
             tasks.append(self._crew.start("writing", stream.write_until_hung()))
-            tasks.append(self._crew.start("reading", self._read(session, stream), awaited=True))
+            reading = self._read(session, stream, hello)
+            tasks.append(self._crew.start("reading", reading, awaited=True))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if not self._broken.done() and self._leadership.held:
-                await self.apply(partial(self.cluster.closed, session))
+            if not self.is_over:
+                await self.apply(partial(self.cluster.closed, session), by=hello)
 
-    async def _read(self, session: int, stream: ServerStream) -> None:
-        while (message := await stream.receive()) is not None:
+    async def _read(self, session: int, stream: ServerStream, hello: Hello) -> None:
+        while (message := await self._next(stream)) is not None:
             if isinstance(message, CheckIn):
                 stream.send(CheckedIn())  # also while a decision waits for its store
+            hear = partial(self.cluster.received, session, message)
             if self._is_mere_news(session, message):
-                self._note(session, message)
+                self._note(hear, hello)
             else:
-                await self.apply(
-                    lambda now: self.cluster.received(session, message, now)
-                )  # applied before the next one is read
+                await self.apply(hear, by=hello)  # applied before the next one is read
             if isinstance(message, Goodbye):
                 return
+
+    async def _next(self, stream: ServerStream) -> ToCoordinator | None:
+        """The next message; whoever says what can't be read is told so before the stream ends."""
+        try:
+            return await stream.receive()
+        except InvalidRequest as error:
+            stream.send(Refused(error.message))
+            stream.hang()
+            await asyncio.sleep(REFUSED_TIMEOUT_S)
+            return None
 
     def _is_mere_news(self, session: int, message: ToCoordinator) -> bool:
         """Of ten thousand clients this is nearly all that comes, and nothing follows from it."""
         is_client = session in self.cluster.clients
         return isinstance(message, CheckIn) or (is_client and isinstance(message, AckTopology))
 
-    def _note(self, session: int, message: ToCoordinator) -> None:
-        """Take in what has no effects; it need not wait for those of others to be carried out."""
-        self._check_held()
-        effects = self.cluster.received(session, message, self.now_ms())
-        assert not effects
+    def _note(self, hear: Decide, by: Hello) -> None:
+        """Take in what has no effects; it need not wait for those of others to be carried out, and
+        touches nothing that an invariant is about."""
+
+        def news(now_ms: int) -> list[Effect]:
+            effects = hear(now_ms)
+            assert not effects, f"{effects} follow, and nobody carries them out"
+            return effects
+
+        self._whole(news, by)
 
     # --- decisions -----------------------------------------------------------------------------
 
-    async def apply(self, decide: Callable[[int], list[Effect]]) -> None:
-        """Decide, then carry out every effect, also when whoever asked goes away meanwhile."""
-        applying = self._crew.start("decision", self._apply_whole(decide), awaited=True)
+    async def apply(self, decide: Decide, *, by: Hello | None = None) -> None:
+        """Decide, then carry out every effect, also when whoever asked goes away meanwhile.
+
+        Raises why it is refused, or NotNow when the term ends by it or is over.
+        """
+        applying = self._crew.start("decision", self._apply_whole(decide, by), awaited=True)
         self._applying.add(applying)
         applying.add_done_callback(self._applying.discard)
         await asyncio.shield(applying)
 
     async def until(self, condition: Callable[[], bool], *, timeout_s: float) -> None:
-        """Wait until what was decided makes `condition` true; raises TimeoutError."""
+        """Wait until what was decided makes `condition` true; raises TimeoutError, or NotNow when
+        the term ends before that."""
         async with asyncio.timeout(timeout_s), self._lock:
-            await self._changed.wait_for(condition)
+            await self._changed.wait_for(lambda: self.is_over or condition())
+        self._check_goes_on()
 
     async def _tick(self) -> None:
+        """For as long as this goes on, time passes for the cluster; `over` notices its end."""
         while True:
             await asyncio.sleep(TICK_S)
-            try:
-                await self.apply(self.cluster.tick)
-            except HeadgateError:
-                return  # the term is over, and says why
-            except Exception:
-                log.exception(LogEvent.UNEXPECTED)
+            await self.apply(self.cluster.tick)
 
-    async def _apply_whole(self, decide: Callable[[int], list[Effect]]) -> None:
+    async def _apply_whole(self, decide: Decide, by: Hello | None) -> None:
         async with self._lock:
-            self._check_held()
-            effects = decide(self.now_ms())
             try:
+                match effects := self._decided(decide, by):
+                    case [Refuse(error)]:
+                        raise error
                 while effects:
-                    effects = await self._carry_out(effects)
-            except Exception as error:
-                if not self._broken.done():
-                    self._broken.set_exception(error)
-                raise
-            self._changed.notify_all()
+                    effects = await self._carried_out(effects)
+            finally:
+                self._changed.notify_all()
+
+    def _decided(self, decide: Decide, by: Hello | None = None) -> list[Effect]:
+        """Decide, and look at what came of it before any of it is kept or told."""
+
+        def checked(now_ms: int) -> list[Effect]:
+            effects = decide(now_ms)
+            is_kept = any(isinstance(effect, Persist) for effect in effects)
+            invariants.check(self.cluster, invariants.KEPT if is_kept else invariants.ALWAYS)
+            return effects
+
+        return self._whole(checked, by)
+
+    def _whole(self, decide: Decide, by: Hello | None) -> list[Effect]:
+        """What follows; whatever `decide` raises is a fault of this program, and half of what it
+        decided may be in the state by then, so the term ends with it."""
+        self._check_goes_on()
+        try:
+            return decide(self.now_ms())
+        except Exception as error:
+            self._break(error, by)
+            raise NotNow(
+                "the coordinator failed while it decided this, and begins anew with what is "
+                "stored; try again in a moment, and look into its log if it fails again"
+            ) from error
+
+    async def _carried_out(self, effects: list[Effect]) -> list[Effect]:
+        """Returns what follows; whatever goes wrong ends the term, half-way as it is."""
+        try:
+            return await self._carry_out(effects)
+        except HeadgateError as error:
+            self._break(error)
+            raise
+        except Exception as error:
+            self._break(error)
+            raise NotNow("the coordinator couldn't keep what it decided; see its log") from error
+
+    def _break(self, error: Exception, by: Hello | None = None) -> None:
+        if self._error is None:
+            self._error, self.ended_by = error, by
+            self._broken.set()
 
     async def _carry_out(self, effects: list[Effect]) -> list[Effect]:
         """Returns what follows from what the stores know better."""
@@ -198,29 +284,30 @@ class Term:
                     if (stream := self._streams.get(session)) is not None:
                         stream.hang()
                 case Persist(state):
-                    self._check_held()
+                    self._check_goes_on()
                     await self._store.save(state)
                 case FenceCheckpoints(owners):
                     follow_up += await self._fence(owners)
+                case Refuse():
+                    raise AssertionError("refused, and decided all the same")
         return follow_up
 
     async def _fence(self, owners: tuple[Owner, ...]) -> list[Effect]:
         """Claim the positions; a store that is away is asked again with a later tick."""
         outcomes = await asyncio.gather(*map(self._claim, owners), return_exceptions=True)
         fenced: list[Owner] = []
-        follow_up: list[Effect] = []
+        overtaken: list[tuple[PartitionRef, int]] = []
         for owner, outcome in zip(owners, outcomes, strict=True):
             match outcome:
                 case None:
                     fenced.append(owner)
                 case Fenced():
-                    epoch = max(outcome.epoch, owner.epoch)
-                    follow_up += self.cluster.overtaken(owner.ref, epoch)
+                    overtaken.append((owner.ref, max(outcome.epoch, owner.epoch)))
                 case StorageFailed():
                     log.warning(LogEvent.CHECKPOINT_FAILED, error=outcome.message)
                 case _:
                     raise outcome
-        return follow_up + self.cluster.fenced(fenced)
+        return self._decided(lambda _: self.cluster.fenced(fenced, overtaken=overtaken))
 
     async def _claim(self, owner: Owner) -> None:
         fence, reset = Fence(owner.epoch), self.cluster.resets.putting.get(owner.ref)
@@ -236,7 +323,9 @@ class Term:
             resync=reset.resync,
         )
 
-    def _check_held(self) -> None:
+    def _check_goes_on(self) -> None:
+        if self._error is not None:
+            raise NotNow("the coordinator's term has ended; another begins in a moment")
         # After a pause longer than the lease somebody else decides, whatever is still queued here.
         if not self._leadership.held:
             raise Fenced("another coordinator leads now; this one must stop deciding")

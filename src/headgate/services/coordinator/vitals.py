@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
 from headgate.adapters.http.app import Request, Response, Route, json_response
+from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.lane_totals import LaneTotals, Sums
 from headgate.decide.health import http_status, judged, of_cluster
 from headgate.errors import NotNow
@@ -30,13 +31,18 @@ PARTITION_STATES = ("healthy", "lagging", "stale", "failed")
 
 
 class Vitals:
-    """`term` raises NotNow where another coordinator leads; `described` is the state of all."""
+    """`term` raises NotNow where another coordinator leads; `described` is the state of all, and
+    `failures` are the terms of this one that ended by an error."""
 
     def __init__(
-        self, term: Callable[[], Term], described: Callable[[Term], Awaitable[api.Status]]
+        self,
+        term: Callable[[], Term],
+        described: Callable[[Term], Awaitable[api.Status]],
+        failures: TermFailures,
     ) -> None:
         self._term = term
         self._described = described
+        self._failures = failures
         self._metrics = CoordinatorMetrics()
         self._started_s = time.monotonic()
         self.stopping = False
@@ -57,6 +63,7 @@ class Vitals:
         metrics = self._metrics
         for told in metrics.cluster:
             told.forget()
+        metrics.failed_terms.tell(self._failures.count)
         try:
             term = self._term()
         except NotNow as error:
@@ -79,12 +86,14 @@ class Vitals:
         return [] if error.details.get("leader") else [LEADERLESS]
 
     def _judged(self, partitions: list[api.PartitionVitals], reasons: list[str]) -> api.Health:
+        now_s = time.monotonic()
+        failed = self._failures.sentence(now_s)
         return judged(
             role="coordinator",
             version=version("headgate"),
-            uptime_s=time.monotonic() - self._started_s,
+            uptime_s=now_s - self._started_s,
             partitions=partitions,
-            reasons=[*deaths.reasons(), *reasons],
+            reasons=[*([failed] if failed else []), *deaths.reasons(), *reasons],
             stopping=self.stopping,
         )
 

@@ -1,0 +1,107 @@
+"""What operators ask for: topics, and nodes that shall be empty.
+
+Each request has two halves: why not, which looks and changes nothing, and what follows, which is
+only asked where nothing speaks against it. Resets of positions are in resetting.py.
+"""
+
+from __future__ import annotations
+
+from headgate.decide.coordination import (
+    consuming,
+    moving,
+    subscribing,
+    topic_rules,
+    topology_changes,
+)
+from headgate.decide.coordination.effects import Effect, Persist
+from headgate.decide.coordination.ownership import NOBODY
+from headgate.decide.coordination.state import State
+from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, UnknownTopic
+from headgate.model.topology import Placement, Topic
+
+
+def learning_refusal(state: State) -> NotNow | None:
+    """Why nothing can be decided while the coordinator only learns."""
+    if not state.learning.is_on:
+        return None
+    return NotNow("the coordinator is learning who owns what; try again in a minute")
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+def creation_refusal(state: State, name: str, partitions: int) -> HeadgateError | None:
+    error = topic_rules.refusal(name, partitions, state.topics) or learning_refusal(state)
+    if error is None and not state.is_dropped(name):
+        return NotNow(f"the records of the former topic {name} are being dropped", name=name)
+    return error
+
+
+def create_topic(state: State, name: str, partitions: int, placement: Placement) -> list[Effect]:
+    state.topics[name] = Topic(name, partitions, placement)
+    state.deleted.discard(name)
+    state.learning.may_begin = False
+    # Whoever still reads a former topic of this name doesn't count for this one, also when
+    # nobody gets it yet: the coordinator may have died before it could fence the deletion.
+    known = [ref for ref in state.topics[name].refs() if ref in state.sources.owners]
+    fenced = [state.sources.take(ref, NOBODY) for ref in known]
+    return moving.place_ownerless(state, fenced=fenced)
+
+
+def deletion_refusal(state: State, name: str) -> HeadgateError | None:
+    if (error := learning_refusal(state)) is not None:
+        return error
+    return None if name in state.topics else UnknownTopic(f"there is no topic {name}", name=name)
+
+
+def delete_topic(state: State, name: str) -> list[Effect]:
+    topic = state.topics.pop(name)
+    state.deleted.add(name)
+    state.handoffs.end(topic.refs())
+    readers = {o.node_id for o in state.sources.owned() if o.ref.topic == name}
+    # A new epoch, though nobody gets it: a lane that still reads must not count for a topic
+    # of the same name that comes later.
+    fenced = tuple(state.sources.take(ref, NOBODY) for ref in topic.refs())
+    for ref in topic.refs():
+        state.logs.release(ref)
+        state.heads.pop(ref, None)
+        state.growth.pop(ref, None)
+        state.resets.end(ref)
+    change = state.registry.topic_gone(name)
+    told = consuming.topic_gone(state, name)
+    effects = topology_changes.changed(state, shrunk=readers, fenced=fenced)
+    state.deleted_at[name] = state.generation
+    return [*effects, *told, *subscribing.spread_change(state, change)]
+
+
+# --- nodes -------------------------------------------------------------------------------------
+
+
+def drain_refusal(state: State, node_id: str, *, draining: bool) -> HeadgateError | None:
+    member = state.members.get(node_id)
+    if member is None:
+        return NotFound(f"there is no node {node_id}: see `headgate node list`", node=node_id)
+    role = member.node().role
+    if role not in ("ingest", "router"):
+        return InvalidRequest(
+            f"a {role} owns no partitions; stop {node_id}, and its subscribers connect anew",
+            node=node_id,
+        )
+    others = [m for m in state.of_role(role) if m is not member]
+    if draining and all(m.hello.node_id in state.draining for m in others):
+        return InvalidRequest(
+            f"{node_id} is the only {role} that isn't draining; start another one first",
+            node=node_id,
+        )
+    return None
+
+
+def drain(state: State, node_id: str, now_ms: int, *, draining: bool) -> list[Effect]:
+    """Let a node give everything away and get nothing, or end that."""
+    if draining:
+        state.draining.add(node_id)
+    else:
+        state.draining.discard(node_id)
+    if state.learning.is_on:
+        return [Persist(state.to_store())]
+    return [Persist(state.to_store()), *moving.rebalance(state, now_ms)]

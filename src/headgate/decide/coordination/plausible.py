@@ -1,0 +1,157 @@
+"""Whether what somebody says can be true at all, before any of it is believed.
+
+A node may run another version, be told nonsense by its configuration, or have a fault of its own.
+Whatever it says is refused with a sentence for its log, or harms nobody else: no number that the
+coordinator must go above is beyond what a stream or a store can carry, nothing is owned by nobody,
+no topic or group is larger than one may be, and each role says only what its role has to say.
+
+Never changes anything, and never refuses what a node of this version says in good faith.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headgate.decide.coordination import topic_rules
+from headgate.decide.coordination.state import State
+from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN, is_weight
+from headgate.model import control
+from headgate.model.api import MAX_PARTITIONS
+from headgate.model.control import Hello, JoinGroup, SessionRole, ToCoordinator
+from headgate.model.event import PartitionRef
+from headgate.model.groups import MAX_TARGETS, Group, group_id, is_target
+from headgate.model.topology import Owner, Topology
+
+NUMBERS_END = 1 << 62
+"""Generations, revisions, epochs and the like stay below: nobody counts so far, and whoever goes
+above one of them is still within the 64 bits that streams and stores have for a number."""
+NAME_CHARS_MAX = 200
+
+_SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
+    control.IngestReport: ("ingest",),
+    control.RouterReport: ("router",),
+    control.EndMyWindow: ("router",),
+    control.AckSubscriptions: ("lane",),
+    control.LaneReport: ("lane",),
+    control.Released: ("lane", "gateway"),
+    control.EpochTooLow: ("ingest", "gateway"),
+    control.GatewayReport: ("gateway",),
+    control.Register: ("gateway",),
+    control.Unregister: ("gateway",),
+    control.RegistrationComplete: ("gateway",),
+    control.JoinGroup: ("gateway",),
+    control.LeaveGroup: ("gateway",),
+}
+"""Who says what; the rest anybody may say."""
+
+
+def hello_refusal(state: State, hello: Hello) -> str:
+    """Why nobody can be who `hello` says; empty when somebody can."""
+    if not _is_name(hello.node_id):
+        return f"a node needs a name of 1 to {NAME_CHARS_MAX} characters; set client_id"
+    if not is_weight(hello.weight):
+        return (
+            f"{hello.node_id} has the weight {hello.weight:g}; set {hello.role}.weight to a number "
+            f"from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}"
+        )
+    known = max(state.generation, state.registry.revision)
+    numbers = (hello.generation, hello.revision, hello.window, hello.attempt, hello.assignment)
+    if not all(_is_number(number, known) for number in numbers):
+        return f"{hello.node_id} counts further than anybody can: {_shown(numbers)}"
+    return _owners_refusal(hello.owns, hello.node_id)
+
+
+def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> str:
+    """Why somebody of that role can't mean `message`; empty when it can."""
+    kind = type(message)
+    if role not in _SPEAKERS.get(kind, (role,)):
+        return (
+            f"{kind.__name__} isn't what a node of role {role} says; run one version of Headgate "
+            "everywhere"
+        )
+    match message:
+        case control.EpochTooLow(ref, epoch):
+            if not _is_number(epoch):
+                return f"epoch {epoch} of {ref} is beyond what anybody can count to"
+        case control.Recall(topology) if state.learning.is_on:
+            return _topology_refusal(topology)
+        case _:
+            pass
+    return ""
+
+
+def join_refusal(state: State, message: JoinGroup) -> str:
+    """Why no consumer can be in the group that `message` describes; empty when one can."""
+    name = group_id(message.topic, message.group)
+    if message.known is not None:
+        if reason := _group_refusal(message.known):
+            return reason
+        if message.known.id != name:
+            return f"the group is called {message.known.id}, not {name}"
+    group = state.groups.by_id.get(name) or message.known
+    targets = 0 if group is None else group.targets
+    for owner in message.owns:
+        if owner.ref.topic != name or not 0 <= owner.ref.partition < targets:
+            return f"{owner.ref} is no target of group {message.group}"
+    return _owners_refusal(message.owns, message.consumer)
+
+
+def _topology_refusal(topology: Topology) -> str:
+    """Why no coordinator can have published `topology`."""
+    if not _is_number(topology.generation):
+        return f"generation {topology.generation} is beyond what anybody can count to"
+    for topic in topology.topics:
+        if (error := topic_rules.refusal(topic.name, topic.partitions)) is not None:
+            return f"it recalls what can't be: {error.message}"
+    if not all(_is_name(node.id) for node in topology.nodes):
+        return "it recalls a node without a name"
+    for group in topology.groups:
+        if reason := _group_refusal(group):
+            return reason
+    names = [*(t.name for t in topology.topics), *(group.id for group in topology.groups)]
+    nodes = [node.id for node in topology.nodes]
+    if len(names) != len(set(names)) or len(nodes) != len(set(nodes)):
+        return "it recalls a topic, a group or a node twice"
+    for owners in (topology.logs, topology.sources, topology.targets):
+        if reason := _owners_refusal(owners):
+            return reason
+    if not all(is_target(owner.ref) for owner in topology.targets):
+        return "it recalls a target of no group"
+    return ""
+
+
+def _group_refusal(group: Group) -> str:
+    if group.id != group_id(group.topic, group.name):
+        return f"group {group.name[:NAME_CHARS_MAX]} is called {group.id[:NAME_CHARS_MAX]}"
+    if not 1 <= group.targets <= MAX_TARGETS:
+        return f"a group has 1 to {MAX_TARGETS} targets, not {group.targets}"
+    return ""
+
+
+def _owners_refusal(owners: Collection[Owner], node_id: str = "") -> str:
+    """Why these can't be owners, all of them `node_id` where that is given."""
+    for owner in owners:
+        if not _is_name(owner.node_id) or (node_id and owner.node_id != node_id):
+            who = owner.node_id[:NAME_CHARS_MAX] or "nobody"
+            return f"{owner.ref} is said to belong to {who}" + (f" by {node_id}" if node_id else "")
+        if not _is_partition(owner.ref) or not _is_number(owner.epoch):
+            return f"there can't be {owner.ref} under epoch {owner.epoch}"
+    if len({owner.ref for owner in owners}) != len(owners):
+        return f"{node_id or 'it'} names a partition twice"
+    return ""
+
+
+def _is_partition(ref: PartitionRef) -> bool:
+    return 0 <= ref.partition < (MAX_TARGETS if is_target(ref) else MAX_PARTITIONS)
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= NAME_CHARS_MAX
+
+
+def _is_number(number: int, known: int = 0) -> bool:
+    return 0 <= number < max(NUMBERS_END, known + 1)
+
+
+def _shown(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
