@@ -68,6 +68,18 @@ def record_of(delivery: Delivery) -> Record:
     )
 
 
+def identity(delivery: Delivery) -> str:
+    """The event id and, if there is one, the key: ids may be chosen for each key by itself.
+
+    A slash ends the id. One that has slashes of its own begins with a slash and its length, so that
+    no two identities read the same.
+    """
+    event_id = delivery.event_id
+    if not event_id or "/" in event_id:
+        event_id = f"/{len(event_id)}:{event_id}"
+    return event_id if delivery.key is None else f"{event_id}/{delivery.collection}/{delivery.key}"
+
+
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Deliveries of one partition that follow each other: the seq and the subscriptions of each."""
 
@@ -136,15 +148,11 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
 
     @property
     def identities(self) -> list[str]:
-        """The event id, and the key if there is one: producers choose ids for each key by itself.
-
-        The length in front says where the id ends, so that no two read the same. Written out here
-        because it is done for every delivery.
-        """
+        """Made for every delivery, so nearly all are made without another call."""
         return [
-            f"{len(one.event_id)}:{one.event_id}"
-            if one.key is None
-            else f"{len(one.event_id)}:{one.event_id}{one.collection}/{one.key}"
+            f"{event_id}/{one.collection}/{one.key}"
+            if (event_id := one.event_id) and "/" not in event_id and one.key is not None
+            else identity(one)
             for one in self.deliveries
         ]
 

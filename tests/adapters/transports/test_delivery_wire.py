@@ -16,7 +16,7 @@ from headgate.adapters.delivery_wire import (
     encode_lines,
     read_batch,
 )
-from headgate.model.delivery import Delivery, DeliveryBatch
+from headgate.model.delivery import Delivery, DeliveryBatch, identity
 from tests.adapters.transports.stage import batch, delivery, plain
 
 small = st.integers(0, 2)
@@ -79,6 +79,7 @@ def test_two_events_have_one_identity_if_they_share_the_id_and_what_places_them(
 
     first, second = batch(one, other).identities
     assert (first == second) is (parts(one) == parts(other))
+    assert (first, second) == (identity(one), identity(other))
 
 
 @pytest.mark.parametrize(
