@@ -12,6 +12,7 @@ import grpc
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.grpc.control import ServerStream, decode_from_coordinator, encode
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect
@@ -89,6 +90,7 @@ class Stage:
         self.election = SoleElection()
         self.kept = Kept()
         self.positions = MemoryCheckpointStore()
+        self.letters = MemoryLetterStore()
         self.faults = Faults()
         self.streams: dict[int, ServerStream] = {}
         self.sent = 0
@@ -105,6 +107,7 @@ class Stage:
             leadership,
             self.kept,
             self.positions,
+            self.letters,
             MemoryLogReader(),
             lambda: round(asyncio.get_running_loop().time() * 1_000),
             self.streams,

@@ -17,7 +17,7 @@ from headgate.decide.coordination.invariants import Contradiction, check
 from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicExists
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from tests.decide.coordination.faults import Fault
@@ -179,6 +179,24 @@ def test_whoever_waits_is_answered_when_the_leadership_is_given_up() -> None:
         await stage.end(term)
         with pytest.raises(Fenced):
             await asyncio.wait_for(waiting, 1)
+
+    on_stage(play)
+
+
+def test_an_epoch_is_above_that_of_the_letters_too() -> None:
+    """The positions and the coordinator's state were lost, the letters were not."""
+
+    async def play(stage: Stage, term: FailingTerm) -> None:
+        await stage.letters.claim({FLIGHTS: Fence(99, 7)})
+        router = stage.connect(term, hello("router", "router-1"))
+        stage.connect(term, hello("ingest", "ingest-1"))
+        await asyncio.sleep(1)
+        await term.apply(lambda _: term.cluster.create_topic("flights", 3, "keyed"))
+        for _ in range(20):
+            stage.say(router, control.AckTopology(term.cluster.generation, ("flights",)))
+            await asyncio.sleep(1)
+        [owner] = [one for one in term.cluster.sources.of_node("router-1") if one.ref == FLIGHTS]
+        assert owner.epoch > 99
 
     on_stage(play)
 

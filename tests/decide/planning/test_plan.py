@@ -186,7 +186,7 @@ def test_an_impossible_weight_is_refused_with_what_to_do(strategy: Strategy, wei
 
 
 def test_a_negative_imbalance_is_refused(strategy: Strategy) -> None:
-    with pytest.raises(InvalidRequest, match="imbalance to a number from 0 to .*, not -1"):
+    with pytest.raises(InvalidRequest, match=r"imbalance to a number from 0 to .*, not -1"):
         plan(refs(1), {}, candidates(1), strategy=strategy, imbalance=-1)
 
 

@@ -188,6 +188,7 @@ class Coordinator:
             leadership,
             ports.open_store(leadership),
             ports.checkpoints,
+            ports.letters,
             ports.reader,
             ports.now_ms,
             self._streams,

@@ -48,6 +48,7 @@ from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
+from headgate.ports.letters import LetterStore
 from headgate.ports.log import Extent, LogReader
 from headgate.tasks import Crew, Helpers
 from headgate.telemetry import LogEvent
@@ -74,6 +75,7 @@ class Term:
         leadership: Leadership,
         store: CoordinationStore,
         checkpoints: CheckpointStore,
+        letters: LetterStore,
         reader: LogReader,
         now_ms: Callable[[], int],
         streams: Mapping[int, ServerStream],
@@ -81,6 +83,7 @@ class Term:
         self._leadership = leadership
         self._store = store
         self._checkpoints = checkpoints
+        self._letters = letters
         self._reader = reader
         self._streams = streams
         self._lock = asyncio.Lock()
@@ -293,7 +296,8 @@ class Term:
         return follow_up
 
     async def _fence(self, owners: tuple[Owner, ...]) -> list[Effect]:
-        """Claim the positions; a store that is away is asked again with a later tick."""
+        """Claim the positions and the letters; a store that is away is asked again with a later
+        tick."""
         outcomes = await asyncio.gather(*map(self._claim, owners), return_exceptions=True)
         fenced: list[Owner] = []
         overtaken: list[tuple[PartitionRef, int]] = []
@@ -307,7 +311,28 @@ class Term:
                     log.warning(LogEvent.CHECKPOINT_FAILED, error=outcome.message)
                 case _:
                     raise outcome
+        fenced = await self._claim_letters(fenced, overtaken)
         return self._decided(lambda _: self.cluster.fenced(fenced, overtaken=overtaken))
+
+    async def _claim_letters(
+        self, owners: list[Owner], overtaken: list[tuple[PartitionRef, int]]
+    ) -> list[Owner]:
+        """Those whose letters are claimed, too. Positions may be lost while the letters are not,
+        so an epoch that is high enough for the one may be too low for the other."""
+        left = list(owners)
+        while left:
+            try:
+                await self._letters.claim({owner.ref: Fence(owner.epoch) for owner in left})
+            except Fenced as error:
+                [lost] = [one for one in left if _names(error, one.ref)]
+                overtaken.append((lost.ref, max(error.epoch, lost.epoch)))
+                left.remove(lost)
+            except StorageFailed as error:
+                log.warning(LogEvent.LETTERS_FAILED, error=error.message)
+                return []
+            else:
+                break
+        return left
 
     async def _claim(self, owner: Owner) -> None:
         fence, reset = Fence(owner.epoch), self.cluster.resets.putting.get(owner.ref)
@@ -354,3 +379,7 @@ class Term:
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)
+
+
+def _names(error: Fenced, ref: PartitionRef) -> bool:
+    return (error.details["topic"], error.details["partition"]) == (ref.topic, ref.partition)
