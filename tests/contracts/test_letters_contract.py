@@ -445,6 +445,18 @@ async def test_sweep_forgets_old_dead_letters_up_to_its_limit(letters: Opened) -
     assert Counter(one.state for one in await store.find(EVERYTHING)) == {"dead": 1, "parked": 3}
 
 
+async def test_a_deleted_topic_takes_its_letters_with_it(letters: Opened) -> None:
+    store = letters.letters()
+    await store.put([parked(1), dead(2), dead(3), parked(4, FURTHER)], HELD, now_ms=1)
+    await store.revive((await ids_of(store, LetterQuery()))[:1], now_ms=2)
+    assert await store.abandon("flights", limit=2) == 2
+    assert await store.abandon("flights", limit=2) == 1
+    assert await store.abandon("flights", limit=2) == 0
+    [left] = await store.find(EVERYTHING)
+    assert left.ref == FURTHER
+    assert await store.claim(HELD) == {"g1": frozenset({FURTHER})}
+
+
 async def test_bulk_changes_may_be_larger_than_a_chunk(letters: Opened) -> None:
     store = letters.letters()
     await store.put([dead(n) for n in range(1, 2_502)], HELD, now_ms=1)

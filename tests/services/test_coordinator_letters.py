@@ -299,7 +299,9 @@ async def _sweep_for(store: Sweepable, seconds: float, *, dead: int) -> None:
     def now_ms() -> int:
         return 1_000_000 + round(asyncio.get_running_loop().time() * 1_000)
 
-    task = asyncio.create_task(sweep_letters(store, max_age_s=100.0, now_ms=now_ms))
+    task = asyncio.create_task(
+        sweep_letters(store, max_age_s=100.0, deleted=lambda: ["ships"], now_ms=now_ms)
+    )
     await asyncio.sleep(seconds)
     task.cancel()
 
@@ -322,3 +324,18 @@ def test_a_store_that_is_away_is_swept_once_it_is_back() -> None:
     run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1, dead=3))
     assert [at for at, _, _ in store.asked] == [0.0, 60.0, 120.0]
     assert store.stored.letters == {}
+
+
+def test_what_is_left_of_a_deleted_topic_is_swept() -> None:
+    async def swept() -> None:
+        store = Sweepable()
+        refs = [PartitionRef("ships", 0), PartitionRef("flights", 0)]
+        for ref in refs:
+            new = letter(1, state="parked", reason="unreachable")
+            delivery = msgspec.structs.replace(new.delivery, topic=ref.topic)
+            kept = msgspec.structs.replace(new, delivery=delivery)
+            await store.put([kept], dict.fromkeys(refs, Fence(7)), now_ms=1)
+        await _sweep_for(store, 1.0, dead=0)
+        assert [one.ref.topic for one in store.stored.letters.values()] == ["flights"]
+
+    run_virtual(swept())

@@ -8,7 +8,8 @@ What a lane changes it changes under a fence per partition, like a position: the
 a partition was claimed under, or that anything was changed under, is kept with the letters, and a
 lower one is refused in the same transaction: the call raises Fenced, which names the partition, and
 changes nothing. So whoever claims a partition knows all of its letters, and nobody but its own
-changes them from then on; operators change only dead ones, which lanes only add to.
+changes them from then on; operators change only dead ones, which lanes only add to, unless they
+delete the whole topic.
 """
 
 from __future__ import annotations
@@ -86,5 +87,9 @@ class LetterStore(Protocol):
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         """Forget up to `limit` dead letters written before then; returns how many."""
+
+    async def abandon(self, topic: str, *, limit: int) -> int:
+        """Forget up to `limit` letters of a topic that was deleted, parked ones too; returns how
+        many."""
 
     async def close(self) -> None: ...

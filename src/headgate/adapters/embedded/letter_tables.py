@@ -121,6 +121,9 @@ DELETE FROM letters WHERE id IN (
     SELECT id FROM letters WHERE state = 'dead' AND at_ms < ? ORDER BY at_ms LIMIT ?
 ) RETURNING id
 """
+ABANDON = """
+DELETE FROM letters WHERE id IN (SELECT id FROM letters WHERE topic = ? LIMIT ?) RETURNING id
+"""
 COUNTS = """
 SELECT state, gateway_id, topic, reason, count(*), min(at_ms) FROM letters
 GROUP BY state, gateway_id, topic, reason ORDER BY state, gateway_id, topic, reason

@@ -22,6 +22,7 @@ import msgspec
 from headgate.adapters.embedded import letter_changes
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letter_tables import (
+    ABANDON,
     COLUMNS,
     COUNTS,
     DELETE,
@@ -153,6 +154,9 @@ class EmbeddedLetterStore:
         if swept:
             await self._read(_give_back)
         return swept
+
+    async def abandon(self, topic: str, *, limit: int) -> int:
+        return len(await self._changed_ids(ABANDON, topic, limit))
 
     async def close(self) -> None:
         if not self._closed:

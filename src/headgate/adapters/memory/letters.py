@@ -245,6 +245,13 @@ class MemoryLetterStore:
         await asyncio.sleep(0)
         return len(swept)
 
+    async def abandon(self, topic: str, *, limit: int) -> int:
+        those = [one.id for one in self._chosen(LetterQuery(state=None, topic=topic))][:limit]
+        for id_ in those:
+            self.stored.forget(id_)
+        await asyncio.sleep(0)
+        return len(those)
+
     async def close(self) -> None:
         return
 

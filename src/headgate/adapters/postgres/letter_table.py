@@ -194,6 +194,10 @@ class LetterStatements:
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
             " WHERE id = ANY(%s) AND state = 'dead' ORDER BY id FOR UPDATE) RETURNING id"
         )
+        self.abandon = self._statement(
+            "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters} WHERE topic = %s"
+            " ORDER BY id LIMIT %s FOR UPDATE) RETURNING id"
+        )
         self.sweep = self._statement(
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
             " WHERE state = 'dead' AND at_ms < %s ORDER BY at_ms LIMIT %s"

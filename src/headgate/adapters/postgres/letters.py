@@ -127,6 +127,9 @@ class PostgresLetterStore:
                 break
         return swept
 
+    async def abandon(self, topic: str, *, limit: int) -> int:
+        return len(await self._change(self._letters.abandon, (topic, limit)))
+
     async def close(self) -> None:
         await self._connections.close()
 

@@ -108,6 +108,7 @@ class CoordinatorRoutes:
     async def _delete_topic(self, request: Request) -> Response:
         term, name = self._term(), request.params["name"]
         await term.apply(lambda _: term.cluster.delete_topic(name))
+        await self._letters.forget_topic(name)
         log.info(LogEvent.TOPIC_DELETED, topic=name)
         return Response(204)
 

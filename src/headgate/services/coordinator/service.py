@@ -217,7 +217,13 @@ class Coordinator:
         self._settled.set()
         letters, max_age_s = self._ports.letters, self._settings.dead_letters_max_age_s
         async with Crew("coordinator") as crew:
-            crew.keep("sweeping", partial(sweep_letters, letters, max_age_s=max_age_s))
+            sweep = partial(
+                sweep_letters,
+                letters,
+                max_age_s=max_age_s,
+                deleted=lambda: term.cluster.deleted,
+            )
+            crew.keep("sweeping", sweep)
             await term.over()
 
     def _failed(self, term: Term, error: Exception) -> float:

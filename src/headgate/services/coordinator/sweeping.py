@@ -1,13 +1,15 @@
-"""Dead letters are kept for `routing.dlq.max_age`; the coordinator that leads forgets older ones.
+"""Dead letters are kept for `routing.dlq.max_age`; the coordinator that leads forgets older ones,
+and all that is left of topics that were deleted: no lane sends it, and no operator can.
 
-In chunks, so that lanes that write letters meanwhile don't wait. Never touches parked letters.
+In chunks, so that lanes that write letters meanwhile don't wait. Never touches other parked
+letters.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -26,20 +28,36 @@ def wall_ms() -> int:
 
 
 async def sweep_letters(
-    store: LetterStore, *, max_age_s: float, now_ms: Callable[[], int] = wall_ms
+    store: LetterStore,
+    *,
+    max_age_s: float,
+    deleted: Callable[[], Iterable[str]],
+    now_ms: Callable[[], int] = wall_ms,
 ) -> None:
-    """Forget dead letters of that age, again and again, until cancelled.
+    """Forget dead letters of that age and letters of topics that are `deleted`, again and again,
+    until cancelled.
 
     A store that is away is asked again next time: nothing waits for this.
     """
     while True:
         before_ms = now_ms() - round(max_age_s * 1_000)
         try:
-            if swept := await _sweep(store, before_ms):
+            swept = await _sweep(store, before_ms)
+            for topic in list(deleted()):
+                swept += await forget_topic(store, topic)
+            if swept:
                 log.info(LogEvent.LETTERS_SWEPT, count=swept)
         except HeadgateError as error:
             log.warning(LogEvent.SWEEP_FAILED, error=error.message)
         await asyncio.sleep(SWEEP_EVERY_S)
+
+
+async def forget_topic(store: LetterStore, topic: str) -> int:
+    """A deleted topic takes its letters with it; returns how many."""
+    gone = 0
+    while (some := await store.abandon(topic, limit=CHUNK)) == CHUNK:
+        gone += some
+    return gone + some
 
 
 async def _sweep(store: LetterStore, before_ms: int) -> int:
