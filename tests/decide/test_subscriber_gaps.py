@@ -32,7 +32,7 @@ def test_a_gap_stands_in_the_queue_where_the_records_would_have_stood() -> None:
     [
         pytest.param(0, Resync(0, 4, 10, "gap"), id="long before, where nothing matched since"),
         pytest.param(4, Resync(0, 4, 10, "gap"), id="right before"),
-        pytest.param(7, Resync(0, 7, 10, "gap"), id="in the middle, from the log"),
+        pytest.param(7, Resync(0, 4, 10, "gap"), id="in the middle, whatever of it came"),
         pytest.param(9, None, id="at its end"),
         pytest.param(50, None, id="far behind it"),
     ],
@@ -45,6 +45,14 @@ def test_only_who_is_before_a_gap_hears_of_it_and_once(start: int, expected: Res
     assert subject.take() == expected
     assert subject.sent()[0] == max(9, start)
     assert subject.take() is None
+
+
+def test_a_letter_of_the_midst_of_a_gap_hides_nothing_of_it() -> None:
+    """It was parked before its neighbours were lost, and is sent before the news of them."""
+    subject = live_feed({0: 4})
+    assert subject.deliver(0, 7, "x") is Delivered.QUEUED
+    assert subject.lost(0, 5, 9) is Delivered.QUEUED
+    assert [subject.take(), subject.take()] == [Item(0, 7, "x"), Resync(0, 4, 10, "gap")]
 
 
 def test_who_catches_up_finds_the_gap_in_the_log_and_only_there() -> None:

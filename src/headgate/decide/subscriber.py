@@ -203,9 +203,10 @@ class Feed(Generic[T]):
             return Delivered.DUPLICATE
         if (instead := self._not_now(partition, last_seq)) is not None:
             return instead
-        after_seq = max(position, first_seq - 1)
+        # From its beginning, though some of it may have come: a letter that was parked before its
+        # neighbours were lost arrives before the news of them.
         self._end_flow()
-        self._queue.append(Resync(partition, after_seq, last_seq + 1, "gap"))
+        self._queue.append(Resync(partition, first_seq - 1, last_seq + 1, "gap"))
         self._positions[partition] = last_seq
         return Delivered.QUEUED
 
