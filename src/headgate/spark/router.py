@@ -4,6 +4,9 @@ It holds the stream to the coordinator, plans each window from the newest assign
 for one, and looks after the query: a query that ended is started again, a dead JVM ends the
 process (the supervisor brings it back, under a new epoch). On stop it asks for the window's end,
 waits until the lanes have settled and returned their receipts, and only then stops Spark.
+
+While the coordinator is away, windows stay open and nothing is overdue: the lanes go on, and their
+successors could not learn the subscriptions.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +27,7 @@ import structlog
 from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.health import RouterView
-from headgate.decide.windows import plan_lanes
+from headgate.decide.windows import OpenWindow, Patience, overdue_s, plan_lanes
 from headgate.errors import HeadgateError
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.metrics.roles import RouterMetrics
@@ -54,10 +57,6 @@ WARM_EVERY_S = 40.0
 WATCH_S = 0.25
 JVM_TIMEOUT_S = 30.0
 SPARK_STOP_S = 10.0
-RECEIPT_TIMEOUT_S = 10.0
-"""How long after the end of a window its receipts may take."""
-START_GRACE_S = 60.0
-"""How long the lanes of a planned window may take to start, in a cold JVM on a busy machine."""
 ASSIGNMENT_WAIT_S = 2.0
 """With something to read, the first window has lanes at once; without, it only warms up."""
 QUERY_RESTARTS_MAX = 20
@@ -84,6 +83,7 @@ class RouterSettings:
     http: tuple[str, int] = ("127.0.0.1", 0)
     """Where it serves /health and /metrics."""
     spark_settings: dict[str, str] = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
 
 
 class Router:
@@ -112,7 +112,9 @@ class Router:
         self._topology = Topology(0)
         self._window = 0
         self._running: WindowPlan | None = None
-        self._overdue_s = 0.0
+        self._open = OpenWindow(0.0, 0.0)
+        self._connected_s: float | None = None
+        """Since when the coordinator is there, as far as anybody has looked."""
         self._last_ended_s = 0.0
         self._change_ms = 0.0
         self._state = "starting"
@@ -166,6 +168,7 @@ class Router:
             if self._query.jvm_is_dead():
                 raise JvmDied("the Spark driver's JVM ended; the router must be started again")
             failed = await self._answered(self._query.has_failed)
+            self._look_at_the_stream()
             if not failed and not self._is_overdue():
                 continue
             restarts += 1
@@ -186,9 +189,16 @@ class Router:
             raise JvmDied("the Spark driver's JVM doesn't answer any more") from None
 
     def _is_overdue(self) -> bool:
-        """True when a window should have returned its receipts long ago: a lane is frozen, or
-        waits for a slot that it doesn't get. Spark would wait for it for ever."""
-        return self._running is not None and self._loop.time() > self._overdue_s
+        """True when a window should have returned its receipts long ago. Spark would wait for them
+        for ever."""
+        patience = self._settings.patience
+        at_s = overdue_s(self._open, connected_s=self._connected_s, patience=patience)
+        return self._running is not None and at_s is not None and self._loop.time() > at_s
+
+    def _look_at_the_stream(self) -> None:
+        """Only a welcome says since when it is there again."""
+        if self._session is None or not self._session.connected:
+            self._connected_s = None
 
     async def stop(self) -> None:
         """End the window, wait for its receipts, then stop Spark; bounded at every step."""
@@ -259,7 +269,7 @@ class Router:
         self._window += 1
         async with self._news:
             self._running = plan = self._plan()
-            self._overdue_s = self._loop.time() + self._settings.lane.window_s + START_GRACE_S
+            self._open = OpenWindow(self._loop.time(), self._settings.lane.window_s)
             self._news.notify_all()
         await self._report()
         return Response(200, msgspec.json.encode(plan))
@@ -330,7 +340,7 @@ class Router:
         async for message in session.messages():
             match message:
                 case control.Welcome(learning=learning, url=url):
-                    self._coordinator_url = url
+                    self._coordinator_url, self._connected_s = url, self._loop.time()
                     if self._stopping:
                         await self._ask_for_the_end(session)
                     if learning:
@@ -346,7 +356,7 @@ class Router:
                         self._topology = topology
                     await session.send(control.AckTopology(topology.generation))
                 case control.EndWindow(reason):
-                    self._overdue_s = min(self._overdue_s, self._loop.time() + RECEIPT_TIMEOUT_S)
+                    self._open = replace(self._open, told_s=self._loop.time())
                     log.info(LogEvent.WINDOW_ENDS, window=self._window, reason=reason)
                 case control.Refused(reason):
                     log.warning(LogEvent.REFUSED, reason=reason)
