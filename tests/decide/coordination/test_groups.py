@@ -486,6 +486,19 @@ def test_a_coordinator_that_lost_everything_learns_from_the_gateways(place: Plac
     assert len(after.has("two")) == 2
 
 
+def test_a_group_of_a_topic_that_nobody_remembers_ends_with_the_learning() -> None:
+    world = World(StoredState(boot=1))
+    hello = control.Hello(role="gateway", node_id="gateway-1", incarnation="a", generation=7)
+    after = Place.__new__(Place)
+    after.world, after.gateways = world, {"gateway-1": world.open(hello)}
+    after.join("one", known=Group(RADAR, "flights", "radar", 4))
+    assert RADAR in world.cluster.groups.by_id
+    after.wait(TIMING.learn_for_ms + SECOND)
+    assert not is_learning(world)
+    assert after.refused().code == "unknown_topic"
+    assert not world.cluster.groups.by_id
+
+
 def test_groups_without_a_consumer_are_remembered_by_whoever_recalls_them(place: Place) -> None:
     place.join("one")
     place.leave("one")
