@@ -169,8 +169,8 @@ class DataFolderError(OperatorError):
 
 
 class HistoryLost(OperatorError):
-    """A log ends before what its readers have settled: its store was lost, or put back to an
-    earlier state. `head` is where it ends, `settled` how far its readers are."""
+    """A log ends before what its readers have settled, or its owner has acknowledged: its store was
+    lost, or put back to an earlier state. `head` is where it ends, `settled` how far it was."""
 
     code = "history_lost"
 
@@ -181,3 +181,16 @@ class StorageFailed(OperatorError):
     code = "storage_failed"
     status = 503
     exit_code = 1
+
+
+class StoreChanged(StorageFailed):
+    """The store of a partition isn't the one that was opened, or has gone back: it failed over, was
+    restored or is lost. Nothing was written; its owner opens it again."""
+
+    code = "store_changed"
+
+    @property
+    def given_out(self) -> int:
+        """The last seq that was given out, where the store ends before it; else 0."""
+        last = self.details.get("given_out")
+        return last if isinstance(last, int) else 0

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headgate.adapters.embedded.folder import FORMAT_NAME, DataFolder
 from headgate.adapters.embedded.partition_file import UNLISTED_MAX, PartitionFile
 from headgate.adapters.log.appending import AppendRequest
 from headgate.model.event import Event, PartitionRef
@@ -25,7 +26,8 @@ class Keys(RuleBasedStateMachine):
     @initialize()
     def make(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.path = Path(self.folder.name) / "log" / "0.db"
+        self.data = DataFolder(Path(self.folder.name))
+        (self.data.root / FORMAT_NAME).touch()  # Opening it would sync it, for every example.
         self.files: list[PartitionFile] = []
         self.epoch = 0
         self.seqs: dict[str, int] = {}
@@ -74,12 +76,12 @@ class Keys(RuleBasedStateMachine):
     def crash(self) -> None:
         """What was in memory is gone, and whoever is next has a higher epoch."""
         self.epoch += 1
-        self.files.append(PartitionFile(self.path, REF))
+        self.files.append(PartitionFile(self.data, REF))
         self.file.open(self.epoch, 1)
 
     @rule(name=few_ids, by=st.sampled_from([-1, -2]))
     def a_twin_appends_under_the_same_epoch(self, name: str, by: int) -> None:
-        self.files.append(PartitionFile(self.path, REF))
+        self.files.append(PartitionFile(self.data, REF))
         self.file.open(self.epoch, 1)
         self.append_by(self.files[by], name)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.partition_file import ROWS_MAX, PartitionFile
 from headgate.adapters.embedded.upkeep import CHECKPOINT_PAGES
 from headgate.adapters.log.appending import AppendRequest, Outcome, record_bytes
@@ -20,13 +21,18 @@ FIELDS = "seq, version, event_id, document, key, op, collection, earlier, source
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "0.db"
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder.open(tmp_path)
 
 
 @pytest.fixture
-def file(path: Path) -> Iterator[PartitionFile]:
-    opened = PartitionFile(path, REF)
+def path(folder: DataFolder) -> Path:
+    return folder.log_file(REF)
+
+
+@pytest.fixture
+def file(folder: DataFolder) -> Iterator[PartitionFile]:
+    opened = PartitionFile(folder, REF)
     opened.open(epoch=1, version=1)
     yield opened
     opened.close()
@@ -100,9 +106,9 @@ def test_every_field_of_every_event_is_stored_in_order(
 
 
 def test_what_another_writer_of_the_same_epoch_appended_is_seen(
-    file: PartitionFile, path: Path
+    file: PartitionFile, folder: DataFolder, path: Path
 ) -> None:
-    other = PartitionFile(path, REF)
+    other = PartitionFile(folder, REF)
     other.open(epoch=1, version=1)
     assert file.append([request("a")]) == [[Appended(1)]]
     assert other.append([request("b", "a")]) == [[Appended(2), Appended(1, True)]]
@@ -111,9 +117,11 @@ def test_what_another_writer_of_the_same_epoch_appended_is_seen(
     other.close()
 
 
-def test_a_higher_epoch_is_noticed_in_the_very_next_append(file: PartitionFile, path: Path) -> None:
+def test_a_higher_epoch_is_noticed_in_the_very_next_append(
+    file: PartitionFile, folder: DataFolder
+) -> None:
     file.append([request("a")])
-    newer = PartitionFile(path, REF)
+    newer = PartitionFile(folder, REF)
     newer.open(epoch=2, version=1)
     with pytest.raises(Fenced):
         file.append([request("b")])
@@ -121,8 +129,8 @@ def test_a_higher_epoch_is_noticed_in_the_very_next_append(file: PartitionFile, 
     newer.close()
 
 
-def test_appends_to_a_file_that_nobody_opened_are_refused(path: Path) -> None:
-    unopened = PartitionFile(path, REF)
+def test_appends_to_a_file_that_nobody_opened_are_refused(folder: DataFolder) -> None:
+    unopened = PartitionFile(folder, REF)
     with pytest.raises(Fenced):
         unopened.append([request("a")])
     unopened.close()

@@ -263,6 +263,30 @@ async def test_appends_share_a_slow_commit(postgres: Postgres, schema: str) -> N
         assert link.delays <= 2, "the first alone, the rest together"
 
 
+async def test_a_commit_that_no_standby_has_confirmed_is_unknown_also_when_its_wait_is_cancelled(
+    own_server: Postgres, schema: str
+) -> None:
+    """The server says that it has committed then, and merely warns."""
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    async with opened(own_server.dsn, schema) as (writer, _):
+
+        async def append_many() -> None:
+            for number in count():
+                await append(writer, f"e{number}")
+
+        async with await psycopg.AsyncConnection.connect(own_server.dsn, autocommit=True) as admin:
+            await admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            await admin.execute("SELECT pg_reload_conf()")
+            appending = asyncio.ensure_future(append_many())
+            async with asyncio.timeout(8):
+                while not (await (await admin.execute(cancel)).fetchall() or appending.done()):
+                    pass  # It takes a moment until commits wait.
+                with pytest.raises(OutcomeUnknown, match="PostgreSQL warns"):
+                    await appending
+            await admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            await admin.execute("SELECT pg_reload_conf()")
+
+
 # --- the database refuses ------------------------------------------------------------------------
 
 

@@ -26,6 +26,18 @@ def test_it_goes_on_where_nothing_is_lost_any_more(head: int, settled: int) -> N
     assert lost(REF, head=max(head, next_head(settled)), settled=settled) is None
 
 
+@given(SEQS, SEQS, SEQS)
+def test_what_was_acknowledged_counts_like_what_is_settled(
+    head: int, settled: int, acknowledged: int
+) -> None:
+    said = lost(REF, head=head, settled=settled, acknowledged=acknowledged)
+    known = max(settled, acknowledged)
+    assert (said is not None) == (head < known)
+    if said is not None:
+        assert said.details["settled"] == known
+        assert f"{'acknowledged' if acknowledged > settled else 'delivered'} up to" in str(said)
+
+
 def test_it_says_what_happened_and_what_to_do_also_in_another_process() -> None:
     said = pickle.loads(pickle.dumps(lost(REF, head=2, settled=10)))
     assert isinstance(said, HistoryLost)

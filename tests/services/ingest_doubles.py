@@ -63,6 +63,8 @@ class FaultyLogWriter(MemoryLogWriter):
         self.find_failures: dict[PartitionRef, Exception] = {}
         self.retain_failures: dict[PartitionRef, Exception] = {}
         self.finds: list[PartitionRef] = []
+        self.opened: dict[PartitionRef, int] = {}
+        """Under which epoch each was opened last."""
         self.mute: dict[PartitionRef, bool] = {}
         self.gates: dict[PartitionRef, asyncio.Event] = {}
         self.delays_s: dict[PartitionRef, float] = {}
@@ -79,6 +81,7 @@ class FaultyLogWriter(MemoryLogWriter):
 
     async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
         _fail(self.open_failures, ref)
+        self.opened[ref] = epoch
         return await super().open(ref, epoch=epoch, version=version)
 
     async def append(

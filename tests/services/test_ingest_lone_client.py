@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
@@ -15,6 +16,7 @@ from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.http.http1_lending import LONE_AFTER
 from headgate.client.http import HttpClient
+from headgate.decide.history import next_head
 from headgate.model.api import Health
 from headgate.model.control import AckTopology
 from headgate.model.event import PartitionRef
@@ -106,6 +108,16 @@ class Lone:
         lines = (await onlooker.answer())[2].decode().splitlines()
         await onlooker.close()
         return lines
+
+    @property
+    def file(self) -> Path:
+        return self.folder.log_file(REF)
+
+    def events_in_file(self) -> list[str]:
+        connection = apsw.Connection(str(self.file), flags=apsw.SQLITE_OPEN_READONLY)
+        found = [event_id for (event_id,) in connection.execute("SELECT event_id FROM records")]
+        connection.close()
+        return found
 
     async def stored(self) -> list[str]:
         reader = EmbeddedLogReader(self.folder)
@@ -228,3 +240,25 @@ async def test_a_deleted_topic_is_written_by_nobody(lone: Lone) -> None:
     await lone.adopt(Topology(2, deleted=("flights",)))
     assert await lone.produce("a") == (404, "unknown_topic")
     assert await lone.stored() == []
+
+
+async def test_a_deleted_file_is_refused_and_made_again_behind_what_was_told(lone: Lone) -> None:
+    last = await lone.warm_up()
+    for file in lone.file.parent.glob("*"):
+        file.unlink()
+    assert (await lone.produce("a"))[0] == 503
+    await until(lambda: lone.node._partitions.heads() == ((REF, next_head(last)),))
+    assert await lone.produce("a") == (200, [next_head(last) + 1])
+    assert lone.events_in_file() == ["a"]
+
+
+async def test_a_file_deleted_while_it_is_written_to_is_told_to_nobody(lone: Lone) -> None:
+    """The thread is in doubt, and leaves the request to the loop, which reads it back once the node
+    has opened the file again."""
+    await lone.warm_up()
+    lone.disk.stalls_s[str(lone.file)] = 0.1
+    lone.send("a")
+    await until(lambda: not lone.disk.stalls_s)
+    lone.file.unlink()
+    assert await lone.answer() == (503, "storage_failed")
+    assert lone.events_in_file() == []

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.decide.history import next_head
@@ -17,6 +18,7 @@ from headgate.errors import (
     OutcomeUnknown,
     Overloaded,
     StorageFailed,
+    StoreChanged,
     UnknownTopic,
 )
 from headgate.model.api import ProduceResult
@@ -26,7 +28,8 @@ from headgate.model.topology import Topic
 from headgate.ports.log import Extent
 from headgate.services.ingest.appends import WriteBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
-from tests.services.ingest_doubles import FaultyLogWriter, World, topology
+from tests.services.ingest_doubles import FaultyLogWriter, World, disk_failed_late, topology
+from tests.waiting import until
 
 FLIGHTS = Topic("flights", 4)
 JOBS = Topic("jobs", 3, "opportunistic")
@@ -281,3 +284,114 @@ async def test_a_log_that_grows_while_it_is_looked_at_is_not_moved(
     await world.settled.read()
     await world.partitions.look_back()
     assert writer.stored.partition(ref(ONE, 0)).extent == Extent(1, 1)
+
+
+# --- a store that isn't the one that was opened --------------------------------------------------
+
+
+def forget(writer: FaultyLogWriter, count: int) -> None:
+    """The last records are gone, and the store says so to whoever wants to append."""
+    stored = writer.stored.partition(ref(ONE, 0))
+    del stored.records[-count:]
+    stored.state = replace(stored.state, head=stored.state.head - count)
+    writer.failures[ref(ONE, 0)] = StoreChanged("it went back")
+
+
+async def test_a_store_that_went_back_is_opened_again_and_moved_behind_what_was_acknowledged(
+    writer: FaultyLogWriter,
+) -> None:
+    positions = settled_at(0)
+    world = World(writer, settled=positions.list)
+    await world.adopt(topology(1, ONE))
+    await world.write(ONE, [event(f"e{number}", "k") for number in range(10)], timeout_s=5)
+    positions.put(ref(ONE, 0), Position(3))
+    forget(writer, 4)
+    with pytest.raises(StoreChanged) as refused:
+        await world.write(ONE, [event("new", "k")], timeout_s=5)
+    assert refused.value.status == 503
+    writer.failures.clear()
+    await world.partitions.open_again()
+    assert world.partitions.heads() == ((ref(ONE, 0), next_head(10)),)
+    [result] = await world.write(ONE, [event("new", "k")], timeout_s=5)
+    assert result.seq == next_head(10) + 1
+    await world.partitions.open_again()
+    assert world.partitions.heads() == ((ref(ONE, 0), next_head(10) + 1),), "once is enough"
+
+
+async def test_what_the_store_knows_to_have_given_out_counts_too(writer: FaultyLogWriter) -> None:
+    """This node has had the partition before, and has forgotten how far it was."""
+    world = World(writer)
+    await world.adopt(topology(1, ONE))
+    writer.failures[ref(ONE, 0)] = StoreChanged("it went back", given_out=70)
+    with pytest.raises(StoreChanged):
+        await world.write(ONE, [event("new", "k")], timeout_s=5)
+    writer.failures.clear()
+    await world.partitions.open_again()
+    assert world.partitions.heads() == ((ref(ONE, 0), next_head(70)),)
+
+
+async def test_a_store_that_has_everything_is_opened_again_and_stays(
+    writer: FaultyLogWriter,
+) -> None:
+    world = World(writer)
+    await world.adopt(topology(1, ONE))
+    await world.write(ONE, [event("a", "k")], timeout_s=5)
+    writer.failures[ref(ONE, 0)] = StoreChanged("its log was deleted and made again")
+    with pytest.raises(StoreChanged):
+        await world.write(ONE, [event("b", "k")], timeout_s=5)
+    writer.failures.clear()
+    await world.partitions.open_again()
+    [result] = await world.write(ONE, [event("b", "k")], timeout_s=5)
+    assert result.seq == 2
+
+
+async def test_one_that_cant_be_opened_again_is_unwell_and_tried_again(
+    writer: FaultyLogWriter,
+) -> None:
+    world = World(writer)
+    await world.adopt(topology(1, ONE))
+    writer.failures[ref(ONE, 0)] = StoreChanged("it is gone")
+    writer.open_failures[ref(ONE, 0)] = StorageFailed("the disk is gone")
+    with pytest.raises(StoreChanged):
+        await world.write(ONE, [event("a", "k")], timeout_s=5)
+    for _ in range(2):
+        await world.partitions.open_again()
+        assert not world.partitions.is_well(ref(ONE, 0))
+    with pytest.raises(StoreChanged, match="it is gone"):
+        await world.write(ONE, [event("a", "k")], timeout_s=5)
+    writer.failures.clear()
+    writer.open_failures.clear()
+    await world.partitions.open_again()
+    assert world.partitions.is_well(ref(ONE, 0))
+
+
+async def test_a_write_in_doubt_is_answered_once_its_store_is_opened_again(
+    writer: FaultyLogWriter,
+) -> None:
+    """The read back finds out; nothing was appended since."""
+    world = World(writer)
+    await world.adopt(topology(1, ONE))
+    partition = ref(ONE, 0)
+    writer.failures[partition] = disk_failed_late()
+    writer.find_failures[partition] = StoreChanged("it is gone")
+    writing = asyncio.create_task(world.write(ONE, [event("a", "k")], timeout_s=20))
+    await until(lambda: writer.finds)
+    writer.failures.clear()
+    writer.find_failures.clear()
+    opened = writer.opened.pop(partition)
+    await world.partitions.open_again()
+    assert writer.opened[partition] == opened
+    with pytest.raises(StorageFailed, match="was not written, try again"):
+        await writing
+
+
+async def test_one_that_was_given_away_meanwhile_is_left_alone(writer: FaultyLogWriter) -> None:
+    world = World(writer)
+    await world.adopt(topology(1, ONE))
+    writer.failures[ref(ONE, 0)] = StoreChanged("it went back")
+    with pytest.raises(StoreChanged):
+        await world.write(ONE, [event("a", "k")], timeout_s=5)
+    writer.opened.clear()
+    await world.adopt(topology(2))
+    await world.partitions.open_again()
+    assert writer.opened == {}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.errors import Fenced, StorageFailed, Timeout
+from headgate.decide.history import next_head
+from headgate.errors import Fenced, StorageFailed, StoreChanged, Timeout
 from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic
@@ -37,7 +38,7 @@ class Wall:
         return self.offset_ms + round(asyncio.get_running_loop().time() * 1_000)
 
 
-async def looped(writer: FaultyLogWriter, wall: Callable[[], int]) -> asyncio.Task[None]:
+async def opened(writer: FaultyLogWriter, wall: Callable[[], int]) -> tuple[World, RetentionLoop]:
     world = World(writer, settled=settled)
     assert await world.adopt(topology(1, JOBS))
     loop = RetentionLoop(
@@ -47,6 +48,11 @@ async def looped(writer: FaultyLogWriter, wall: Callable[[], int]) -> asyncio.Ta
         settled=world.settled,
         now_ms=wall,
     )
+    return world, loop
+
+
+async def looped(writer: FaultyLogWriter, wall: Callable[[], int]) -> asyncio.Task[None]:
+    _, loop = await opened(writer, wall)
     return asyncio.create_task(loop.run())
 
 
@@ -85,6 +91,15 @@ def test_a_failure_concerns_its_partition_alone(failure: Exception, rounds: int)
         loop.cancel()
 
     run_virtual(scenario())
+
+
+async def test_a_store_that_changed_is_opened_again_also_where_nobody_appends() -> None:
+    writer = FaultyLogWriter()
+    writer.retain_failures[FIRST] = StoreChanged("it went back", given_out=5)
+    world, retention = await opened(writer, Wall())
+    await retention.once()
+    await world.partitions.open_again()
+    assert dict(world.partitions.heads())[FIRST] == next_head(5)
 
 
 @pytest.mark.parametrize(

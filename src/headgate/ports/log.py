@@ -52,13 +52,22 @@ Prepare = Callable[[list[Appended]], Callable[[], None]]
 
 
 class LogWriter(Protocol):
-    """Appends for the partitions that this node owns."""
+    """Appends for the partitions that this node owns.
+
+    A store can be lost, restored from a backup, or fail over to a copy that lacks the last commits,
+    while its writer goes on. So a writer remembers, for as long as it lives, the highest seq of a
+    partition that it has ever told anybody, and compares in every call that takes or tells
+    something. A store that ends before that, has forgotten its owner's epoch, or isn't the one that
+    was opened, is refused with StoreChanged, until it is opened again, and moved on if need be.
+    """
 
     async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
         """Make `ref` ready to be appended to under `epoch`; creates it when it's new.
 
         Stores `version`, the partitioning version that appends must carry, unless a higher one is
-        stored. Raises Fenced when a higher epoch has opened it before. A seal outlives it.
+        stored. Raises Fenced when a higher epoch has opened it before. A seal outlives it. A store
+        that has changed is opened as it is now: one that ends before what was given out takes
+        nothing until `move_on` has put its head behind that.
         """
 
     def append(
@@ -72,8 +81,9 @@ class LogWriter(Protocol):
         for sure, OutcomeUnknown when the disk failed so late that nobody can tell, Overloaded when
         too much waits already, InvalidRequest for a value that can't be stored, StaleVersion (with
         the stored `version`) when `version` is not the stored one, Sealed while the partition is
-        sealed, and Fenced when the epoch was overtaken or `ref` was never opened here; all of these
-        are checked in the transaction that writes. Each of them concerns this call alone.
+        sealed, Fenced when the epoch was overtaken or `ref` was never opened here, and StoreChanged
+        (see above); all of these are checked in the transaction that writes. Each of them concerns
+        this call alone.
         """
 
     def append_here(
@@ -98,7 +108,8 @@ class LogWriter(Protocol):
         """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
 
         How the owner learns what became of a write whose outcome it doesn't know. Waits for the
-        writes that were handed in before. Raises StorageFailed when the store can't tell now.
+        writes that were handed in before. Raises StorageFailed when the store can't tell now, such
+        as StoreChanged.
         """
 
     async def seal(self, ref: PartitionRef) -> int:
@@ -113,7 +124,8 @@ class LogWriter(Protocol):
     async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
         """Where the head is `from_head`, leave out all seqs up to `to_head`; the extent after that.
 
-        For a log whose history is lost: `seq` must not restart. Raises Fenced like `append`.
+        For a log whose history is lost: `seq` must not restart. Raises Fenced like `append`, and
+        StoreChanged where it has to be opened again first.
         """
 
     async def retain(
@@ -127,8 +139,9 @@ class LogWriter(Protocol):
     async def drop_records(self, ref: PartitionRef) -> None:
         """Forget every record and idempotency key (the topic was deleted) but keep the head.
 
-        Version and seal are forgotten with them, `seq` goes on from there. `ref` need not be open;
-        where nothing is stored nothing happens.
+        Version and seal are forgotten with them, `seq` goes on from there, or from what was given
+        out where the store has forgotten that. `ref` need not be open; where nothing is stored
+        nothing happens.
         """
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import msgspec
 
-from headgate.errors import DataFolderError, InvalidRequest
+from headgate.errors import DataFolderError, InvalidRequest, StorageFailed
 from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN, NAME_RULE
 from headgate.model.event import PartitionRef
 
@@ -100,6 +100,22 @@ class DataFolder:
                 partition=ref.partition,
             )
         return self.log_dir / ref.topic / f"{ref.partition}.db"
+
+    def make_log_directory(self, ref: PartitionRef) -> None:
+        """Make where `log_file` is to be, in a data folder that is there: none is made anew where
+        its disk isn't mounted, or it was moved away."""
+        if not _has_format(self.root):
+            raise DataFolderError(
+                f"{self.root} isn't there any more: bring it back, or restart to begin anew",
+                path=str(self.root),
+            )
+        directory = self.log_file(ref).parent
+        try:
+            make_directory(directory)
+        except OSError as error:
+            raise StorageFailed(
+                f"{directory} can't be made ({error.strerror}); check its permissions"
+            ) from error
 
     def stored_partitions(self) -> list[PartitionRef]:
         """Every partition that has a file here, also those of deleted topics."""

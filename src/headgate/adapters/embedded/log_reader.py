@@ -3,7 +3,8 @@
 Readers of a file in WAL mode neither block its writer nor wait for it, so a read is a function call
 of well under a millisecond and runs on the event loop. Invariants: only committed records are seen;
 a connection never crosses a fork; no read stays open between calls, so the writer can always move
-its write-ahead log into the file. Never writes.
+its write-ahead log into the file; what is read is in the files that are at their paths. Never
+writes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from headgate.adapters.embedded.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.open_files import OpenFiles
 from headgate.adapters.embedded.schema import EXTENT, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
@@ -36,7 +38,7 @@ _left_behind: list[apsw.Connection] = []
 
 class _Opened(NamedTuple):
     connection: apsw.Connection
-    file: tuple[int, int]
+    files: OpenFiles
 
 
 class EmbeddedLogReader:
@@ -102,21 +104,17 @@ class EmbeddedLogReader:
     def _connection(self, ref: PartitionRef) -> apsw.Connection | None:
         """The connection to the file that is there now; None while there is none."""
         self._let_go_after_fork()
-        path = self._folder.log_file(ref)
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            self._close(ref)
-            return None
-        file = (found.st_dev, found.st_ino)
         opened = self._opened.get(ref)
         if opened is not None:
-            if opened.file == file:
+            if not opened.files.replaced():
                 return opened.connection
             self._close(ref)
+        path = self._folder.log_file(ref)
+        if not path.exists():
+            return None
         connection = connect_read_only(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
         if connection is not None:
-            self._opened[ref] = _Opened(connection, file)
+            self._opened[ref] = _Opened(connection, OpenFiles(connection, path))
         return connection
 
     def _close(self, ref: PartitionRef) -> None:

@@ -191,7 +191,7 @@ class _PartitionThread:
     def __init__(
         self, folder: DataFolder, ref: PartitionRef, gathering: Gathering, max_waiting_bytes: int
     ) -> None:
-        self._path = folder.log_file(ref)
+        self._folder = folder
         self._ref = ref
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
@@ -338,7 +338,7 @@ class _PartitionThread:
 
     def _opened(self) -> PartitionFile:
         if self._file is None:
-            self._file = PartitionFile(self._path, self._ref)
+            self._file = PartitionFile(self._folder, self._ref)
         return self._file
 
     def _answer(self, answers: Sequence[Answer], weight: int = 0) -> None:

@@ -2,21 +2,22 @@
 
 Invariants: `seq` is dense from 1 and never restarts; an idempotency key is given one seq only;
 only the highest epoch that ever opened the file appends. Each of these is checked in the
-transaction that writes, so that it holds between processes too.
+transaction that writes, so that it holds between processes too. A file that was deleted, replaced
+or put back to an earlier state is refused until it is opened again, and moved on where it ends
+before what was given out.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain, repeat
-from pathlib import Path
 
 import apsw
 from msgspec.structs import astuple
 
-from headgate.adapters.embedded.folder import make_directory
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log_file import LogFile
 from headgate.adapters.embedded.schema import (
     ADVANCE,
     EXTENT,
@@ -25,7 +26,6 @@ from headgate.adapters.embedded.schema import (
     IDS_OF_LATEST,
     IDS_OF_RECORDS,
     LATEST_IDS,
-    LOG_SCHEMA,
     NEW_COLUMNS,
     RECORD_COLUMNS,
     RECORDS,
@@ -35,15 +35,15 @@ from headgate.adapters.embedded.schema import (
     one_new_record,
     rows,
 )
-from headgate.adapters.embedded.sqlite import connect, detailed_code, storage_errors
-from headgate.adapters.embedded.transactions import Transactions
-from headgate.adapters.embedded.upkeep import Upkeep
+from headgate.adapters.embedded.sqlite import detailed_code, storage_errors
 from headgate.adapters.log.appending import (
     AppendRequest,
     Outcome,
     PartitionState,
     Placed,
     added_bytes,
+    check_fence,
+    check_history,
     check_owner,
     fenced,
     place,
@@ -65,36 +65,40 @@ DROP_ROWS = 2_000
 """What is dropped in one turn: appends that come meanwhile wait for one turn."""
 
 
-class PartitionFile:
-    def __init__(self, path: Path, ref: PartitionRef) -> None:
-        self._ref = ref
-        self._path = path
-        self._what = f"the write to partition {ref.partition} of {ref.topic}"
-        self._connection = self._connect()
-        self._connection.wal_autocheckpoint(0)
-        self._transactions = Transactions(self._connection, self._what)
-        self.upkeep = Upkeep(self._connection, self._what)
+class PartitionFile(LogFile):
+    def __init__(self, folder: DataFolder, ref: PartitionRef) -> None:
+        super().__init__(folder, ref)
         self._epoch: int | None = None
         self._head: int | None = None
         """After the last commit here. Whether it still is the head, the next one checks."""
+        self._given_out = 0
+        """The highest head that was found here; what was committed here since is in `_head`."""
         self.served_under: int | None = None
         """The epoch it was opened under, until its records are dropped: its topic is gone then."""
         self._unlisted: dict[str, int] = {}
         """Keys of the latest records that aren't in `ids` yet, with their seqs, which follow each
         other. Whoever opens the file next finds the records and lists them."""
 
-    def _connect(self) -> apsw.Connection:
-        try:
-            make_directory(self._path.parent)
-            with storage_errors(f"opening partition {self._ref.partition} of {self._ref.topic}"):
-                return connect(self._path, LOG_SCHEMA)
-        except OSError as error:
-            raise StorageFailed(
-                f"{self._path.parent} can't be made ({error.strerror}); check its permissions"
-            ) from error
+    def _connect_again(self) -> bool:
+        if not super()._connect_again():
+            return False
+        self._given_out, self._head = self._reach, None
+        self._unlisted.clear()
+        return True
+
+    @property
+    def _reach(self) -> int:
+        """The last seq that was given out, as far as is known here."""
+        return max(self._given_out, self._head or 0)
+
+    def _saw(self, head: int) -> None:
+        """It ends at `head`, and whoever was told so may rely on it."""
+        if head != self._head:
+            self._given_out, self._head = max(self._reach, head), None
 
     def open(self, epoch: int, version: int) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
+        self._connect_again()
         with self._transactions.begin():
             state = self._state()
             if state.epoch > epoch:
@@ -105,13 +109,15 @@ class PartitionFile:
                 )
             self._execute(IDS_OF_LATEST, UNLISTED_MAX)
         self._unlisted.clear()
-        self._epoch, self._head = epoch, state.head
+        self._given_out = max(self._reach, state.head)
+        self._epoch, self._head = epoch, state.head if state.head == self._given_out else None
         self.served_under = epoch
         return self.extent()
 
     def extent(self) -> Extent:
         with storage_errors(self._what):
             [(earliest, head)] = self._connection.execute(EXTENT)
+        self._transactions.check()
         return Extent(earliest, head)
 
     def append(self, requests: Sequence[AppendRequest]) -> list[Outcome]:
@@ -240,6 +246,7 @@ class PartitionFile:
 
     def find(self, event_ids: Sequence[str]) -> dict[str, int]:
         """The seqs of those that are stored, for good: see `Transactions.in_doubt`."""
+        self._transactions.check()
         if self._transactions.in_doubt:
             try:
                 with self._transactions.begin():
@@ -253,6 +260,10 @@ class PartitionFile:
             known = self._known(list(event_ids))
             # Somebody else may have written under the same epoch, and not have listed it yet.
             foreign = dict(self._connection.execute(LATEST_IDS, (self._head or 0, UNLISTED_MAX)))
+            state = self._state()
+        self._transactions.check()
+        check_history(self._ref, state, given_out=self._reach)
+        self._saw(state.head)
         unlisted = foreign | self._unlisted
         return {one: unlisted[one] for one in event_ids if one in unlisted} | known
 
@@ -269,11 +280,13 @@ class PartitionFile:
 
     def move_on(self, from_head: int, to_head: int) -> Extent:
         with self._transactions.begin():
-            self._owned()
+            check_owner(self._ref, self._state(), mine=self._epoch)
             self._execute(
                 "UPDATE partition SET head = max(head, ?) WHERE head = ?", to_head, from_head
             )
-        return self.extent()
+        extent = self.extent()
+        self._saw(extent.head)
+        return extent
 
     def _known(self, ids: list[str]) -> dict[str, int]:
         lookup = "SELECT event_id, seq FROM ids WHERE event_id IN (VALUES "
@@ -295,13 +308,20 @@ class PartitionFile:
         return found
 
     def drop_records(self) -> None:
-        """Forget records, keys, seal and version of a deleted topic; head and epoch stay."""
+        """Forget records, keys, seal and version of a deleted topic; head and epoch stay.
+
+        What the file has lost already needs no dropping, but stays given out.
+        """
+        self._connect_again()
         with self._transactions.begin():
             if self._epoch is not None:
-                self._owned()
+                check_fence(self._ref, self._state(), mine=self._epoch)
             self._execute("DELETE FROM records")
             self._execute("DELETE FROM ids")
-            self._execute("UPDATE partition SET sealed = 0, version = 1, size_bytes = 0")
+            self._execute(
+                "UPDATE partition SET sealed = 0, version = 1, size_bytes = 0, head = max(head, ?)",
+                self._reach,
+            )
         self._unlisted.clear()
         self.served_under = None
 
@@ -324,10 +344,6 @@ class PartitionFile:
         self._unlisted.clear()
         return count == DROP_ROWS or forgotten == DROP_ROWS
 
-    def close(self) -> None:
-        with contextlib.suppress(apsw.Error):
-            self._connection.close(True)
-
     def _execute(self, statement: str, *values: object) -> None:
         self._connection.execute(statement, values)
 
@@ -337,7 +353,8 @@ class PartitionFile:
 
     def _owned(self) -> PartitionState:
         state = self._state()
-        check_owner(self._ref, stored=state.epoch, mine=self._epoch)
+        check_owner(self._ref, state, mine=self._epoch)
+        check_history(self._ref, state, given_out=self._reach)
         return state
 
 

@@ -43,8 +43,9 @@ class Upkeep:
 
         When it can't be moved now, everything is still in the log: the next commit tries again.
         """
-        if self._written_pages() - self._moved_pages >= CHECKPOINT_PAGES:
-            self.move_wal()
+        with contextlib.suppress(apsw.Error):
+            if self._written_pages() - self._moved_pages >= CHECKPOINT_PAGES:
+                self.move_wal()
 
     def move_wal(self) -> None:
         with contextlib.suppress(apsw.Error):

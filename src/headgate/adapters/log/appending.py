@@ -1,7 +1,8 @@
 """What an append does to a partition: who is refused, and which seq each event gets.
 
 Every store runs this inside the transaction that writes, so that all of them answer alike.
-Invariant: `seq` stays dense, and an idempotency key is given one seq only.
+Invariants: `seq` stays dense, and an idempotency key is given one seq only; a store that has
+forgotten what it once told, because it failed over or was restored, is written to by nobody.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headgate.errors import (
     Overloaded,
     Sealed,
     StaleVersion,
+    StoreChanged,
 )
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended
@@ -133,10 +135,37 @@ def record_bytes(document_bytes: int, earlier_bytes: int) -> int:
     return RECORD_OVERHEAD_BYTES + document_bytes + earlier_bytes
 
 
-def check_owner(ref: PartitionRef, *, stored: int, mine: int | None) -> None:
+def check_owner(ref: PartitionRef, state: PartitionState, *, mine: int | None) -> None:
     """Only the epoch that is stored may write; `mine` is None where nobody opened it."""
-    if mine is None or stored != mine:
-        raise fenced(ref, stored=stored, mine=mine)
+    check_fence(ref, state, mine=mine)
+    if state.epoch != mine:
+        raise store_changed(
+            ref, f"it belongs to epoch {state.epoch}, and epoch {mine} had opened it"
+        )
+
+
+def check_fence(ref: PartitionRef, state: PartitionState, *, mine: int | None) -> None:
+    """Nobody newer may have come, as far as the store remembers."""
+    if mine is None or state.epoch > mine:
+        raise fenced(ref, stored=state.epoch, mine=mine)
+
+
+def check_history(ref: PartitionRef, state: PartitionState, *, given_out: int) -> None:
+    """A store has every seq that it gave out, to whomever it told: `given_out` is the last one."""
+    if state.head < given_out:
+        raise store_changed(
+            ref, f"it ends at {state.head}, and {given_out} was given out", given_out=given_out
+        )
+
+
+def store_changed(ref: PartitionRef, why: str, **details: object) -> StoreChanged:
+    return StoreChanged(
+        f"the store of partition {ref.partition} of {ref.topic} isn't what it was when it was "
+        f"opened: {why}; nothing was written, try again",
+        topic=ref.topic,
+        partition=ref.partition,
+        **details,
+    )
 
 
 def fenced(ref: PartitionRef, *, stored: int, mine: int | None) -> Fenced:

@@ -144,7 +144,7 @@ class MemoryPartition:
         self.state = replace(NEW, epoch=self.state.epoch, head=self.state.head)
 
     def _check(self, mine: int | None) -> None:
-        check_owner(self.ref, stored=self.state.epoch, mine=mine)
+        check_owner(self.ref, self.state, mine=mine)
 
 
 def check_storable(events: Sequence[Event]) -> None:

@@ -137,12 +137,22 @@ class Session:
     async def commit(self, what: str, timeout_s: float) -> None:
         self._timer.cancel()
         self._timer = self._loop.call_later(timeout_s, cut, self.connection)
+        warnings: list[psycopg.errors.Diagnostic] = []
+        self.connection.add_notice_handler(warnings.append)
         try:
             await self.connection.execute("COMMIT")
         except psycopg.Error as error:
             if is_definite(error, connected=not self.connection.closed):
                 raise
             raise outcome_unknown(error, what) from error
+        finally:
+            self.connection.remove_notice_handler(warnings.append)
+        if any(one.severity_nonlocalized == "WARNING" for one in warnings):
+            # Somebody has cancelled its wait for the standbys, which may not have it.
+            raise OutcomeUnknown(
+                f"{what} may or may not be on the standbys: PostgreSQL warns "
+                f"({warnings[0].message_primary}); find out who cancels its sessions"
+            )
 
     async def roll_back(self) -> None:
         with contextlib.suppress(psycopg.Error):

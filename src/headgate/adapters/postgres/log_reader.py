@@ -2,19 +2,23 @@
 
 Invariants: only committed records are seen; no transaction stays open between calls; every call
 ends within its bound, also when the server is paused, and a caller that goes away doesn't wait for
-that. A connection never crosses a fork. Never writes.
+that. What is read is the partition's own, also after a restore that numbered its tables anew. A
+connection never crosses a fork. Never writes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from operator import itemgetter
 from typing import Any, Self, TypeVar
 
 import psycopg
 import pyarrow as pa
+from psycopg.errors import UndefinedTable
 
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.adapters.postgres.connections import (
@@ -33,6 +37,7 @@ from headgate.adapters.postgres.schema import (
     PartitionStatements,
     SchemaStatements,
 )
+from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.ports.log import Extent
 from headgate.tasks import Crew
@@ -44,6 +49,8 @@ MAX_SEQ = 2**63 - 1
 MAX_CONNECTIONS = 4
 READ_TIMEOUT_S = 10.0
 """A follower may ask for hundreds of documents of a mebibyte each."""
+LOOKS = 2
+"""What is remembered of a partition may be from before a restore; what was just found isn't."""
 SCAN_TIMEOUT_S = 30.0
 """For one batch of a scan, which is larger than what a follower reads at a time."""
 
@@ -74,17 +81,24 @@ class PostgresLogReader:
         async def work(session: Session) -> Extent:
             if await self._find(session, ref) is None:
                 return NOTHING_YET
-            [row] = await session.query(self._schema.extent, (ref.topic, ref.partition))
-            return Extent(*row)
+            rows = await session.query(self._schema.extent, (ref.topic, ref.partition))
+            return Extent(*rows[0]) if rows else NOTHING_YET
 
         return await self._run(work, ref)
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        values = _range(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
+
         async def work(session: Session) -> list[tuple[Any, ...]]:
-            statements = await self._find(session, ref)
-            if statements is None or limit <= 0:
-                return []
-            return await session.query(statements.read, (after_seq, MAX_SEQ, limit))
+            for _ in range(LOOKS if limit > 0 else 0):
+                statements = await self._find(session, ref)
+                if statements is None:
+                    break
+                with contextlib.suppress(UndefinedTable):
+                    if rows := await session.query(statements.read, values):
+                        return _records(rows)
+                self._statements.pop(ref, None)
+            return []
 
         topic, partition = ref.topic, ref.partition
         return [Record(topic, partition, *_texts(row)) for row in await self._run(work, ref)]
@@ -151,9 +165,18 @@ class PostgresLogReader:
             if not found:
                 return
             statements = PartitionStatements(self._schema.schema, found[0][0])
-            while rows := scan.query(statements.read, (after_seq, up_to_seq, ARROW_BATCH_ROWS)):
-                yield record_batch(ref, [_texts(row) for row in rows])
-                after_seq = rows[-1][0]
+            while True:
+                values = _range(
+                    ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
+                )
+                rows = scan.query(statements.read, values)
+                if not rows:
+                    raise StorageFailed(f"reading {ref} failed: it was replaced; read it again")
+                records = _records(rows)
+                if not records:
+                    return
+                yield record_batch(ref, [_texts(row) for row in records])
+                after_seq = records[-1][0]
 
 
 def stored_partitions(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> list[PartitionRef]:
@@ -193,6 +216,25 @@ class _Scan:
             raise storage_failed(error, self._what) from error
         finally:
             timer.cancel()
+
+
+def _range(ref: PartitionRef, *, after_seq: int, up_to_seq: int, limit: int) -> dict[str, Any]:
+    """What `PartitionStatements.read` takes."""
+    return {
+        "topic": ref.topic,
+        "partition": ref.partition,
+        "after": after_seq,
+        "up_to": up_to_seq,
+        "limit": limit,
+    }
+
+
+def _records(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The records of an answer, by seq: an answer without any is one row of nothing."""
+    if rows[0][0] is None:
+        return []
+    rows.sort(key=itemgetter(0))  # A join promises no order, though it keeps the one it finds.
+    return rows
 
 
 def _texts(row: Sequence[Any]) -> tuple[Any, ...]:

@@ -3,32 +3,43 @@
 Invariants: `seq` is dense from 1 and never restarts; an idempotency key is given one seq only; only
 the highest epoch that ever opened the partition appends. Every transaction locks the partition's
 row first, so these hold between processes, and whoever has the lock sees what became of every write
-that was on its way before: also of those whose answer got lost.
+that was on its way before: also of those whose answer got lost. A server that failed over or was
+restored may have forgotten some of what it told; then nothing is written until it is opened again
+and moved on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from psycopg.errors import UndefinedTable
 
 from headgate.adapters.log.appending import (
     AppendRequest,
     Outcome,
     PartitionState,
     Row,
+    check_fence,
+    check_history,
     check_owner,
     fenced,
     place,
+    store_changed,
 )
 from headgate.adapters.log.retention import expired_prefix
 from headgate.adapters.postgres.connections import Connections, Session
 from headgate.adapters.postgres.schema import FORMAT, PartitionStatements, SchemaStatements
-from headgate.errors import DataFolderError
+from headgate.errors import DataFolderError, StorageFailed, StoreChanged
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Extent, Retention
 
+T = TypeVar("T")
+
 DROP_ROWS = 5_000
 """What is dropped in one turn: appends that come meanwhile wait for one turn."""
+NUMBERS_TRIED = 1_000
+"""For a new partition, one after the other, where tables of these numbers are there already."""
 
 
 class PartitionTable:
@@ -36,26 +47,32 @@ class PartitionTable:
         self._connections = connections
         self._schema = schema
         self._ref = ref
+        self._mine = {"topic": ref.topic, "partition": ref.partition}
         self._what = f"the write to partition {ref.partition} of {ref.topic}"
         self._found: PartitionStatements | None = None
         self._epoch: int | None = None
+        self._given_out = 0
+        """The highest head that was ever seen here; whoever was told of it may rely on it."""
 
     async def open(self, epoch: int, version: int) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
 
         async def work(session: Session) -> Extent:
+            self._found = None
             statements = await self._statements(session) or await self._create(session)
-            queries = [(statements.lock, None)]
-            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
-                state, earliest = _state(row)
+            lock = (statements.lock, self._mine)
+            async with self._connections.transaction(session, self._what, lock) as [rows]:
+                state, earliest = self._state(rows)
                 if state.epoch > epoch:
                     raise fenced(self._ref, stored=state.epoch, mine=epoch)
                 if state.epoch < epoch or state.version < version:
-                    await session.query(statements.open, (epoch, version))
+                    values = {**self._mine, "epoch": epoch, "version": version}
+                    await session.query(statements.open, values)
             return Extent(earliest, state.head)
 
-        extent = await self._connections.run(work, what=self._what)
+        extent = await self._run(work)
         self._epoch = epoch
+        self._saw(extent.head)
         return extent
 
     async def append(self, requests: Sequence[AppendRequest]) -> list[Outcome]:
@@ -67,17 +84,18 @@ class PartitionTable:
 
         async def work(session: Session) -> list[Outcome]:
             statements = await self._stored(session)
-            queries = [(statements.lock, None), (statements.known, (ids,))]
+            queries = [(statements.lock, self._mine), (statements.known, {"ids": ids})]
             async with self._connections.transaction(session, self._what, *queries) as found:
-                [[row], known] = found
-                placed = place(self._ref, self._owned(row), requests, _by_id(known))
+                [rows, known] = found
+                placed = place(self._ref, self._owned(rows), requests, _by_id(known))
                 if placed.rows:
-                    values = _columns(placed.rows)
+                    values = _columns(placed.rows) | self._mine
                     values |= {"head": placed.head, "size_bytes": placed.size_bytes}
                     await session.query(statements.write, values)
+            self._saw(placed.head)
             return placed.outcomes
 
-        return await self._connections.run(work, what=self._what, repeatable=False)
+        return await self._run(work, repeatable=False)
 
     async def find(self, event_ids: Sequence[str]) -> dict[str, int]:
         """The seqs of those that are stored; the lock waits for a commit that is on its way."""
@@ -85,60 +103,69 @@ class PartitionTable:
 
         async def work(session: Session) -> dict[str, int]:
             statements = await self._statements(session)
-            if statements is None:
+            if statements is None and self._epoch is None:
                 return {}
+            if statements is None:
+                raise self._gone()
             try:
-                [_, known] = await session.begin(
-                    (statements.lock, None), (statements.known, (ids,))
+                [rows, known] = await session.begin(
+                    (statements.lock, self._mine), (statements.known, {"ids": ids})
                 )
             finally:
                 await session.roll_back()
+            self._kept(self._state(rows)[0])
             return _by_id(known)
 
-        return await self._connections.run(work, what=self._what)
+        return await self._run(work)
 
     async def seal(self) -> int:
         async def work(session: Session) -> int:
             statements = await self._stored(session)
-            queries = [(statements.lock, None)]
-            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
-                head = self._owned(row).head
-                await session.query(statements.seal)
+            lock = (statements.lock, self._mine)
+            async with self._connections.transaction(session, self._what, lock) as [rows]:
+                head = self._owned(rows).head
+                await session.query(statements.seal, self._mine)
             return head
 
-        return await self._connections.run(work, what=self._what)
+        return await self._run(work)
 
     async def unseal(self, version: int) -> None:
         async def work(session: Session) -> None:
             statements = await self._stored(session)
-            queries = [(statements.lock, None)]
-            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
-                self._owned(row)
-                await session.query(statements.unseal, (version,))
+            lock = (statements.lock, self._mine)
+            async with self._connections.transaction(session, self._what, lock) as [rows]:
+                self._owned(rows)
+                await session.query(statements.unseal, {**self._mine, "version": version})
 
-        await self._connections.run(work, what=self._what)
+        await self._run(work)
 
     async def move_on(self, from_head: int, to_head: int) -> Extent:
         async def work(session: Session) -> Extent:
             statements = await self._stored(session)
-            queries = [(statements.lock, None)]
-            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
-                head, (_, earliest) = self._owned(row).head, _state(row)
-                if head != from_head or to_head <= head:
-                    return Extent(earliest, head)
-                if earliest > head:
+            lock = (statements.lock, self._mine)
+            async with self._connections.transaction(session, self._what, lock) as [rows]:
+                state, earliest = self._state(rows)
+                check_owner(self._ref, state, mine=self._epoch)
+                if state.head != from_head or to_head <= state.head:
+                    return Extent(earliest, state.head)
+                if earliest > state.head:
                     earliest = to_head + 1
-                await session.query(statements.move_on, (earliest, to_head))
+                values = {**self._mine, "earliest": earliest, "head": to_head}
+                await session.query(statements.move_on, values)
             return Extent(earliest, to_head)
 
-        return await self._connections.run(work, what=self._what)
+        moved = await self._run(work)
+        self._saw(moved.head)
+        return moved
 
     async def extent(self) -> Extent:
         async def work(session: Session) -> Extent:
-            [row] = await session.query(self._schema.extent, (self._ref.topic, self._ref.partition))
-            return Extent(*row)
+            rows = await session.query(self._schema.extent, (self._ref.topic, self._ref.partition))
+            if not rows:
+                raise self._gone()
+            return Extent(*rows[0])
 
-        return await self._connections.run(work, what=self._what)
+        return await self._run(work)
 
     async def drop_expired(
         self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int
@@ -147,10 +174,11 @@ class PartitionTable:
 
         async def work(session: Session) -> bool:
             statements = await self._stored(session)
-            queries = [(statements.lock, None)]
-            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
-                state, earliest = self._owned(row), _state(row)[1]
-                front = await session.query(statements.front, (earliest, up_to_seq, DROP_ROWS))
+            lock = (statements.lock, self._mine)
+            async with self._connections.transaction(session, self._what, lock) as [rows]:
+                state, earliest = self._owned(rows), _row(rows)[1]
+                values: dict[str, Any] = {"first": earliest, "last": up_to_seq, "limit": DROP_ROWS}
+                front = await session.query(statements.front, values)
                 count, freed_bytes = expired_prefix(
                     (_sizes(one) for one in front),
                     retention,
@@ -158,36 +186,52 @@ class PartitionTable:
                     now_ms=now_ms,
                 )
                 if count:
-                    last = front[count - 1][0]
-                    await session.query(statements.drop_front, (earliest, last))
-                    await session.query(statements.shrink, (last, freed_bytes))
+                    values = {"first": earliest, "last": front[count - 1][0]}
+                    await session.query(statements.drop_front, values)
+                    values |= {**self._mine, "freed_bytes": freed_bytes}
+                    await session.query(statements.shrink, values)
                 [(forgotten,)] = await session.query(
-                    statements.forget_ids, (now_ms - ids_ms, DROP_ROWS)
+                    statements.forget_ids, {"before_ms": now_ms - ids_ms, "limit": DROP_ROWS}
                 )
             return count == DROP_ROWS or forgotten == DROP_ROWS
 
-        return await self._connections.run(work, what=self._what)
+        return await self._run(work)
 
     async def drop_records(self) -> None:
-        """Forget records, keys, seal and version of a deleted topic; head and epoch stay."""
+        """Forget records, keys, seal and version of a deleted topic; head and epoch stay.
+
+        What the store has lost already needs no dropping, but stays given out.
+        """
 
         async def work(session: Session) -> None:
+            self._found = None
             statements = await self._statements(session)
             if statements is None:
                 return
-            queries = [(statements.lock, None)]
-            async with self._connections.transaction(session, self._what, *queries) as [[row]]:
+            lock = (statements.lock, self._mine)
+            async with self._connections.transaction(session, self._what, lock) as [rows]:
+                state, _ = self._state(rows)
                 if self._epoch is not None:
-                    self._owned(row)
+                    check_fence(self._ref, state, mine=self._epoch)
                 await session.query(statements.empty)
-                await session.query(statements.reset)
+                values = {**self._mine, "given_out": self._given_out}
+                await session.query(statements.reset, values)
 
-        await self._connections.run(work, what=self._what)
+        await self._run(work)
+
+    async def _run(self, work: Callable[[Session], Awaitable[T]], *, repeatable: bool = True) -> T:
+        async def on_its_tables(session: Session) -> T:
+            try:
+                return await work(session)
+            except UndefinedTable as error:
+                raise self._gone() from error
+
+        return await self._connections.run(on_its_tables, what=self._what, repeatable=repeatable)
 
     async def _stored(self, session: Session) -> PartitionStatements:
         statements = await self._statements(session)
         if statements is None:
-            raise fenced(self._ref, stored=0, mine=self._epoch)
+            raise self._gone()
         return statements
 
     async def _statements(self, session: Session) -> PartitionStatements | None:
@@ -217,22 +261,54 @@ class PartitionTable:
         async with self._connections.transaction(session, self._what, *queries):
             if not exists:
                 await session.script(self._schema.create)
-            mine = (self._ref.topic, self._ref.partition)
-            await session.query(self._schema.add, mine)
-            [(number,)] = await session.query(self._schema.number, mine)
-            statements = PartitionStatements(self._schema.schema, number)
+            statements = await self._numbered(session)
             await session.script(statements.create)
         self._found = statements
         return statements
 
-    def _owned(self, row: Sequence[Any]) -> PartitionState:
-        state, _ = _state(row)
-        check_owner(self._ref, stored=state.epoch, mine=self._epoch)
+    async def _numbered(self, session: Session) -> PartitionStatements:
+        """With the number that the partition has, or a new one that no table has: those that a
+        restore left over have lost their rows, and their numbers are given out again."""
+        mine = (self._ref.topic, self._ref.partition)
+        added = await session.query(self._schema.add, mine)
+        [(number,)] = added or await session.query(self._schema.number, mine)
+        for _ in range(NUMBERS_TRIED):
+            statements = PartitionStatements(self._schema.schema, number)
+            if not added or not (await session.query(statements.exists))[0][0]:
+                return statements
+            [(number,)] = await session.query(self._schema.renumber, mine)
+        raise StorageFailed(
+            f"the schema {self._schema.schema} in PostgreSQL has tables of partitions that it "
+            f"doesn't know, up to number {number}; drop them, or restore the schema as a whole"
+        )
+
+    def _owned(self, rows: Sequence[Sequence[Any]]) -> PartitionState:
+        """The row that was locked: this writer's, with all that was given out."""
+        state, _ = self._state(rows)
+        check_owner(self._ref, state, mine=self._epoch)
+        return self._kept(state)
+
+    def _kept(self, state: PartitionState) -> PartitionState:
+        check_history(self._ref, state, given_out=self._given_out)
+        self._given_out = state.head
         return state
 
+    def _state(self, rows: Sequence[Sequence[Any]]) -> tuple[PartitionState, int]:
+        if not rows:
+            raise self._gone()
+        return _row(rows)
 
-def _state(row: Sequence[Any]) -> tuple[PartitionState, int]:
-    epoch, version, head, sealed, size_bytes, earliest = row
+    def _gone(self) -> StoreChanged:
+        """The partition isn't where it was: the next call looks for it anew."""
+        self._found = None
+        return store_changed(self._ref, "it isn't there any more, or its number is another's")
+
+    def _saw(self, head: int) -> None:
+        self._given_out = max(self._given_out, head)
+
+
+def _row(rows: Sequence[Sequence[Any]]) -> tuple[PartitionState, int]:
+    [(epoch, version, head, sealed, size_bytes, earliest)] = rows
     return PartitionState(epoch, version, head, sealed, size_bytes), earliest
 
 

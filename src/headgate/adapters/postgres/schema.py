@@ -2,15 +2,17 @@
 
 `partitions` has a row per partition: who may append, under which version, its extent, whether it is
 sealed, what its records count in bytes, and a number by which its two tables are named (a topic's
-name may be too long for one). `earliest` is stored because looking for it would walk over all the
-rows that retention has just deleted. Free text is stored as UTF-8 bytes: PostgreSQL's text can't
-hold a zero, and an id must come back as it was.
+name may be too long for one). After a restore a number may be another partition's, so statements
+name the partition as well: where the two don't belong together any more, they find no row.
+`earliest` is stored because looking for it would walk over all the rows that retention has just
+deleted. Free text is stored as UTF-8 bytes: PostgreSQL's text can't hold a zero, and an id must
+come back as it was.
 """
 
 from __future__ import annotations
 
 from psycopg import sql
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Identifier
 
 DEFAULT_SCHEMA = "headgate"
 FORMAT = 1
@@ -57,6 +59,10 @@ class SchemaStatements:
         )
         self.add = SQL(
             "INSERT INTO {} (topic, partition) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+            " RETURNING number"
+        ).format(partitions)
+        self.renumber = SQL(
+            "UPDATE {} SET number = DEFAULT WHERE topic = %s AND partition = %s RETURNING number"
         ).format(partitions)
         self.extent = SQL(
             "SELECT earliest, head FROM {} WHERE topic = %s AND partition = %s"
@@ -69,7 +75,11 @@ class SchemaStatements:
 
 
 class PartitionStatements:
-    """Statements on one partition's row and its tables."""
+    """Statements on one partition's row and its tables.
+
+    They take `topic` and `partition` with what else they need. Those on the tables alone don't look
+    at them: they follow a `lock` of the row, in its transaction.
+    """
 
     def __init__(self, schema: str, number: int) -> None:
         self.number = number
@@ -78,13 +88,19 @@ class PartitionStatements:
             "records": Identifier(schema, f"records_{number}"),
             "ids": Identifier(schema, f"ids_{number}"),
             "ids_by_time": Identifier(f"ids_{number}_by_time"),
-            "number": sql.Literal(number),
+            "mine": SQL("topic = %(topic)s AND partition = %(partition)s AND number = {}").format(
+                sql.Literal(number)
+            ),
             "columns": RECORD_COLUMNS,
         }
 
-        def statement(text: str) -> Composed:
-            return SQL(text).format(**names)
+        def statement(text: str) -> SQL:
+            # Composed once: psycopg would do it each time.
+            return SQL(SQL(text).format(**names).as_string())
 
+        self.exists = SQL("SELECT to_regclass({}) IS NOT NULL").format(
+            sql.Literal(Identifier(schema, f"records_{number}").as_string())
+        )
         self.create = statement(
             "CREATE TABLE IF NOT EXISTS {records} ("
             " seq bigint PRIMARY KEY, version int NOT NULL, event_id bytea NOT NULL, key bytea,"
@@ -96,13 +112,13 @@ class PartitionStatements:
         )
         self.lock = statement(
             "SELECT epoch, version, head, sealed, size_bytes, earliest"
-            " FROM {partitions} WHERE number = {number} FOR UPDATE"
+            " FROM {partitions} WHERE {mine} FOR UPDATE"
         )
         self.open = statement(
-            "UPDATE {partitions} SET epoch = %s, version = greatest(version, %s)"
-            " WHERE number = {number}"
+            "UPDATE {partitions} SET epoch = %(epoch)s, version = greatest(version, %(version)s)"
+            " WHERE {mine}"
         )
-        self.known = statement("SELECT event_id, seq FROM {ids} WHERE event_id = ANY(%s)")
+        self.known = statement("SELECT event_id, seq FROM {ids} WHERE event_id = ANY(%(ids)s)")
         self.write = statement(
             "WITH written AS (INSERT INTO {records} ({columns}) SELECT * FROM unnest("
             "%(seq)b::int8[], %(version)b::int4[], %(event_id)b::bytea[], %(key)b::bytea[],"
@@ -111,35 +127,44 @@ class PartitionStatements:
             " remembered AS (INSERT INTO {ids} SELECT * FROM unnest("
             "%(event_id)b::bytea[], %(seq)b::int8[], %(time_ms)b::int8[]))"
             " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
-            " WHERE number = {number}"
+            " WHERE {mine}"
         )
-        self.seal = statement("UPDATE {partitions} SET sealed = true WHERE number = {number}")
+        self.seal = statement("UPDATE {partitions} SET sealed = true WHERE {mine}")
         self.unseal = statement(
-            "UPDATE {partitions} SET sealed = false, version = %s WHERE number = {number}"
+            "UPDATE {partitions} SET sealed = false, version = %(version)s WHERE {mine}"
         )
         self.move_on = statement(
-            "UPDATE {partitions} SET earliest = %s, head = %s WHERE number = {number}"
+            "UPDATE {partitions} SET earliest = %(earliest)s, head = %(head)s WHERE {mine}"
         )
         self.front = statement(
             "SELECT seq, time_ms, octet_length(document), coalesce(octet_length(earlier), 0)"
-            " FROM {records} WHERE seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"
+            " FROM {records} WHERE seq >= %(first)s AND seq <= %(last)s"
+            " ORDER BY seq LIMIT %(limit)s"
         )
-        self.drop_front = statement("DELETE FROM {records} WHERE seq >= %s AND seq <= %s")
+        self.drop_front = statement(
+            "DELETE FROM {records} WHERE seq >= %(first)s AND seq <= %(last)s"
+        )
         self.shrink = statement(
             "UPDATE {partitions} SET earliest = coalesce("
-            "(SELECT min(seq) FROM {records} WHERE seq > %s), head + 1),"
-            " size_bytes = size_bytes - %s WHERE number = {number}"
+            "(SELECT min(seq) FROM {records} WHERE seq > %(last)s), head + 1),"
+            " size_bytes = size_bytes - %(freed_bytes)s WHERE {mine}"
         )
         self.forget_ids = statement(
-            "WITH old AS (SELECT event_id FROM {ids} WHERE time_ms < %s LIMIT %s),"
+            "WITH old AS ("
+            "SELECT event_id FROM {ids} WHERE time_ms < %(before_ms)s LIMIT %(limit)s),"
             " gone AS (DELETE FROM {ids} WHERE event_id IN (SELECT event_id FROM old) RETURNING 1)"
             " SELECT count(*) FROM gone"
         )
         self.empty = statement("TRUNCATE {records}, {ids}")
         self.reset = statement(
-            "UPDATE {partitions} SET earliest = head + 1, size_bytes = 0, sealed = false,"
-            " version = 1 WHERE number = {number}"
+            "UPDATE {partitions} SET head = greatest(head, %(given_out)s),"
+            " earliest = greatest(head, %(given_out)s) + 1, size_bytes = 0, sealed = false,"
+            " version = 1 WHERE {mine}"
         )
+        # One row without a record where there is none to read, and no row where the number isn't
+        # the partition's: one statement tells both.
         self.read = statement(
-            "SELECT {columns} FROM {records} WHERE seq > %s AND seq <= %s ORDER BY seq LIMIT %s"
+            "SELECT records.* FROM {partitions} LEFT JOIN LATERAL (SELECT {columns} FROM {records}"
+            " WHERE seq > %(after)s AND seq <= %(up_to)s ORDER BY seq LIMIT %(limit)s) records"
+            " ON true WHERE {mine}"
         )

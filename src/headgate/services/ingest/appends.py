@@ -80,9 +80,14 @@ class _Hold:
 
 
 class Appends:
+    """`on_store_changed` is told of a store that takes nothing until it is opened again."""
+
     def __init__(
         self, writer: LogWriter, *, now_ms: Callable[[], int], bounds: WriteBounds
     ) -> None:
+        self.on_store_changed: Callable[[PartitionRef, errors.StoreChanged], None] = (
+            lambda _ref, _error: None
+        )
         self._writer = writer
         self._now_ms = now_ms
         self._bounds = bounds
@@ -159,6 +164,8 @@ class Appends:
             return
         if isinstance(failure, errors.Fenced):
             target.lost = True
+        if isinstance(failure, errors.StoreChanged):
+            self.on_store_changed(target.owner.ref, failure)
         partition = str(target.owner.ref)
         if isinstance(failure, errors.HeadgateError):
             log.warning(LogEvent.APPEND_FAILED, partition=partition, reason=str(failure))
@@ -204,6 +211,8 @@ class Appends:
             async with asyncio.timeout(timeout_s):
                 return await self._writer.find(ref, [event.event_id for event in events])
         except (errors.HeadgateError, TimeoutError) as error:
+            if isinstance(error, errors.StoreChanged):
+                self.on_store_changed(ref, error)
             reason = str(error) or f"no answer within {timeout_s:g} s"
             log.warning(LogEvent.APPEND_FAILED, partition=str(ref), reason=f"read back: {reason}")
             return None

@@ -216,6 +216,7 @@ class Ingest:
             await session.send(IngestReport(self._partitions.heads()))
             await self._vitals.look()
             async with self._applying:
+                await self._partitions.open_again()
                 await self._partitions.look_back()
             if self._unapplied is not None:
                 await self._apply(session)

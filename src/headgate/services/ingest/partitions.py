@@ -2,8 +2,8 @@
 
 Invariants: a partition is served only while the topology says it's ours and the store agrees, under
 the epoch it was opened with; an older topology changes nothing. Never opens what another node owns.
-A log that ends before what was settled of it has lost its history: it goes on behind that, so that
-no seq is given out twice.
+A log that ends before what was settled or acknowledged of it has lost its history: it goes on
+behind that, so that no seq is given out twice.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Partitions:
         self._changed = asyncio.Event()
         self._too_low: dict[PartitionRef, int] = {}
         self._unopened: set[PartitionRef] = set()
+        self._stores_changed: set[PartitionRef] = set()
         self.closing = False
 
     # --- what is known ---------------------------------------------------------------------------
@@ -93,6 +94,10 @@ class Partitions:
         """`ref`, if it can be appended to here."""
         partition = self._open.get(ref)
         return None if partition is None or partition.lost else partition
+
+    def is_well(self, ref: PartitionRef) -> bool:
+        """Is `ref` open here, and could be opened again the last time it had to be?"""
+        return self.get(ref) is not None and ref not in self._unopened
 
     def of_topic(self, topic: Topic) -> dict[int, OpenPartition]:
         found = ((ref.partition, self.get(ref)) for ref in topic.refs())
@@ -183,9 +188,11 @@ class Partitions:
 
     async def _open_one(self, owner: Owner) -> bool:
         ref, version = owner.ref, self._version(owner.ref)
+        known = self._open.get(ref)
+        acknowledged = 0 if known is None else known.head
         try:
             extent = await self._writer.open(ref, epoch=owner.epoch, version=version)
-            extent = await self._behind_what_is_lost(ref, extent)
+            extent = await self._behind_what_is_lost(ref, extent, acknowledged=acknowledged)
         except errors.Fenced as error:
             # Somebody newer has it, and the topology that says so is on its way; or the
             # coordinator has forgotten how far epochs had come, and must hear it.
@@ -198,8 +205,8 @@ class Partitions:
             self._unopened.add(ref)
             return False
         self._unopened.discard(ref)
+        self._stores_changed.discard(ref)
         log.info(LogEvent.PARTITION_OPENED, partition=str(ref), epoch=owner.epoch)
-        known = self._open.get(ref)
         if known is None:
             opened_s = asyncio.get_running_loop().time()
             self._open[ref] = OpenPartition(owner, version, extent.head, opened_s, extent.head)
@@ -208,6 +215,22 @@ class Partitions:
             known.owner, known.version, known.lost = owner, version, False
             known.saw(extent.head)
         return True
+
+    def store_changed(self, ref: PartitionRef, error: errors.StoreChanged) -> None:
+        """The store of `ref` has refused: it takes nothing until it is opened again."""
+        self.saw(ref, [error.given_out])
+        self._stores_changed.add(ref)
+
+    async def open_again(self) -> None:
+        """Open what has to be opened again, all at once: a store that is away holds each of them.
+
+        What fails is tried again the next time.
+        """
+        self._stores_changed &= self._open.keys()
+        again = [self._open[ref].owner for ref in sorted(self._stores_changed)]
+        if again:
+            await self._settled.read()
+            await asyncio.gather(*map(self._open_one, again))
 
     async def look_back(self) -> None:
         """Look again at what was opened while nobody could say how far it is settled.
@@ -222,16 +245,20 @@ class Partitions:
             try:
                 extent = await self._behind_what_is_lost(ref, Extent(head + 1, head))
             except errors.HeadgateError as error:
+                if isinstance(error, errors.StoreChanged):
+                    self.store_changed(ref, error)
                 log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
             else:
                 partition.saw(extent.head)
 
-    async def _behind_what_is_lost(self, ref: PartitionRef, found: Extent) -> Extent:
+    async def _behind_what_is_lost(
+        self, ref: PartitionRef, found: Extent, *, acknowledged: int = 0
+    ) -> Extent:
         settled = self._settled.known.get(ref, 0)
-        lost = history.lost(ref, head=found.head, settled=settled)
+        lost = history.lost(ref, head=found.head, settled=settled, acknowledged=acknowledged)
         if lost is None:
             return found
-        to_head = history.next_head(settled)
+        to_head = history.next_head(max(settled, acknowledged))
         moved = await self._writer.move_on(ref, from_head=found.head, to_head=to_head)
         if moved.head == to_head:
             log.error(LogEvent.HISTORY_LOST, partition=str(ref), error=lost.message)

@@ -75,6 +75,8 @@ class RetentionLoop:
             partition.lost = True
             log.warning(LogEvent.FENCED, partition=str(ref), epoch=partition.owner.epoch)
         except errors.HeadgateError as error:
+            if isinstance(error, errors.StoreChanged):
+                self._partitions.store_changed(ref, error)
             log.warning(LogEvent.RETENTION_FAILED, partition=str(ref), reason=str(error))
 
     def _now_ms(self) -> int:

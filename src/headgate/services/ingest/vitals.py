@@ -58,7 +58,7 @@ class Vitals:
     def _vitals(self, ref: PartitionRef) -> PartitionVitals:
         pulse, now_ms = self._pulses.get(ref) or LogPulse(), self._now_ms()
         status, reason = log_status(
-            is_open=self._partitions.get(ref) is not None, lag_ms=pulse.lag_ms(now_ms)
+            is_open=self._partitions.is_well(ref), lag_ms=pulse.lag_ms(now_ms)
         )
         return PartitionVitals(
             id=ref.partition,

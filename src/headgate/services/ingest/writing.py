@@ -43,6 +43,7 @@ class Writing:
         self.partitions = Partitions(
             node_id=node_id, writer=writer, appends=self.appends, settled=settled
         )
+        self.appends.on_store_changed = self.partitions.store_changed
         handing_on = HandingOn(peers)
         self.opportunistic = Opportunistic(
             self.partitions,

@@ -1,0 +1,68 @@
+"""What happens to a log store behind its writer's back: it fails over, is restored or is lost.
+
+By adapter, because each is changed with its own tools. A store that can't lose anything has none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import psycopg
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.model.event import PartitionRef
+from tests.contracts.stores import Opened
+
+
+def set_back(logs: Opened, ref: PartitionRef, *, head: int, epoch: int = 1) -> None:
+    """The state that the store had when `head` was the last record and `epoch` its owner's."""
+    forget = ["DELETE FROM {records} WHERE seq > {head}", "DELETE FROM {ids} WHERE seq > {head}"]
+    restore = "UPDATE {partitions} SET head = {head}, epoch = {epoch} WHERE {mine}"
+    _run(logs, ref, *forget, restore, head=head, epoch=epoch)
+
+
+def lose(logs: Opened, ref: PartitionRef) -> None:
+    """All that was ever stored of `ref`."""
+    if logs.adapter == "embedded":
+        path = log_file(logs, ref)
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
+    else:
+        _run(logs, ref, "DELETE FROM {partitions} WHERE {mine}", "DROP TABLE {records}, {ids}")
+
+
+def log_file(logs: Opened, ref: PartitionRef) -> Path:
+    return DataFolder(Path(logs.location)).log_file(ref)
+
+
+def _run(logs: Opened, ref: PartitionRef, *statements: str, **values: int) -> None:
+    if logs.adapter == "embedded":
+        names = {"records": "records", "ids": "ids", "partitions": "partition", "mine": "id = 1"}
+        connection = apsw.Connection(str(log_file(logs, ref)))
+        with connection:
+            for statement in statements:
+                connection.execute(statement.format(**names, **values))
+        connection.close()
+        return
+    schema, _, dsn = logs.location.partition(" ")
+    with psycopg.connect(dsn) as session:
+        number = number_of(session, schema, ref)
+        names = {
+            "records": f'"{schema}".records_{number}',
+            "ids": f'"{schema}".ids_{number}',
+            "partitions": f'"{schema}".partitions',
+            "mine": f"number = {number}",
+        }
+        for statement in statements:
+            session.execute(statement.format(**names, **values))
+
+
+def number_of(session: psycopg.Connection, schema: str, ref: PartitionRef) -> int:
+    """By which the tables of `ref` in PostgreSQL are named."""
+    found = session.execute(
+        f'SELECT number FROM "{schema}".partitions WHERE topic = %s AND partition = %s',
+        (ref.topic, ref.partition),
+    ).fetchone()
+    assert found is not None
+    return int(found[0])
