@@ -285,6 +285,9 @@ class Faults:
             settled, resync = self.random.randint(0, position), False
         else:
             settled, resync = self.random.randint(position, head), True
+            # A gateway that has passed over one of these takes the notice for a repeat.
+            refused = [seq for seq in world.refused_alone(ref) if seq > position]
+            settled = min([settled, *(seq - 1 for seq in refused)])
         world.ledger.tag("reset", *((ref.partition, seq) for seq in range(settled + 1, head + 1)))
         world.checkpoints.put(ref, world.fence[ref], settled, resync=resync)
         if former.session is not None and self.random.random() < 0.5:

@@ -27,7 +27,7 @@ from headgate.adapters.delivery_wire import (
 )
 from headgate.adapters.nats.connection import connect, disconnect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.ports.transport import Meanwhile
 from headgate.tasks import Crew
 
@@ -118,7 +118,11 @@ class NatsDeliveryTransport:
     async def _in_parts(
         self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
     ) -> DeliveryAnswer:
-        """Both halves, the second behind the first; a single delivery is refused for good."""
+        """Both halves, the second behind the first; a single delivery is refused for good.
+
+        What is behind a refused one comes again: until that has its letter, a gateway that has
+        newer ones would take it for a repeat, should the next lane send it after all.
+        """
         if len(batch.deliveries) == 1:
             raise TooLarge(
                 f"event {batch.deliveries[0].event_id} is larger than the {client.max_payload} "
@@ -126,13 +130,13 @@ class NatsDeliveryTransport:
                 limit_bytes=client.max_payload,
             )
         middle = len(batch.deliveries) // 2
-        parts = (batch.deliveries[:middle], batch.deliveries[middle:])
-        answers = [
-            await self._part(client, url, structs.replace(batch, deliveries=part), timeout_s)
-            for part in parts
-        ]
-        first, second = answers
-        return DeliveryAnswer(first.verdicts + second.verdicts, second.depth, second.fill)
+        front, rest = batch.deliveries[:middle], batch.deliveries[middle:]
+        first = await self._part(client, url, structs.replace(batch, deliveries=front), timeout_s)
+        if "rejected" in first.verdicts:
+            later: list[Verdict] = ["retry"] * len(rest)
+            return structs.replace(first, verdicts=(*first.verdicts, *later))
+        second = await self._part(client, url, structs.replace(batch, deliveries=rest), timeout_s)
+        return structs.replace(second, verdicts=first.verdicts + second.verdicts)
 
     async def _part(
         self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float

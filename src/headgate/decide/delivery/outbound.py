@@ -376,12 +376,12 @@ class Outbound:
             for one in [one for one in again if _ref(one[1]) in self.halted]:
                 again.remove(one)
                 self._park(one[1], "halted")
+        if len(again) < len(batch):
+            self._attempts = 0  # it goes forward
         if again:
             self._put_back(again)
             error = "the gateway wants it later"
             self._another_attempt([d for _, d in again], error, now_s, jitter)
-        else:
-            self._attempts = 0
 
     def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
         """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,
