@@ -189,6 +189,23 @@ async def test_a_file_that_comes_back_is_used_as_if_nothing_had_happened(
     assert crashed(log.file, tmp_path / "copy") == ["a", "b", "c"]
 
 
+async def test_a_file_that_is_a_link_is_used_and_its_end_noticed(tmp_path: Path) -> None:
+    log, disk = Log(tmp_path), tmp_path / "another disk"
+    disk.mkdir()
+    log.file.parent.mkdir(parents=True)
+    log.file.symlink_to(disk / "log.db")
+    await log.start()
+    await log.append("c")
+    (disk / "log.db-wal").unlink()
+    await log.refused()
+    await log.writer.open(REF, epoch=1)
+    assert await log.append("d") == [Appended(4)]
+    assert await log.read() == ["a", "b", "c", "d"]
+    (disk / "log.db").unlink()
+    await log.refused()
+    await log.close()
+
+
 async def test_no_data_folder_is_made_where_it_was_moved_away(log: Log) -> None:
     """Its disk may not be mounted: what is written below would be hidden by it later."""
     root, away = log.folder.root, log.folder.root.with_name("away")

@@ -6,7 +6,8 @@ same goes for the write-ahead log beside it; and whoever opens a file after its 
 deleted, sees none of what is written from then on, and overwrites it. So all three are compared.
 
 Invariant: `changed` is empty only where all three were at their paths at the time of the call.
-A look costs one system call as long as nothing was added to their directory or taken from it.
+A look costs one system call as long as nothing was added to their directory or taken from it,
+and nothing is a link.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import apsw
 
 from headgate.errors import StorageFailed
 
-SUFFIXES = ("", "-wal", "-shm")
-"""The database, its write-ahead log and the shared memory of those who use it."""
+BESIDE = ("-wal", "-shm")
+"""A database's write-ahead log, and the shared memory of those who use it."""
 FRESH_NS = 50_000_000
 """A directory changed this recently may change again without another time of change."""
 
@@ -33,8 +34,10 @@ class OpenFiles:
     """What `connection` has opened at `path`; its first read or write must be past."""
 
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        self.paths = tuple(f"{path}{suffix}" for suffix in SUFFIXES)
+        real = connection.filename  # Where `path` is a link, the others are beside what it names.
+        self.paths = (str(path), *(f"{real}{suffix}" for suffix in BESIDE))
         self._directory = str(path.parent)
+        self._one_directory = identity(str(Path(real).parent)) == identity(self._directory)
         self._opened = [identity(one) for one in self.paths]
         self._unchanged_since: tuple[int, int, int] | None = None
         if _has_moved(connection):
@@ -52,7 +55,7 @@ class OpenFiles:
         for path in self.paths:
             if not self.is_ours(path):
                 return path
-        if time.time_ns() - found.st_ctime_ns > FRESH_NS:
+        if self._one_directory and time.time_ns() - found.st_ctime_ns > FRESH_NS:
             self._unchanged_since = state
         return ""
 
