@@ -23,15 +23,9 @@ from operator import is_
 
 import structlog
 
+from headgate.decide.delivery.behind import Redrive
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.outbound import (
-    DeliveryRules,
-    Outbound,
-    Redrive,
-    Send,
-    SendAgain,
-    Wait,
-)
+from headgate.decide.delivery.outbound import DeliveryRules, Outbound, Send, SendAgain, Wait
 from headgate.decide.delivery.parts import narrowed
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
@@ -112,6 +106,7 @@ class GatewayPipeline:
             send=self._send,
             failed=self._failed,
             wanted=self._wanted,
+            drop=self.drop,
             now_s=self._loop.time,
         )
         crew.need("delivery", self._run(), about=gateway_id)

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 import structlog
 from msgspec.structs import replace
 
-from headgate.decide.delivery.outbound import Outbound, Redrive
+from headgate.decide.delivery.behind import Redrive
+from headgate.decide.delivery.outbound import Outbound
 from headgate.errors import CallerError, Fenced, HeadgateError
 from headgate.lane.letters import LetterWriter
 from headgate.lane.surroundings import Surroundings, let_go
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryAnswer, Verdict
+from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, NewLetter
 from headgate.ports.letters import Fences, LetterStore
 from headgate.telemetry import LogEvent
@@ -47,7 +49,8 @@ class RedriveCounts:
 
 class Redriving:
     """`send` delivers and raises what went wrong, `failed` says so to the outbound; `wanted` is the
-    delivery for those who are still there, `now_s` the loop's clock."""
+    delivery for those who are still there, `drop` lets go of a partition, `now_s` is the loop's
+    clock."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Redriving:
         send: Callable[[list[Delivery]], Awaitable[DeliveryAnswer]],
         failed: Callable[[HeadgateError], None],
         wanted: Callable[[Delivery], Delivery | None],
+        drop: Callable[[PartitionRef], None],
         now_s: Callable[[], float],
     ) -> None:
         self._gateway_id = gateway_id
@@ -70,6 +74,7 @@ class Redriving:
         self._send = send
         self._failed = failed
         self._wanted = wanted
+        self._drop = drop
         self._now_s = now_s
         self.counts = RedriveCounts()
 
@@ -90,7 +95,7 @@ class Redriving:
         fences = self._surroundings.fences()
         for ref in step.refs:
             if ref not in fences:
-                self._outbound.drop(ref)  # its letters are somebody else's
+                self._drop(ref)  # its letters are somebody else's
         refs = [ref for ref in step.refs if ref in fences]
         found = await self._store.parked(self._gateway_id, refs, each=step.each)
         self._outbound.drained(set(refs).difference(letter.ref for letter in found))

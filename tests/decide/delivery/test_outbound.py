@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.decide.batching import BatchLimits
+from headgate.decide.delivery.behind import Redrive
 from headgate.decide.delivery.outbound import (
     DeliveryRules,
     Outbound,
-    Redrive,
     Send,
     SendAgain,
     Wait,

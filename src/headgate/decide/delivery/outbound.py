@@ -23,13 +23,15 @@ them.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
 
 from headgate.decide.batching import BatchLimits
+from headgate.decide.delivery.behind import Behind, Redrive
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.parts import narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
@@ -64,19 +66,6 @@ class Send:
     """Deliver these now, then say `answered`, `failed` or `refused`."""
 
     deliveries: list[Delivery]
-
-
-@dataclass(frozen=True, slots=True)
-class Redrive:
-    """Send parked letters, up to `each` of every partition, the oldest first.
-
-    Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
-    than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
-    `redrive_refused`; or `postponed` when nobody can tell.
-    """
-
-    refs: tuple[PartitionRef, ...]
-    each: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +119,7 @@ class Outbound:
         self._again: deque[Delivery] = deque()
         """What an operator wants, and nobody has tried yet."""
         self._again_in_flight: list[Delivery] = []
-        self._turn: PartitionRef | None = None
-        """Whose letters were sent last."""
-        self._turn_before: PartitionRef | None = None
-        self._resting: dict[PartitionRef, float] = {}
-        """Partitions whose letters are not to be sent before then."""
-        self._parked_meanwhile: set[PartitionRef] = set()
-        """Those of which something was parked since letters were last looked for."""
-        self.behind: set[PartitionRef] = set(behind)
-        self.halted: dict[PartitionRef, str] = {}
-        """Partitions that stand still at a letter which is refused, and why."""
+        self._letters = Behind(behind)
         self.breaker = Breaker(rules.breaker_threshold, rules.breaker_timeout_s)
         self.pressure = Pressure(rules.watermarks)
         self.error = ""
@@ -147,6 +127,16 @@ class Outbound:
     def __len__(self) -> int:
         """What waits in memory, on its way included."""
         return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def behind(self) -> AbstractSet[PartitionRef]:
+        """The partitions that have parked letters."""
+        return self._letters.refs
+
+    @property
+    def halted(self) -> Mapping[PartitionRef, str]:
+        """Those that stand still at a letter which is refused, and why."""
+        return self._letters.halted
 
     @property
     def attempts(self) -> int:
@@ -229,12 +219,12 @@ class Outbound:
         self.pressure.filled(0.0)
         self._attempts, self.error = 0, ""
         self._retry_at_s = self._redrive_at_s = -NEVER
-        self._resting.clear()
+        self._letters.wake()
 
     def drop(self, ref: PartitionRef) -> list[Delivery]:
         """The partition is somebody else's now, and so is all that waits of it; returns what an
         operator wanted of it, and that won't be tried."""
-        self._forget(ref)
+        self._letters.forget(ref)
         waiting_of = self._counted()
         if waiting_of[ref]:
             self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)
@@ -261,13 +251,13 @@ class Outbound:
             return Wait(self._retry_at_s)
         due_s = self._due_s()
         if self._letters_next or due_s > now_s:
-            step = self._letters(now_s)
+            step = self._letters_step(now_s)
             if step is not None:
                 self._letters_next = False
                 return step
         if due_s <= now_s:
             return self._send(now_s)
-        return Wait(min(due_s, self._redrive_due_s(now_s), self._again_due_s()))
+        return Wait(min(due_s, self._redrive_due_s(), self._again_due_s()))
 
     def upcoming(self) -> list[Delivery]:
         """What will be sent after what is in flight, if all goes well: a full batch, or nothing."""
@@ -287,14 +277,14 @@ class Outbound:
 
     # --- letters ---------------------------------------------------------------------------------
 
-    def _letters(self, now_s: float) -> Redrive | SendAgain | None:
+    def _letters_step(self, now_s: float) -> Redrive | SendAgain | None:
         """Parked ones and those that an operator wants take turns."""
         again_is_due, redrive_is_due = self._again_due_s() <= now_s, False
         if not (again_is_due and self._again_next):
-            redrive_is_due = self._redrive_due_s(now_s) <= now_s
+            redrive_is_due = self._redrive_due_s() <= now_s
         if redrive_is_due:
             self._again_next = True
-            return self._redrive(now_s)
+            return self._letters.next(now_s, self._counted(), limit=self._size_limit)
         if again_is_due:
             self._again_next = False
             return self._send_again()
@@ -303,40 +293,16 @@ class Outbound:
     def _again_due_s(self) -> float:
         return -NEVER if self._again else NEVER
 
-    def _redrive_due_s(self, now_s: float) -> float:
+    def _redrive_due_s(self) -> float:
         if not self.behind:
             return NEVER
         may_s = max(self._redrive_at_s, self.breaker.probe_at_s)
-        resting = self._resting
-        return min((max(may_s, resting.get(ref, may_s)) for ref in self._free()), default=NEVER)
-
-    def _free(self) -> set[PartitionRef]:
-        """The partitions of which nothing waits that is older than what is parked."""
-        waiting_of = self._counted()
-        return {ref for ref in self.behind if not waiting_of[ref]}
+        return self._letters.due_s(may_s, self._counted())
 
     def _counted(self) -> Counter[PartitionRef]:
         if self._waiting_of is None:
             self._waiting_of = Counter([_ref(delivery) for _, delivery in self._waiting])
         return self._waiting_of
-
-    def _redrive(self, now_s: float) -> Redrive:
-        """Some of every partition, in turns: one that halts alone, and only its first letter."""
-        ready = sorted(ref for ref in self._free() if self._resting.get(ref, now_s) <= now_s)
-        begin = 0
-        if self._turn is not None:
-            turn = self._turn
-            begin = next((at for at, ref in enumerate(ready) if ref > turn), 0)
-        in_turn = [*ready[begin:], *ready[:begin]]
-        if in_turn[0] in self.halted:
-            chosen, each = in_turn[:1], 1
-        else:
-            flowing = [ref for ref in in_turn if ref not in self.halted]
-            chosen = flowing[: self._size_limit]
-            each = max(1, self._size_limit // len(chosen))
-        self._turn_before, self._turn = self._turn, chosen[-1]
-        self._parked_meanwhile.clear()
-        return Redrive(tuple(chosen), each)
 
     def _send_again(self) -> SendAgain:
         size = min(len(self._again), self._size_limit)
@@ -429,26 +395,26 @@ class Outbound:
         something is wanted `later`."""
         self._well(fill)
         for ref in through:
-            self.halted.pop(ref, None)
+            self._letters.go_on(ref)
         if self.pressure.weigh(len(self)) == "hard":
             self._overloaded(now_s)
             return
         self._redrive_at_s = -NEVER
         for ref in later:
-            self._resting[ref] = now_s + self._rules.redrive_every_s
+            self._letters.rest(ref, now_s + self._rules.redrive_every_s)
 
     def redrive_refused(self, count: int) -> bool:
         """The gateway won't take `count` letters at once; True when the only one is to blame. The
         same partitions have the next turn, with fewer letters."""
         self._well(self.pressure.fill)
         self._size_limit = max(1, count // 2)
-        self._turn = self._turn_before
+        self._letters.again()
         return count == 1
 
     def found_halted(self, ref: PartitionRef, seq: int, error: str) -> None:
         """A former lane left the partition standing still at this letter."""
         if not self._rules.keeps_dead:
-            self.halted.setdefault(ref, f"record {seq} is refused ({error})")
+            self._letters.halt(ref, seq, error)
 
     def letter_rejected(self, ref: PartitionRef, seq: int, error: str, *, now_s: float) -> bool:
         """A parked letter is refused for good: True when it is to be dead; else it stays where it
@@ -460,13 +426,12 @@ class Outbound:
 
     def drained(self, refs: Iterable[PartitionRef]) -> None:
         """There are no parked letters of these any more: what comes is sent again."""
-        for ref in set(refs) - self._parked_meanwhile:
-            self._forget(ref)
+        self._letters.drained(refs)
 
     def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """The letters of these have to wait for what is older and still to be put."""
         for ref in refs:
-            self._resting[ref] = now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s)
+            self._letters.rest(ref, now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s))
 
     def sent_again(self, *, fill: float) -> None:
         """What an operator wanted was answered."""
@@ -520,9 +485,7 @@ class Outbound:
             self._waiting_of.update([_ref(delivery) for _, delivery in batch])
 
     def _park(self, delivery: Delivery, reason: LetterReason, error: str = "") -> None:
-        ref = _ref(delivery)
-        self.behind.add(ref)
-        self._parked_meanwhile.add(ref)
+        self._letters.park(_ref(delivery))
         self._asides.append(Aside(delivery, "parked", reason, self._attempts, error or self.error))
 
     def _reject(
@@ -541,8 +504,8 @@ class Outbound:
         self._halt(ref, delivery.seq, error, now_s)
 
     def _halt(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> None:
-        self.halted[ref] = f"record {seq} is refused ({error})"
-        self._resting[ref] = now_s + self._rules.redrive_every_s
+        self._letters.halt(ref, seq, error)
+        self._letters.rest(ref, now_s + self._rules.redrive_every_s)
 
     def _is_passed(
         self, delivery: Delivery, behind: list[tuple[float, Delivery]], verdicts: Sequence[Verdict]
@@ -551,11 +514,6 @@ class Outbound:
             verdict in SETTLING_VERDICTS and _ref(one) == _ref(delivery)
             for (_, one), verdict in zip(behind, verdicts, strict=True)
         )
-
-    def _forget(self, ref: PartitionRef) -> None:
-        self.behind.discard(ref)
-        self.halted.pop(ref, None)
-        self._resting.pop(ref, None)
 
     def _park_all(self, reason: LetterReason) -> None:
         waiting, self._waiting, self._waiting_of = self._waiting, deque(), None

@@ -1,0 +1,108 @@
+"""The partitions that have parked letters for a gateway, and whose turn it is to send some.
+
+Partitions take turns, so none waits for a busier one; one whose letters are wanted later rests
+alone. A partition that halts stands still at a letter which is refused: its letters are sent one at
+a time, so that nothing passes that one. Invariant: a partition is behind from its first parked
+letter until somebody looked for its letters and found none, with nothing parked in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.decide.delivery.breaker import NEVER
+from headgate.model.event import PartitionRef
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Send parked letters, up to `each` of every partition, the oldest first.
+
+    Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
+    than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
+    `redrive_refused`; or `postponed` when nobody can tell.
+    """
+
+    refs: tuple[PartitionRef, ...]
+    each: int
+
+
+class Behind:
+    """`refs` are those that have parked letters; `halted` says of some of them at which record they
+    stand still, and why."""
+
+    def __init__(self, refs: Iterable[PartitionRef]) -> None:
+        self.refs: set[PartitionRef] = set(refs)
+        self.halted: dict[PartitionRef, str] = {}
+        self._resting: dict[PartitionRef, float] = {}
+        """Those whose letters are not to be sent before then."""
+        self._turn: PartitionRef | None = None
+        """Whose letters were sent last."""
+        self._turn_before: PartitionRef | None = None
+        self._parked_meanwhile: set[PartitionRef] = set()
+        """Those of which something was parked since letters were last looked for."""
+
+    def park(self, ref: PartitionRef) -> None:
+        self.refs.add(ref)
+        self._parked_meanwhile.add(ref)
+
+    def halt(self, ref: PartitionRef, seq: int, error: str) -> None:
+        self.halted.setdefault(ref, f"record {seq} is refused ({error})")
+
+    def go_on(self, ref: PartitionRef) -> None:
+        """What it stood still at is through."""
+        self.halted.pop(ref, None)
+
+    def rest(self, ref: PartitionRef, until_s: float) -> None:
+        self._resting[ref] = until_s
+
+    def wake(self) -> None:
+        """The gateway is another one: none has to rest."""
+        self._resting.clear()
+
+    def drained(self, refs: Iterable[PartitionRef]) -> None:
+        """They had no letters when somebody looked."""
+        for ref in set(refs) - self._parked_meanwhile:
+            self.forget(ref)
+
+    def forget(self, ref: PartitionRef) -> None:
+        self.refs.discard(ref)
+        self.halted.pop(ref, None)
+        self._resting.pop(ref, None)
+
+    def due_s(self, may_s: float, waiting: Mapping[PartitionRef, int]) -> float:
+        """When some letters may be sent, at `may_s` or later; not those of partitions of which
+        something older is still `waiting`."""
+        resting = self._resting
+        free = (ref for ref in self.refs if not waiting.get(ref))
+        return min((max(may_s, resting.get(ref, may_s)) for ref in free), default=NEVER)
+
+    def next(self, now_s: float, waiting: Mapping[PartitionRef, int], *, limit: int) -> Redrive:
+        """Up to `limit` letters, some of every partition in turn; one that halts goes alone. Only
+        when some are due."""
+        in_turn = self._in_turn(now_s, waiting)
+        if in_turn[0] in self.halted:
+            chosen, each = in_turn[:1], 1
+        else:
+            chosen = [ref for ref in in_turn if ref not in self.halted][:limit]
+            each = max(1, limit // len(chosen))
+        self._turn_before, self._turn = self._turn, chosen[-1]
+        self._parked_meanwhile.clear()
+        return Redrive(tuple(chosen), each)
+
+    def again(self) -> None:
+        """Nothing came of the last turn: the same partitions have the next one."""
+        self._turn = self._turn_before
+
+    def _in_turn(self, now_s: float, waiting: Mapping[PartitionRef, int]) -> list[PartitionRef]:
+        ready = sorted(
+            ref
+            for ref in self.refs
+            if not waiting.get(ref) and self._resting.get(ref, now_s) <= now_s
+        )
+        turn = self._turn
+        begin = 0
+        if turn is not None:
+            begin = next((at for at, ref in enumerate(ready) if ref > turn), 0)
+        return [*ready[begin:], *ready[:begin]]
