@@ -281,7 +281,7 @@ async def test_a_commit_that_no_standby_has_confirmed_is_unknown_also_when_its_w
             async with asyncio.timeout(8):
                 while not appending.done():  # It takes a moment until commits wait.
                     await admin.execute(cancel)
-                with pytest.raises(OutcomeUnknown, match="PostgreSQL warns"):
+                with pytest.raises(OutcomeUnknown, match=r"PostgreSQL warns \(cancel"):
                     await appending
             await admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
             await admin.execute("SELECT pg_reload_conf()")

@@ -137,8 +137,13 @@ class Session:
     async def commit(self, what: str, timeout_s: float) -> None:
         self._timer.cancel()
         self._timer = self._loop.call_later(timeout_s, cut, self.connection)
-        warnings: list[psycopg.errors.Diagnostic] = []
-        self.connection.add_notice_handler(warnings.append)
+        warnings: list[str] = []
+
+        def note(notice: psycopg.errors.Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":
+                warnings.append(notice.message_primary or "")
+
+        self.connection.add_notice_handler(note)
         try:
             await self.connection.execute("COMMIT")
         except psycopg.Error as error:
@@ -146,12 +151,12 @@ class Session:
                 raise
             raise outcome_unknown(error, what) from error
         finally:
-            self.connection.remove_notice_handler(warnings.append)
-        if any(one.severity_nonlocalized == "WARNING" for one in warnings):
+            self.connection.remove_notice_handler(note)
+        if warnings:
             # Somebody has cancelled its wait for the standbys, which may not have it.
             raise OutcomeUnknown(
-                f"{what} may or may not be on the standbys: PostgreSQL warns "
-                f"({warnings[0].message_primary}); find out who cancels its sessions"
+                f"{what} may or may not be on the standbys: PostgreSQL warns ({warnings[0]}); "
+                "find out who cancels its sessions"
             )
 
     async def roll_back(self) -> None:
