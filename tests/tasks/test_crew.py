@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import structlog
 
 from headgate.deaths import SHOWN_S, Deaths
 from headgate.errors import NotNow
@@ -132,8 +133,11 @@ async def test_a_task_that_awaited_what_was_cancelled_has_died(world: World) -> 
 
 
 def test_a_death_is_logged_with_its_name_and_its_traceback(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As in a user's program; where a role runs, or did before this test, structlog has it."""
+    monkeypatch.setattr(structlog, "is_configured", lambda: False)
+
     async def within() -> None:
         world = World()
         world.crew.start("answer", world.die(), about="request 7")
