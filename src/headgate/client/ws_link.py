@@ -45,7 +45,11 @@ class WsLink(WSListener):
         link = cls(bound)
         try:
             await ws_connect(
-                lambda: link, url, max_frame_size=MAX_FRAME_BYTES, logger_name="subscriber"
+                lambda: link,
+                url,
+                max_frame_size=MAX_FRAME_BYTES,
+                logger_name="subscriber",
+                enable_auto_pong=False,  # picows would answer pings, and never show one
             )
         except (OSError, WSError, TimeoutError) as error:
             where = url.partition("?")[0]
@@ -114,6 +118,8 @@ class WsLink(WSListener):
         kind = frame.msg_type
         if kind == WSMsgType.CLOSE:
             transport.disconnect()
+        elif kind == WSMsgType.PING:
+            transport.send_pong(frame.get_payload_as_bytes())
         elif kind in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
             self._receive(frame)
         if not self._paused and len(self._messages) >= self._bound:

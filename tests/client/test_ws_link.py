@@ -1,0 +1,44 @@
+"""A connection on which nothing happens is not one on which nobody is there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
+
+from headgate.client.ws_link import WsLink
+
+WAIT_S = 10.0
+
+
+class PingingServer(WSListener):
+    """Pings whoever connects, once, and notes the answer."""
+
+    def __init__(self, answered: asyncio.Future[bytes]) -> None:
+        super().__init__()
+        self._answered = answered
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        transport.send_ping(b"are you there?")
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.PONG:
+            self._answered.set_result(frame.get_payload_as_bytes())
+
+
+async def test_a_ping_is_answered_and_counts_as_a_sign_of_life() -> None:
+    """Else whoever hears nothing of a quiet topic would connect again and again, and while the
+    coordinator is away nobody can tell it that it has subscribed."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def serve(_request: WSUpgradeRequest) -> WSListener:
+        return PingingServer(answered)
+
+    server = await ws_create_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        link = await WsLink.open(f"ws://127.0.0.1:{port}/", bound=10)
+        async with asyncio.timeout(WAIT_S):
+            assert await answered == b"are you there?"
+        assert link._frames == 1
+        link.close()
