@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from headgate.errors import PeerUnreachable
 from headgate.model.api import LaneStatus
 from tests.cli.command import headgate
 from tests.cli.operated import OperatedServer, partition, status, topic
@@ -40,6 +41,20 @@ async def test_something_wrong_ends_with_code_1_and_a_sentence(
     [line] = [line for line in result.out.splitlines() if "topic flights" in line]
     assert line.startswith("bad")
     assert "flights:0; start " in line
+
+
+async def test_a_coordinator_that_is_away_is_missed_by_name(
+    operated: OperatedServer, tmp_path: Path
+) -> None:
+    """The gateway answers: something does run, and events flow."""
+    operated.then = [PeerUnreachable("nothing answers at http://coordinator at the moment")]
+    result = await headgate("doctor", "--data", str(tmp_path), "--json", url=operated.url)
+    assert result.code == 1
+    found = said(result.json)
+    assert "system" not in found
+    assert found["coordinator"]["what"] == "nothing answers at http://coordinator at the moment"
+    assert "`headgate coordinator`" in found["coordinator"]["advice"]
+    assert "/health" in found["coordinator"]["advice"]
 
 
 async def test_a_machine_on_which_nothing_runs_is_told_what_to_run(

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from headgate.model.api import Status
 
 FREE_DISK_MIN_BYTES = 1 << 30
+WITHOUT_COORDINATOR = (
+    "start it with `headgate coordinator`; until then events flow as they did, and each router's "
+    "/health says what isn't read"
+)
 STYLES = {"ok": "green", "advice": "cyan", "warn": "yellow", "bad": "red"}
 
 
@@ -96,8 +100,10 @@ async def _running(url: str) -> list[Finding]:
     async with HttpClient(url) as client:
         try:
             status: Status = await client.get("/v1/status", Status)
-        except PeerUnreachable:
-            return [Finding("system", "warn", f"nothing answers at {url}", "run `headgate up`")]
+        except PeerUnreachable as error:
+            if "no_answer" in error.details:
+                return [Finding("system", "warn", f"nothing answers at {url}", "run `headgate up`")]
+            return [Finding("coordinator", "bad", error.message, WITHOUT_COORDINATOR)]
         except HeadgateError as error:
             return [Finding("system", "bad", error.message)]
     return judge_status(status)
