@@ -34,9 +34,11 @@ class FaultyCheckpoints(MemoryCheckpointStore):
             skip_to=position.skip_to,
         )
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
         await self._reached()
-        return await super().claim(ref, fence)
+        return await super().claim(ref, fence, after=after)
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         await self._reached()

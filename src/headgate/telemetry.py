@@ -69,6 +69,10 @@ class LogEvent(StrEnum):
     TARGET_DELAYED = "target_delayed"
     HANDED_OFF = "handed_off"
     LANE_ENDED = "lane_ended"
+    LANE_WAITS = "lane_waits"
+    GOES_ON_ALONE = "goes_on_alone"
+    WAITS_FOR_COORDINATOR = "waits_for_coordinator"
+    NOTES_FAILED = "notes_failed"
     DELIVERY_FAILED = "delivery_failed"
     CHECKPOINT_FAILED = "checkpoint_failed"
     # letters

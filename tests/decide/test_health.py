@@ -94,6 +94,14 @@ def test_everything_that_is_not_well_has_a_sentence_once() -> None:
     ]
 
 
+def test_a_router_says_what_its_lanes_wait_for() -> None:
+    waiting = ("nobody reads flights:0: nobody knows the subscriptions",)
+    view = RouterView("ready", connected=False, waiting=waiting)
+    health = of_router(view, [], heard_ago_s=1.0, version="1", uptime_s=1.0)
+    assert health.status == "degraded"
+    assert health.reasons == [DISCONNECTED, *waiting]
+
+
 def test_reasons_are_bounded_and_say_how_many_are_left_out() -> None:
     states: list[PartitionHealth] = ["failed"] * (REASONS_MAX + 7)
     health = judge(*states)

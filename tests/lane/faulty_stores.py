@@ -206,8 +206,10 @@ class LinkedCheckpoints:
     async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
         return await self._link.call(self._moody.mood, work)
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
-        return await self._call(lambda: self._inner.claim(ref, fence))
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
+        return await self._call(lambda: self._inner.claim(ref, fence, after=after))
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         await self._call(lambda: self._inner.save(ref, fence, settled, tally))

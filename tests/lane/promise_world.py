@@ -51,7 +51,6 @@ QUIET_S = 40.0
 """How long everything is let run after the faults."""
 SETTINGS: dict[str, Any] = {
     "window_s": 1e6,
-    "linger_s": 1e6,
     "read_limit": 4,
     "batch_max_size": 3,
     "queue_size": 12,
@@ -116,6 +115,7 @@ class Run:
     fences: dict[PartitionRef, Fence]
     session: MemoryControlSession | None = None
     revision: int = 0
+    claimed: set[PartitionRef] = field(default_factory=set)
     released: set[PartitionRef] = field(default_factory=set)
     killed: bool = False
 
@@ -179,14 +179,20 @@ class PromiseWorld:
         self.change(removals=tuple(n for n in names if n not in self.ledger.standing))
 
     def adopted(self, revision: int) -> bool:
-        """Has every lane that may still settle records taken it up?"""
-        return all(ref in self.owner for ref in self.refs) and all(
-            run.revision >= revision for run in self.owner.values()
+        """Has every lane that may still settle records taken it up? Until the last one has claimed,
+        the one before it may."""
+        return all(
+            (run := self.owner.get(ref)) is not None
+            and ref in run.claimed
+            and run.revision >= revision
+            for ref in self.refs
         )
 
     def _heard(self, run: Run, message: control.ToCoordinator) -> None:
         if isinstance(message, control.AckSubscriptions):
             run.revision = max(run.revision, message.revision)
+        elif isinstance(message, control.Claimed):
+            run.claimed |= {owner.ref for owner in message.owners}
         elif isinstance(message, control.Released):
             run.released |= {owner.ref for owner in message.owners}
 
@@ -238,7 +244,7 @@ class PromiseWorld:
 
     def _welcome(self, run: Run) -> None:
         assert run.session is not None
-        run.session.connect()
+        run.claimed |= {owner.ref for owner in run.session.connect().owns}
         run.session.push(control.Welcome("coordinator-1", 30_000, 1_000))
         run.session.push(control.PushTopology(self.topology()))
         run.session.push(self.snapshot())

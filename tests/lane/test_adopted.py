@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.decide.matching.index import MatchIndex
+from headgate.decide.notes import Known
 from headgate.lane.adopted import Adopted, KeptIndex, Read
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.event import PartitionRef, Record
@@ -223,3 +224,50 @@ async def test_a_later_lane_shares_what_an_earlier_one_built() -> None:
     await take(second, SubscriptionSnapshot(2, some("a", "c")))
     assert second.index.subscription("a") is first.index.subscription("a")
     assert (held(first, "a", "b", "c"), held(second, "a", "b", "c")) == ({"a", "b"}, {"a", "c"})
+
+
+# --- what is noted -------------------------------------------------------------------------------
+
+STEPS = st.lists(st.tuples(st.booleans(), REGISTRIES, st.sets(NAMES)), min_size=1, max_size=6)
+
+
+@settings(max_examples=30)
+@given(steps=STEPS, large=st.sampled_from([2, 1_000]))
+def test_what_is_noted_is_what_is_matched_with(
+    steps: list[tuple[bool, dict[str, str | None], set[str]]], large: int
+) -> None:
+    async def scenario() -> None:
+        known = Known()
+        lane = Adopted(large=large, note=known.read)
+        for revision, (whole, upserts, removals) in enumerate(steps, 1):
+            message: SubscriptionSnapshot | SubscriptionChanges
+            if whole or revision == 1:
+                message = SubscriptionSnapshot(revision, registered(upserts))
+            else:
+                message = SubscriptionChanges(revision, registered(upserts), tuple(removals))
+            await take(lane, message)
+            assert known.revision == lane.revision
+            matched = {name: lane.index.subscription(name) for name in lane.index.ids()}
+            assert known.subscriptions == matched
+
+    asyncio.run(scenario())
+
+
+async def test_nothing_is_taken_up_before_it_is_noted() -> None:
+    """Taken up, it is acknowledged: whoever goes on from the notes must know it."""
+    revisions: list[int] = []
+    lane = Adopted(note=lambda _: revisions.append(lane.revision))
+    await take(lane, SubscriptionSnapshot(1, some("a")))
+    await take(lane, SubscriptionChanges(2, some("b")))
+    assert revisions == [0, 1]
+
+
+async def test_what_others_knew_is_noted_again_and_can_be_forgotten() -> None:
+    known = Known()
+    lane = Adopted(note=known.read)
+    await lane.begin_with(7, some("a", "b"))
+    assert (lane.revision, held(lane, "a", "b")) == (7, {"a", "b"})
+    assert (known.revision, set(known.subscriptions)) == (7, {"a", "b"})
+    lane.forget()
+    await take(lane, SubscriptionSnapshot(2, some("c")))
+    assert (lane.revision, held(lane, "a", "b", "c")) == (2, {"c"})

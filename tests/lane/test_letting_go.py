@@ -185,10 +185,10 @@ async def test_a_lane_waits_a_while_for_a_checkpoint_store_that_is_away() -> Non
     world = LaneWorld()
     world.checkpoints.failing = StorageFailed("the store is away")
     world.start()
+    await world.subscribed(everything("s1"))
     await settle_down(5.0)
     world.checkpoints.failing = None
     await settle_down(5.0)
-    await world.subscribed(everything("s1"))
     world.append(1)
     await settle_down()
     assert world.gateways.seqs("gateway-1") == [1]

@@ -130,10 +130,15 @@ async def test_a_record_that_was_never_read_has_an_age_too() -> None:
 
 
 @on_virtual_time
-async def test_a_backlog_has_an_age_before_the_subscriptions_are_there() -> None:
+async def test_of_what_it_has_yet_to_claim_a_lane_says_nothing() -> None:
+    """Its predecessor does, or the coordinator looks into the log itself."""
     world = LaneWorld()
     world.append(3)
     world.start()
     await settle_down(5)
+    assert last_report(world).partitions == ()
+    world.gateways.hanging.add("gateway-1")
+    await world.subscribed(everything("all"))
+    await settle_down(1)
     [partition] = last_report(world).partitions
     assert partition.oldest_unsettled_ms == world.log.records[world.refs[0]][0].time_ms

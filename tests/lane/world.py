@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
+import msgspec
+
+from headgate.adapters.embedded.notes import FileLaneNotes
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport
 from headgate.adapters.memory.letters import MemoryLetterStore
@@ -14,13 +19,14 @@ from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import Fences
+from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import Meanwhile
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.virtual_time import run_virtual
@@ -177,13 +183,19 @@ class FakeGateways(MemoryDeliveryTransport):
 
 
 class LaneWorld:
-    """`start` runs the lane; the test then plays coordinator, producer and gateways."""
+    """`start` runs the lane; the test then plays coordinator, producer and gateways.
+
+    With a folder for `notes`, what the lane knows outlives it. While the coordinator is `away`,
+    nobody answers a lane that starts.
+    """
 
     def __init__(self, *, partitions: int = 1, attempt: int = 0, **settings: float | str) -> None:
         self.log = WrittenLog()
         self.checkpoints = FaultyCheckpoints()
         self.letters = FaultyLetters()
         self.gateways = FakeGateways()
+        self.notes: Path | None = None
+        self.away = False
         self.sent: list[control.ToCoordinator] = []
         self.session: MemoryControlSession | None = None
         self.revision = 0
@@ -204,21 +216,65 @@ class LaneWorld:
         self.life: asyncio.Task[None]
 
     def start(self) -> None:
-        ports = LanePorts(self.log, self.checkpoints, self.letters, self.gateways, self._connect)
+        ports = LanePorts(
+            self.log,
+            self.checkpoints,
+            self.letters,
+            self.gateways,
+            self._connect,
+            notes=NoNotes() if self.notes is None else self._lane_notes(self.notes),
+        )
         self.lane = Lane(self.spec, ports)
         self.life = asyncio.create_task(self.lane.run())
 
+    def _lane_notes(self, folder: Path) -> LaneNotes:
+        spec = self.spec
+        return FileLaneNotes(
+            folder,
+            window=spec.window,
+            attempt=spec.attempt,
+            lane=spec.lane,
+            incarnation=spec.incarnation,
+        )
+
+    def noting(self, folder: Path) -> Self:
+        self.notes = folder
+        return self
+
+    def successor(self, *, window: int = 3, attempt: int = 0, away: bool = False) -> LaneWorld:
+        """Another lane for the same partitions, in the same surroundings."""
+        world = copy.copy(self)
+        world.spec = msgspec.structs.replace(self.spec, window=window, attempt=attempt)
+        world.sent, world.session, world.away = [], None, away
+        return world
+
     def _connect(self, hello: HelloSource) -> MemoryControlSession:
         self.session = MemoryControlSession(hello, self.sent.append)
-        self.welcome()
-        self.session.push(control.PushTopology(self.topology("gateway-1", "gateway-2")))
+        if self.away:
+            hello()  # and nobody answers
+        else:
+            self.welcome()
         return self.session
 
-    def welcome(self) -> None:
-        """The coordinator is there, or there again."""
+    def welcome(self) -> control.Hello:
+        """The coordinator is there, or there again; returns what the lane says of itself."""
         assert self.session is not None
-        self.session.connect()
+        self.away = False
+        hello = self.session.connect()
         self.session.push(control.Welcome("coordinator-1", 30_000, 5_000))
+        self.session.push(control.PushTopology(self.topology("gateway-1", "gateway-2")))
+        return hello
+
+    def cut_off(self) -> None:
+        assert self.session is not None
+        self.away = True
+        self.session.cut()
+
+    async def die(self) -> None:
+        """As if its process were killed: nobody hears a goodbye."""
+        self.cut_off()
+        self.life.cancel()
+        await asyncio.gather(self.life, return_exceptions=True)
 
     def topology(self, *gateways: str) -> Topology:
         return Topology(1, nodes=tuple(Node(g, "gateway", f"http://{g}") for g in gateways))
@@ -246,6 +302,10 @@ class LaneWorld:
     async def dead(self) -> LaneReceipt:
         await self.life
         return await self.lane.receipt()
+
+    def held(self) -> dict[PartitionRef, Fence]:
+        """Under which fence the position of each partition is."""
+        return {ref: stored.fence for ref, stored in self.checkpoints.stored.items()}
 
     def tally(self, partition: int = 0) -> Tally:
         return self._stored(partition).tally

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.client.http import HttpClient
 from headgate.lane.spec import LaneSettings
 from headgate.model import control
 from headgate.model.api import Health
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.spark.java import Java
-from headgate.spark.router import Router, RouterSettings
+from headgate.spark.plans import RouterSettings
+from headgate.spark.router import Router
 from headgate.tasks import TaskDied
 from tests.services.ingest_doubles import ScriptedCoordinator
 
@@ -58,7 +60,8 @@ class Stage:
             warm_lane="",
             lane=LaneSettings(),
         )
-        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self._open)
+        notes = FileRouterNotes(folder / "notes")
+        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self._open, notes)
         query: Any = Query(self.router)
         self.router._query = query
         self.client: HttpClient

@@ -49,11 +49,13 @@ class Cluster:
         routers: int = 0,
         recording: bool = False,
         settings: Mapping[str, str] | None = None,
+        router_program: Sequence[str] = HEADGATE,
     ) -> None:
         self.data = data
         self.url = ""
         self.gateway: RecordingGateway | None = None
         self._recording = recording
+        self._router_program = router_program
         self.router_ids = [f"router-{number + 1}" for number in range(routers)]
         self.ingest_ids = [f"ingest-{number + 1}" for number in range(ingest_nodes)]
         self._coordinators = {
@@ -86,7 +88,7 @@ class Cluster:
                 self.start("ingest", node_id)
             self.url = self._start_gateway()
             for node_id in self.router_ids:
-                self.begin("router", node_id)
+                self.begin("router", node_id, program=self._router_program)
             for node_id in self.router_ids:
                 self.await_ready(node_id)
             until(self._all_are_known, "all nodes are known")

@@ -1,23 +1,30 @@
 """Lanes on Spark executors of their own: no event passes through the driver, and an executor that
-is killed costs nothing but time."""
+is killed costs nothing but time, also while there is no coordinator."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psutil
 import pytest
 
+from headgate.decide.health import DISCONNECTED
+from tests.system import hasty_router
 from tests.system.accounting import accounted_for
 from tests.system.cluster import Cluster
 from tests.system.harness import until
 from tests.system.traffic import Traffic
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
+WINDOW_S = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +32,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {
         "HEADGATE_ROUTER__MASTER": "local-cluster[2,1,1024]",
         "HEADGATE_ROUTER__SLOTS": "2",
+        "HEADGATE_ROUTER__WINDOW": f"{WINDOW_S:g}s",
     }
     data = tmp_path_factory.mktemp("executors") / "data"
-    with Cluster(data, routers=1, settings=settings) as running:
+    program = (sys.executable, hasty_router.__file__)
+    with Cluster(data, routers=1, settings=settings, router_program=program) as running:
         yield running
 
 
@@ -87,5 +96,47 @@ def test_an_executor_killed_under_load_costs_nothing_but_time(cluster: Cluster) 
         traffic.flows(120.0)
         until(lambda: len(cluster.status()["lanes"]) == 2, "both lanes run", 120.0)
         traffic.flows()
+        traffic.end()
+        accounted_for(cluster, traffic.topic, len(traffic.acknowledged))
+
+
+def every_partition_flows(traffic: Traffic, timeout_s: float) -> None:
+    """Wait until something that is sent from now on has arrived of each partition."""
+    sent = traffic.next_number
+
+    def arrived() -> set[int]:
+        return {one["partition"] for one in traffic.own.events if one["document"]["n"] > sent}
+
+    until(lambda: arrived() == {0, 1}, "both partitions flow", timeout_s)
+
+
+def query_restarts(router: str) -> list[str]:
+    with urlopen(f"{router}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [line for line in lines if line.startswith("headgate_query_restarts_total")]
+    assert found
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_events_flow_for_as_long_as_the_coordinator_is_away(cluster: Cluster) -> None:
+    """For longer than a window and a router's patience with it; then an executor dies as well."""
+    with Traffic(cluster, partitions=2) as traffic:
+        until(lambda: len(cluster.status()["lanes"]) == 2, "both lanes run", 60.0)
+        router, executor = cluster.address("router-1"), executor_of(lanes(cluster)[0])
+        assert executor is not None
+        restarts = query_restarts(router)
+        cluster.kill("coordinator-1")
+        since_s = time.monotonic()
+        while time.monotonic() - since_s < WINDOW_S + hasty_router.START_S + 2.0:
+            every_partition_flows(traffic, 5.0)
+        assert query_restarts(router) == restarts, "nothing is overdue"
+        with urlopen(f"{router}/health", timeout=10) as answer:
+            assert DISCONNECTED in json.load(answer)["reasons"]
+        os.kill(executor.pid, signal.SIGKILL)
+        every_partition_flows(traffic, 120.0)
+        cluster.start("coordinator", "coordinator-1")
+        until(lambda: len(cluster.status()["lanes"]) == 2, "both lanes run", 120.0)
+        every_partition_flows(traffic, 60.0)
         traffic.end()
         accounted_for(cluster, traffic.topic, len(traffic.acknowledged))

@@ -122,16 +122,16 @@ def _stop(stopping: asyncio.Event, number: int) -> None:
 async def _coordinator_answers(role: str, config: Config) -> None:
     """Wait until somebody listens where the coordinator should be, and say so when that takes.
 
-    A role that is ready has a coordinator; one that merely runs would look the same.
+    A role that is ready has a coordinator; one that merely runs would look the same. A router waits
+    itself: it may know enough to go on without one.
     """
-    if role == "coordinator":
+    if role in ("coordinator", "router"):
         return
     from headgate.wiring.control import addresses
 
     coordinators = addresses(
         *{
             "ingest": (config.ingest.server_address, config.ingest.server_port),
-            "router": (config.router.server_address, config.router.server_port),
             "gateway": (config.gateway.server_address, config.gateway.server_port),
         }[role]
     )

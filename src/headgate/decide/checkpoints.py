@@ -49,8 +49,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return Position(self.settled, self.tally, self.redeliver_to, self.skip_to)
 
 
-def claimed(stored: Checkpoint | None, ref: PartitionRef, fence: Fence) -> Checkpoint:
-    """What to store when `fence` claims the partition; raises Fenced."""
+def claimed(
+    stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+) -> Checkpoint:
+    """What to store when `fence` claims the partition, with `after` only from that one; raises
+    Fenced."""
+    held = None if stored is None else stored.fence
+    if after is not None and held not in (after, fence):
+        raise fenced(ref, held, fence)
     if stored is None:
         return Checkpoint(fence.epoch, fence.window, fence.attempt, settled=0)
     if stored.fence > fence:

@@ -97,7 +97,8 @@ def of_cluster(status: Status) -> tuple[list[PartitionVitals], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RouterView:
-    """What a router's driver sees by itself; `trouble` says what is wrong with its query."""
+    """What a router's driver sees by itself; `trouble` says what is wrong with its query, `waiting`
+    what its lanes wait for."""
 
     state: str
     connected: bool
@@ -105,6 +106,7 @@ class RouterView:
     window: int = 0
     lanes: int = 0
     trouble: str = ""
+    waiting: tuple[str, ...] = ()
 
 
 def of_router(
@@ -123,6 +125,7 @@ def of_router(
         reasons.append("Spark is starting")
     if view.trouble:
         reasons.append(view.trouble)
+    reasons += view.waiting
     if view.sources and heard_ago_s is None:
         reasons.append("the coordinator hasn't told yet how its partitions fare")
     elif view.sources and heard_ago_s is not None and heard_ago_s > HEARD_MAX_S:

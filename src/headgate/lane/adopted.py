@@ -8,7 +8,8 @@ Invariant: the index is swapped whole, between two reads; an older revision chan
 snapshot counts only with its last part. For a subscription that came while the lane was reading it
 is known how far the lane had read by then: a gateway that gets a record of it must look into the
 log for earlier ones. Nothing that came before a hello is taken up after it: whoever answers that
-hello counts from what it said.
+hello counts from what it said. Whatever is taken up was noted before, for whoever goes on when this
+process is dead and the coordinator away.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from headgate.decide.matching.index import MatchIndex
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
@@ -26,6 +26,8 @@ from headgate.model.subscription import Subscription
 
 Read = Mapping[PartitionRef, int]
 """How far each partition was read; empty while the lane hasn't begun to read."""
+
+Note = Callable[[SubscriptionSnapshot | SubscriptionChanges], None]
 
 LARGE = 20_000
 """From so many changes on, an index is built in a thread; after so many it is frozen."""
@@ -50,6 +52,12 @@ class _News:
     def removals(self) -> list[str]:
         return [name for name, one in self.wanted.items() if one is None]
 
+    @property
+    def message(self) -> SubscriptionSnapshot | SubscriptionChanges:
+        if self.whole:
+            return SubscriptionSnapshot(self.revision, tuple(self.upserts))
+        return SubscriptionChanges(self.revision, tuple(self.upserts), tuple(self.removals))
+
 
 class KeptIndex:
     """The newest index of a worker process, which outlives the lane that built it.
@@ -71,10 +79,14 @@ class KeptIndex:
 
 
 class Adopted:
-    """`kept` is where other lanes of the process find the index, and where theirs is."""
+    """`kept` is where other lanes of the process find the index, and where theirs is; `note` writes
+    down what is about to be taken up, and may be called in a thread."""
 
-    def __init__(self, *, large: int = LARGE, kept: KeptIndex | None = None) -> None:
+    def __init__(
+        self, *, large: int = LARGE, kept: KeptIndex | None = None, note: Note = lambda _: None
+    ) -> None:
         self._kept = kept or KeptIndex()
+        self._note = note
         self.index = MatchIndex.empty()
         self.revision = 0
         self._large = large
@@ -133,6 +145,17 @@ class Adopted:
         self._rests_until_s = ended_s + min(ended_s - began_s, PAUSE_MAX_S)
         return True
 
+    async def begin_with(self, revision: int, subscriptions: Iterable[Subscription]) -> None:
+        """Begin with what others knew, when the coordinator is away and nothing was read yet."""
+        news = _News(revision, dict(_by_id(subscriptions)), whole=True)
+        self._kept.index = self.index = await self._built(news)
+        self.revision = revision
+        self._freeze(len(news.wanted))
+
+    def forget(self) -> None:
+        """Nothing of what it began with counts."""
+        self.index, self.revision = MatchIndex.empty(), 0
+
     def since(self, ref: PartitionRef, subscriptions: tuple[str, ...]) -> tuple[int, ...]:
         """How far `ref` was read without each of `subscriptions`; empty when all were there."""
         late = self._late
@@ -147,18 +170,19 @@ class Adopted:
             await asyncio.sleep(rest_s)
 
     async def _built(self, news: _News) -> MatchIndex:
-        build = (
-            partial(self._kept.turned_into, news.wanted)
-            if news.whole
-            else partial(self.index.patched, news.upserts, news.removals)
-        )
         if len(news.wanted) < self._large:
-            return build()
+            return self._build(news)
         gc.disable()  # a million new objects, none of them garbage
         try:
-            return await asyncio.to_thread(build)
+            return await asyncio.to_thread(self._build, news)
         finally:
             gc.enable()
+
+    def _build(self, news: _News) -> MatchIndex:
+        self._note(news.message)
+        if news.whole:
+            return self._kept.turned_into(news.wanted)
+        return self.index.patched(news.upserts, news.removals)
 
     def _note_late(self, news: _News, index: MatchIndex, read: Read) -> None:
         if news.whole:

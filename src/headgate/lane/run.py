@@ -3,12 +3,13 @@
     read the log -> match -> deliver or set aside -> settle -> save the position
 
 in one asyncio loop. Order per partition is natural: a record is handed to the pipelines in the
-order it was read. A lane starts at the stored position, whatever was planned, and reads nothing
-before it has the subscriptions.
+order it was read. A lane starts at the stored position, whatever was planned, and claims nothing
+before it has the subscriptions (beginning.py).
 
 When its window is over, a lane gives its receipt, so that Spark can start the next one, and goes on
-until its successor has taken over: the successor claims the checkpoint under a higher fence, and
-from then on nothing of the former lane counts. So a change of windows is no pause.
+until its successor has taken over, for as long as that takes: the successor claims the checkpoint
+under a higher fence, and from then on nothing of the former lane counts. So a change of windows is
+no pause, and a coordinator that goes away in the middle of one makes none.
 
 A partition can also leave a lane in the middle of a window: handed off to another router, or taken
 by somebody newer. The lane goes on with the others, and ends when it has none left.
@@ -23,7 +24,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -33,6 +34,7 @@ from headgate.decide.routing import Routes
 from headgate.decide.settling import Outcome
 from headgate.errors import Fenced, HeadgateError, StorageFailed
 from headgate.lane.adopted import Adopted, KeptIndex
+from headgate.lane.beginning import LOOK_EVERY_S, Beginning
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
@@ -42,11 +44,13 @@ from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.notes import Entry, Holds, Left
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
+from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import DeliveryTransport
 from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogEvent
@@ -60,8 +64,8 @@ CLAIM_PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LanePorts:
-    """What a lane needs from outside; `connect` opens its stream to the coordinator, and `kept` is
-    what an earlier lane of the same process left."""
+    """What a lane needs from outside; `connect` opens its stream to the coordinator, `kept` is what
+    an earlier lane of the same process left, and `notes` what it leaves to other processes."""
 
     reader: LogReader
     checkpoints: CheckpointStore
@@ -69,6 +73,7 @@ class LanePorts:
     transport: DeliveryTransport
     connect: Callable[[Callable[[], control.Hello]], ControlSession]
     kept: KeptIndex = field(default_factory=KeptIndex)
+    notes: LaneNotes = field(default_factory=NoNotes)
 
 
 class Lane:
@@ -81,7 +86,7 @@ class Lane:
         self._crew = Crew("lane")
         self._intake = Crew("lane")
         """What ends first, so that the rest can be settled."""
-        self._adopted = Adopted(kept=ports.kept)
+        self._adopted = Adopted(kept=ports.kept, note=self._note)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._dispatcher = Dispatcher(
             spec.settings,
@@ -113,6 +118,10 @@ class Lane:
             stopped=self.stopped,
         )
         self._reason = ""
+        self._beginning = Beginning([owner.ref for owner in spec.owns], ports.notes, self._note)
+        self._has_begun = False
+        self._said_claimed = False
+        self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
         self._overdue = False
         self._handed_off: list[Owner] = []
         self._delivered = 0
@@ -134,42 +143,113 @@ class Lane:
             if not self._receipt.done():
                 self._receipt.set_exception(error)
             raise
+        finally:
+            self._ports.notes.close(leave=bool(self._partitions))
         self._give_receipt()
 
     async def _run(self) -> None:
-        spec, settings = self._spec, self._spec.settings
-        await asyncio.gather(*(self._claim(owner) for owner in spec.owns))
-        if not self._partitions:
-            self._end("somebody newer has taken over")
-            return
-        session = self._ports.connect(self._hello)
-        self._intake.need("reading", self._follow())
-        self._intake.need("checkpoints", self._saving.run())
-        self._crew.need("listening", self._listen(session))
-        self._crew.need("adopting", self._adopt(session))
-        self._crew.need("reporting", self._report(session))
-        self._crew.need("window", self._watch_window(session))
-        try:
-            await first_of(self._ending.wait(), self._intake.failed(), self._crew.failed())
-            await self._intake.close()
-            if self._partitions:
-                await self._dispatcher.flush(settings.flush_timeout_s)
-                await self._saving.save_all(settings.checkpoint_timeout_s)
-            await session.send(self._lane_report())
-        finally:
-            await self._intake.close()
-            await self._crew.close()
-            await session.close()
+        while (left := await self._converse(self._ports.connect(self._hello))) is not None:
+            await self._begin_with(left)
 
-    async def _claim(self, owner: Owner) -> None:
+    async def _converse(self, session: ControlSession) -> Left | None:
+        """The lane's life on one stream: to its end, or to where it begins without the coordinator.
+        It says that on another stream: this one's hello must not be answered any more."""
+        left, stream = None, Crew("lane")
+        stream.need("listening", self._listen(session))
+        stream.need("adopting", self._adopt(session))
+        stream.need("reporting", self._report(session))
+        stream.need("window", self._watch_window(session))
+        try:
+            left = await first_of(self._begin(session), self._ending.wait(), stream.failed())
+            if left is None:
+                await self._live(session, stream)
+        finally:
+            await stream.close()
+            if left is None:
+                await self._intake.close()
+                await self._crew.close()
+                # With a stream there is a goodbye, after which nobody waits for this lane's word.
+                leave = bool(self._partitions) and not session.connected
+                self._ports.notes.close(leave=leave)
+            await session.close()
+        return left
+
+    async def _live(self, session: ControlSession, stream: Crew) -> None:
+        settings = self._spec.settings
+        if self._has_begun:
+            self._intake.need("reading", self._follow())
+            self._intake.need("checkpoints", self._saving.run())
+        failures = (self._intake.failed(), self._crew.failed(), stream.failed())
+        await first_of(self._ending.wait(), *failures)
+        await self._intake.close()
+        if self._partitions:
+            await self._dispatcher.flush(settings.flush_timeout_s)
+            await self._saving.save_all(settings.checkpoint_timeout_s)
+        await session.send(self._lane_report())
+
+    # --- beginning -------------------------------------------------------------------------------
+
+    async def _begin(self, session: ControlSession) -> Left | None:
+        """Claim what is planned once the subscriptions are there; or return what else to begin
+        with."""
+        if self._has_begun:
+            return None
+        while not await self._taught(LOOK_EVERY_S):
+            left = await self._beginning.without_coordinator(connected=session.connected)
+            if left is not None:
+                return left
+        await self._claim_all(self._spec.owns)
+        if self._partitions:
+            await session.send(control.Claimed(self._owned()))
+        else:
+            self._end("somebody newer has taken over")
+        return None
+
+    async def _taught(self, timeout_s: float) -> bool:
+        """Whether the subscriptions are there, and the gateways to deliver to."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._subscribed.wait()
+                await self._found_gateways.wait()
+        return self._subscribed.is_set() and self._found_gateways.is_set()
+
+    async def _begin_with(self, left: Left) -> None:
+        """Go on where lanes that are gone have left off, as far as they still held it."""
+        self._apply(left.topology)
+        await self._adopted.begin_with(left.revision, left.subscriptions)
+        self._subscribed.set()
+        await self._claim_all([o for o in self._spec.owns if o.ref in left.fences], left.fences)
+        if self._has_begun:
+            self._beginning.done(left, self._partitions)
+        else:
+            # Somebody has claimed all of it since, and may know more.
+            self._adopted.forget()
+            self._subscribed.clear()
+            self._beginning.is_outdated(left)
+
+    async def _claim_all(
+        self, owners: Sequence[Owner], after: Mapping[PartitionRef, Fence] | None = None
+    ) -> None:
+        """All at once for whoever looks: what is adopted from then on is late for all of them."""
+        assert self._subscribed.is_set(), "its predecessor goes on until it has the subscriptions"
+        froms = after or {}
+        claims = (self._claim(owner, after=froms.get(owner.ref)) for owner in owners)
+        claimed = await asyncio.gather(*claims)
+        self._partitions.update((one.ref, one) for one in claimed if one is not None)
+        self._has_begun = bool(self._partitions)
+        if self._has_begun:
+            self._note_held()
+            self._ports.notes.tidy()
+
+    async def _claim(self, owner: Owner, *, after: Fence | None) -> SourcePartition | None:
         fence = Fence(owner.epoch, self._spec.window, self._spec.attempt)
         deadline_s = asyncio.get_running_loop().time() + CLAIM_PATIENCE_S
         while True:
             try:
-                position = await self._ports.checkpoints.claim(owner.ref, fence)
+                position = await self._ports.checkpoints.claim(owner.ref, fence, after=after)
             except Fenced as error:
                 log.info(LogEvent.FENCED, partition=str(owner.ref), error=error.message)
-                return
+                return None
             except StorageFailed as error:
                 # A failed lane costs Spark one of its tries, and the next one fares no better.
                 if asyncio.get_running_loop().time() >= deadline_s:
@@ -177,8 +257,17 @@ class Lane:
                 log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(owner.ref), error=str(error))
                 await asyncio.sleep(CLAIM_AGAIN_S)
             else:
-                self._partitions[owner.ref] = SourcePartition(owner, fence, position)
-                return
+                return SourcePartition(owner, fence, position)
+
+    def _note(self, entry: Entry) -> None:
+        """May be called in a thread."""
+        try:
+            self._ports.notes.note(entry)
+        except StorageFailed as error:
+            log.warning(LogEvent.NOTES_FAILED, error=error.message)
+
+    def _note_held(self) -> None:
+        self._note(Holds(tuple(self.fences().items())))
 
     # --- what is asked and told while delivering (surroundings.Surroundings) ---------------------
 
@@ -220,6 +309,7 @@ class Lane:
         if self._partitions.pop(ref, None) is not None:
             log.info(LogEvent.FENCED, partition=str(ref), error=reason)
             self._dispatcher.drop(ref)
+            self._note_held()
         if not self._partitions:
             self._end(reason)
 
@@ -233,8 +323,6 @@ class Lane:
 
     async def _follow(self) -> None:
         await self._dispatcher.look_behind()
-        await self._subscribed.wait()
-        await self._found_gateways.wait()
         self._dispatcher.start()
         await self._reading.run()
 
@@ -243,6 +331,7 @@ class Lane:
     def _hello(self) -> control.Hello:
         spec = self._spec
         self._adopted.said_hello()
+        self._said_claimed = self._has_begun
         return control.Hello(
             role="lane",
             node_id=spec.router_id,
@@ -252,7 +341,8 @@ class Lane:
             window=spec.window,
             attempt=spec.attempt,
             assignment=spec.assignment,
-            owns=tuple(partition.owner for partition in self._partitions.values()),
+            owns=self._owned(),
+            wants=() if self._has_begun else spec.owns,
             generation=self._topology.generation,
             revision=self._adopted.revision,
         )
@@ -287,6 +377,7 @@ class Lane:
 
     def _apply(self, topology: Topology) -> None:
         self._topology = topology
+        self._note(control.PushTopology(topology))
         gateways = [node for node in topology.of_role("gateway") if node.url]
         self._urls = {node.id: node.url for node in gateways}
         settings = self._spec.settings
@@ -302,6 +393,8 @@ class Lane:
                 await self._acknowledge(session)
 
     async def _welcomed(self, session: ControlSession) -> None:
+        if self._has_begun and not self._said_claimed:
+            await session.send(control.Claimed(self._owned()))
         if self._handed_off:
             # The coordinator may not have heard it the first time.
             await session.send(control.Released(tuple(self._handed_off)))
@@ -333,14 +426,16 @@ class Lane:
         for owner in gone:
             self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
         self._handed_off += gone
+        self._note_held()
         log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
         await session.send(control.Released(tuple(gone)))
         if not self._partitions:
             self._end("everything is handed off")
 
+    def _owned(self) -> tuple[Owner, ...]:
+        return tuple(partition.owner for partition in self._partitions.values())
+
     def _read_so_far(self) -> dict[PartitionRef, int]:
-        if not self._subscribed.is_set():
-            return {}
         return {ref: partition.read_seq for ref, partition in self._partitions.items()}
 
     async def _acknowledge(self, session: ControlSession) -> None:
@@ -350,6 +445,7 @@ class Lane:
     async def _report(self, session: ControlSession) -> None:
         while True:
             await asyncio.sleep(self._spec.settings.report_interval_s)
+            self._ports.notes.give_sign()
             with contextlib.suppress(HeadgateError):
                 await self._reading.look_ahead()  # a log that is away is said where it is read
             await session.send(self._lane_report())
@@ -383,7 +479,7 @@ class Lane:
         the subscriptions, and this one can go on.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._spec.settings.window_s):
+            async with asyncio.timeout_at(self._window_until_s):
                 await self._window_over.wait()
         self._overdue = True
         if session.connected:
@@ -392,8 +488,8 @@ class Lane:
         # A fresh position leaves the successor little to repeat.
         await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
-        await asyncio.sleep(self._spec.settings.linger_s)
-        self._end("nobody took over")
+        if not self._partitions:
+            self._end(self._reason)  # whoever held what it wanted still does
         await self._crew.failed()  # until everything ends
 
     def _hand_over(self, reason: str) -> None:

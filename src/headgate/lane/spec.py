@@ -75,9 +75,6 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_timeout_s: float = 10.0
     checkpoint_timeout_s: float = 5.0
     report_interval_s: float = 0.5
-    linger_s: float = 45.0
-    """How long a lane whose window is over goes on when nobody takes over. Spark ends the process
-    of a worker that was idle for a minute, so it must be well below that."""
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):

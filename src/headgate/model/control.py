@@ -37,8 +37,9 @@ class Hello(Message, frozen=True, kw_only=True):
     `incarnation` differs for every start of a process, so that a reconnect and a restart can be
     told apart. For a lane, `node_id` and `incarnation` are its router's; `window`, `attempt`,
     `owns` and `assignment` (the number it was planned under) say what it runs, and `revision` is
-    the newest subscription revision it has applied (0: none). A node of `weight` 2 gets twice as
-    many partitions as one of weight 1.
+    the newest subscription revision it has applied (0: none). What it `wants` it will read once it
+    has the subscriptions and has claimed the positions. A node of `weight` 2 gets twice as many
+    partitions as one of weight 1.
     """
 
     role: SessionRole
@@ -53,6 +54,7 @@ class Hello(Message, frozen=True, kw_only=True):
     attempt: int = 0
     assignment: int = 0
     owns: tuple[Owner, ...] = ()
+    wants: tuple[Owner, ...] = ()
     generation: int = 0
     revision: int = 0
     weight: float = 1.0
@@ -77,6 +79,13 @@ class Recall(Message, frozen=True):
     """The last topology a node had, for a coordinator that has lost everything."""
 
     topology: Topology
+
+
+class Claimed(Message, frozen=True):
+    """A lane has claimed the positions of these, and reads them from now on: its predecessors'
+    count no more."""
+
+    owners: tuple[Owner, ...]
 
 
 class Released(Message, frozen=True):
@@ -385,6 +394,7 @@ ToCoordinator = (
     | Goodbye
     | AckTopology
     | Recall
+    | Claimed
     | Released
     | EpochTooLow
     | AckSubscriptions

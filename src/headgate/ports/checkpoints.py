@@ -17,10 +17,13 @@ from headgate.model.position import Position, Tally
 
 
 class CheckpointStore(Protocol):
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
         """Take the partition under `fence` and return its position.
 
-        Raises Fenced when a higher fence holds it. Claiming again under the same fence is allowed.
+        Raises Fenced when a higher fence holds it; with `after`, when any other than that one does,
+        also when nobody has claimed it. Claiming again under the same fence is allowed.
         """
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:

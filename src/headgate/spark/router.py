@@ -5,8 +5,9 @@ for one, and looks after the query: a query that ended is started again, a dead 
 process (the supervisor brings it back, under a new epoch). On stop it asks for the window's end,
 waits until the lanes have settled and returned their receipts, and only then stops Spark.
 
-While the coordinator is away, windows stay open and nothing is overdue: the lanes go on, and their
-successors could not learn the subscriptions.
+While the coordinator is away, windows stay open and nothing is overdue. A router that starts then
+goes on with what it noted when it planned its last window: the same epochs, and window numbers
+above all that it gave out before.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -27,14 +27,17 @@ import structlog
 from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.health import RouterView
-from headgate.decide.windows import OpenWindow, Patience, overdue_s, plan_lanes
-from headgate.errors import HeadgateError
-from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
+from headgate.decide.windows import OpenWindow, overdue_s
+from headgate.errors import HeadgateError, StorageFailed
+from headgate.lane.spec import LaneReceipt
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
+from headgate.model.notes import RouterMemory
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
+from headgate.ports.notes import RouterNotes
 from headgate.spark.java import Java
+from headgate.spark.plans import RouterSettings, plan_window
 from headgate.spark.progress import ProgressListener
 from headgate.spark.query import WindowQuery, in_thread
 from headgate.spark.session import build_session, check_master
@@ -59,31 +62,17 @@ JVM_TIMEOUT_S = 30.0
 SPARK_STOP_S = 10.0
 ASSIGNMENT_WAIT_S = 2.0
 """With something to read, the first window has lanes at once; without, it only warms up."""
+AWAY_S = 5.0
+"""For so long a coordinator that doesn't answer may only be slow."""
 QUERY_RESTARTS_MAX = 20
+NOTHING_NOTED = (
+    "it has noted nothing that it could go on with, and waits for the coordinator to tell it what "
+    "to read; start the coordinator"
+)
 
 
 class JvmDied(HeadgateError):
     """The Spark driver's JVM ended under us; the process must be started again."""
-
-
-@dataclass(frozen=True, slots=True)
-class RouterSettings:
-    node_id: str
-    incarnation: str
-    coordinator: str
-    master: str
-    slots: int
-    driver_memory: str
-    data: Path
-    scratch: Path
-    run_lane: str
-    warm_lane: str
-    lane: LaneSettings
-    weight: float = 1.0
-    http: tuple[str, int] = ("127.0.0.1", 0)
-    """Where it serves /health and /metrics."""
-    spark_settings: dict[str, str] = field(default_factory=dict)
-    patience: Patience = field(default_factory=Patience)
 
 
 class Router:
@@ -94,11 +83,13 @@ class Router:
         settings: RouterSettings,
         java: Java,
         connect: Callable[[Callable[[], control.Hello]], ControlSession],
+        notes: RouterNotes,
     ) -> None:
         check_master(settings.master, settings.slots)
         self._settings = settings
         self._java = java
         self._connect = connect
+        self._notes = notes
         self._session: ControlSession | None = None
         self._http = HttpServer()
         self._plan_url = ""
@@ -131,7 +122,8 @@ class Router:
         self._crew = Crew("router")
 
     async def start(self) -> str:
-        """Returns the master when Spark runs and the first window can open without delay."""
+        """Returns the master when Spark runs and the first window can open without delay; while
+        there is neither a coordinator nor anything to go on with, it waits."""
         app = HttpApp([Route("GET", PLAN_PATH, self._next_window)])
         port = await self._http.start(app, "127.0.0.1", 0)
         self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
@@ -148,13 +140,37 @@ class Router:
         self._crew.need("control", self._listen(self._session))
         self._crew.need("plans", self._http.failed())
         self._crew.need("http", self._public.failed())
-        await self._until(lambda: self._assignment is not None, ASSIGNMENT_WAIT_S)
+        await self._assigned()
         await in_thread(self._start_query)
         while not self._has_begun() and not self._query.has_failed():
             await self._until(self._has_begun, WATCH_S)
         self._state = "ready"
         await self._report()
         return self._settings.master
+
+    async def _assigned(self) -> None:
+        """Wait until it is clear what to read, with or without the coordinator."""
+        self._notes.tidy()
+        memory = self._notes.recall()
+        self._window = memory.window
+        await self._until(self._is_connected, AWAY_S)
+        sources = memory.assignment.sources
+        if not self._is_connected() and sources:
+            log.warning(LogEvent.GOES_ON_ALONE, window=self._window, sources=len(sources))
+            self._assignment, self._topology = memory.assignment, memory.topology
+        elif not self._is_connected():
+            await self._coordinator_is_there()
+        await self._until(lambda: self._assignment is not None, ASSIGNMENT_WAIT_S)
+
+    async def _coordinator_is_there(self) -> None:
+        log.error(LogEvent.WAITS_FOR_COORDINATOR, reason=NOTHING_NOTED)
+        self._trouble = NOTHING_NOTED
+        while not self._is_connected():
+            await self._until(self._is_connected, WATCH_S)
+        self._trouble = ""
+
+    def _is_connected(self) -> bool:
+        return self._session is not None and self._session.connected
 
     async def failed(self) -> None:
         """Keep the query running; raises JvmDied when there is nothing left to run it on, or what
@@ -197,7 +213,7 @@ class Router:
 
     def _look_at_the_stream(self) -> None:
         """Only a welcome says since when it is there again."""
-        if self._session is None or not self._session.connected:
+        if not self._is_connected():
             self._connected_s = None
 
     async def stop(self) -> None:
@@ -266,13 +282,25 @@ class Router:
         cold = time.time() - self._last_ended_s >= WARM_EVERY_S
         if self._stopping or not (self._runnable() or cold):
             return Response(200, b"")
-        self._window += 1
+        assignment = self._assignment
+        self._window = await self._numbered(assignment)
+        if self._state == "stopping":  # since then
+            return Response(200, b"")
         async with self._news:
-            self._running = plan = self._plan()
+            self._running = plan = plan_window(self._settings, assignment, self._window)
             self._open = OpenWindow(self._loop.time(), self._settings.lane.window_s)
             self._news.notify_all()
         await self._report()
         return Response(200, msgspec.json.encode(plan))
+
+    async def _numbered(self, assignment: control.Assign | None) -> int:
+        """The next window's number, noted before any lane of it can run: it must not come again."""
+        memory = RouterMemory(self._window + 1, assignment or control.Assign(0, ()), self._topology)
+        try:
+            return await asyncio.to_thread(self._notes.remember, memory)
+        except StorageFailed as error:
+            log.warning(LogEvent.NOTES_FAILED, error=error.message)
+            return memory.window
 
     def _runnable(self) -> bool:
         return self._assignment is not None and bool(self._assignment.sources)
@@ -280,27 +308,6 @@ class Router:
     def _has_begun(self) -> bool:
         """Lanes are on their way, or an empty window has warmed everything up for them."""
         return self._last_ended_s > 0 or bool(self._running and self._running.lanes)
-
-    def _plan(self) -> WindowPlan:
-        settings, assignment = self._settings, self._assignment
-        if assignment is None or not self._runnable():
-            return WindowPlan(self._window, warm=settings.slots)
-        lanes = [
-            LaneSpec(
-                router_id=settings.node_id,
-                incarnation=settings.incarnation,
-                lane=number,
-                window=self._window,
-                attempt=0,
-                assignment=assignment.number,
-                owns=owns,
-                coordinator=settings.coordinator,
-                data=str(settings.data),
-                settings=settings.lane,
-            )
-            for number, owns in enumerate(plan_lanes(assignment.sources, settings.slots))
-        ]
-        return WindowPlan(self._window, tuple(lanes))
 
     async def _window_ended(self, receipts: list[LaneReceipt]) -> None:
         if receipts:
@@ -340,7 +347,9 @@ class Router:
         async for message in session.messages():
             match message:
                 case control.Welcome(learning=learning, url=url):
-                    self._coordinator_url, self._connected_s = url, self._loop.time()
+                    async with self._news:
+                        self._coordinator_url, self._connected_s = url, self._loop.time()
+                        self._news.notify_all()
                     if self._stopping:
                         await self._ask_for_the_end(session)
                     if learning:
@@ -364,17 +373,18 @@ class Router:
                     pass
 
     def _view(self) -> RouterView:
-        assignment, running, session = self._assignment, self._running, self._session
+        assignment, running = self._assignment, self._running
         overdue = "its window should have ended; a lane doesn't return"
         return RouterView(
             self._state,
-            connected=session is not None and session.connected,
+            connected=self._is_connected(),
             sources=frozenset(owner.ref for owner in assignment.sources)
             if assignment
             else frozenset(),
             window=self._window,
             lanes=len(running.lanes) if running else 0,
             trouble=overdue if self._is_overdue() else self._trouble,
+            waiting=tuple(self._notes.waiting()),
         )
 
     async def _report(self) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.notes import FileLaneNotes
 from headgate.adapters.transports import Transports
 from headgate.lane.adopted import KeptIndex
 from headgate.lane.host import LaneHost
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSpec, TransportPlace
+from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import configure_logging
 from headgate.wiring.control import connector
@@ -76,5 +78,21 @@ def _open_lane(spec: LaneSpec, shared: Shared) -> tuple[Lane, Callable[[], Await
 
     transport = _transport(spec.settings.transport, shared)
     connect = connector(spec.coordinator)
-    ports = LanePorts(reader, checkpoints, letters, transport, connect, shared.kept)
+    ports = LanePorts(
+        reader, checkpoints, letters, transport, connect, shared.kept, _notes(spec, folder)
+    )
     return Lane(spec, ports), close
+
+
+def _notes(spec: LaneSpec, folder: DataFolder) -> LaneNotes:
+    """In the data folder, where there is one: an executor elsewhere may have none, and must not
+    make one."""
+    if not folder.root.is_dir():
+        return NoNotes()
+    return FileLaneNotes(
+        folder.notes_dir(spec.router_id),
+        window=spec.window,
+        attempt=spec.attempt,
+        lane=spec.lane,
+        incarnation=spec.incarnation,
+    )

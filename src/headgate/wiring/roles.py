@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.config import Config, inherited_environment
 from headgate.lane.spec import LaneSettings, TransportPlace
 from headgate.wiring.control import addresses, connector
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from headgate.services.gateway.listeners import ListenerOptions
     from headgate.services.gateway.service import Gateway, GatewayOptions
     from headgate.services.ingest.node import Ingest, IngestOptions
-    from headgate.spark.router import Router, RouterSettings
+    from headgate.spark.plans import RouterSettings
+    from headgate.spark.router import Router
 
 RUN_LANE = "headgate.wiring.lanes:run_lane"
 WARM_LANE = "headgate.wiring.lanes:warm_lane"
@@ -233,7 +235,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
 
 
 def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
-    from headgate.spark.router import RouterSettings
+    from headgate.spark.plans import RouterSettings
 
     settings = config.router
     return RouterSettings(
@@ -257,10 +259,12 @@ def build_router(config: Config, folder: DataFolder) -> Router:
     from headgate.spark.java import find_java
     from headgate.spark.router import Router
 
+    settings = router_settings(config, folder)
     return Router(
-        router_settings(config, folder),
+        settings,
         find_java(inherited_environment()),
         connector(addresses(config.router.server_address, config.router.server_port)),
+        FileRouterNotes(folder.notes_dir(settings.node_id)),
     )
 
 

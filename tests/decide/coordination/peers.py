@@ -212,12 +212,18 @@ class Client(Peer):
 
 @dataclass(kw_only=True)
 class Lane(Peer):
-    """Reads `holds` once it has the subscriptions; `asked` is what it shall hand over."""
+    """Once it has the subscriptions it claims what is `planned`, unless it `hesitates`, and reads
+    what it `holds` since; `asked` is what it shall hand over."""
 
     window: int
     attempt: int
     assignment: int
     planned: tuple[Owner, ...]
+    claims: Callable[[Fence, Owner], bool]
+    """Whether the store of positions lets it have one."""
+    hesitates: bool = False
+    claimed: bool = False
+    said_goodbye: bool = False
     holds: dict[PartitionRef, Owner] = field(default_factory=dict)
     asked: dict[PartitionRef, Owner] = field(default_factory=dict)
     dropped: set[PartitionRef] = field(default_factory=set)
@@ -236,7 +242,7 @@ class Lane(Peer):
 
     @property
     def reads(self) -> bool:
-        return self.alive and self.revision > 0
+        return self.alive and self.claimed
 
     def hello(self) -> Hello:
         return Hello(
@@ -246,10 +252,14 @@ class Lane(Peer):
             window=self.window,
             attempt=self.attempt,
             assignment=self.assignment,
-            owns=tuple(self.holds[ref] for ref in sorted(self.holds)),
+            owns=self.owned(),
+            wants=() if self.claimed else self.planned,
             generation=self.topology.generation,
             revision=self.revision,
         )
+
+    def owned(self) -> tuple[Owner, ...]:
+        return tuple(self.holds[ref] for ref in sorted(self.holds))
 
     def puts_off(self, message: FromCoordinator) -> bool:
         is_news = isinstance(message, control.SubscriptionSnapshot | control.SubscriptionChanges)
@@ -259,6 +269,8 @@ class Lane(Peer):
         match message:
             case control.Welcome():
                 self.parts = set()
+                if self.claimed:
+                    self.say(control.Claimed(self.owned()))
                 if self.handed_off:
                     self.say(control.Released(tuple(self.handed_off)))
             case control.PushTopology(topology):
@@ -272,6 +284,7 @@ class Lane(Peer):
                         self._adopt(revision, self.parts)
                     self.parts = set()
                     self.say(control.AckSubscriptions(self.revision))
+                    self.claim()
             case control.SubscriptionChanges(revision, upserts, removals):
                 if revision > self.revision:
                     kept = self.subscriptions - set(removals)
@@ -290,6 +303,16 @@ class Lane(Peer):
 
     def _adopt(self, revision: int, subscriptions: set[str]) -> None:
         self.revision, self.subscriptions = revision, subscriptions
+
+    def claim(self) -> None:
+        """Take what is left of the plan, if it is time; a lane that gets nothing ends."""
+        if self.claimed or self.hesitates or not self.revision or not self.alive:
+            return
+        self.claimed = True
+        self.holds = {o.ref: o for o in self.planned if self.claims(self.fence(o), o)}
+        self.say(control.Claimed(self.owned()))
+        if not self.holds:
+            self.end()
 
     def check_in(self) -> None:
         if not self.frozen:
@@ -330,4 +353,5 @@ class Lane(Peer):
     def end(self) -> None:
         if self.alive:
             self.alive = False
+            self.said_goodbye = self.session is not None
             self.say(control.Goodbye())

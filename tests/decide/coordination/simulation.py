@@ -60,6 +60,8 @@ class Simulation:
         """Every lane that lives, heard of or not."""
         self.ever: list[Lane] = []
         self.checkpoints: dict[PartitionRef, Fence] = {}
+        self.store_is_away = False
+        """Nobody claims or saves a position, nor learns who holds it."""
         self.log_epochs: dict[PartitionRef, int] = {}
         self.put: dict[PartitionRef, list[Reset]] = {}
         """The resets that were carried out, each once; a test must not want two that are alike."""
@@ -153,7 +155,7 @@ class Simulation:
                 self.durable = state
                 if self.dies_after_persist:
                     raise CoordinatorDied
-            case FenceCheckpoints(owners):
+            case FenceCheckpoints(owners) if not self.store_is_away:
                 return [e for owner in owners for e in self._fence(owner)]
             case Send(session, message):
                 self._check_told(message)
@@ -306,11 +308,10 @@ class Simulation:
             and lane.alive
         ]
 
-    def open_window(self, router: Router, *, lanes: int = 1) -> list[Lane]:
-        """What Spark does with the newest assignment; returns the lanes that found something."""
+    def open_window(self, router: Router, *, lanes: int = 1, hesitates: bool = False) -> None:
+        """What Spark does with the newest assignment."""
         router.window += 1
         sources = router.assignment.sources
-        started = []
         for number in range(min(lanes, len(sources))):
             lane = Lane(
                 node_id=router.node_id,
@@ -319,25 +320,49 @@ class Simulation:
                 attempt=0,
                 assignment=router.assignment.number,
                 planned=sources[number::lanes],
+                claims=self._claim,
+                hesitates=hesitates or self.store_is_away,
             )
-            lane.holds = {o.ref: o for o in lane.planned if self._claim(lane, o)}
-            if lane.holds:
-                self.lanes.append(lane)
-                self.ever.append(lane)
-                self.connect(lane)
-                started.append(lane)
+            self.lanes.append(lane)
+            self.ever.append(lane)
+            self.connect(lane)
         self.bury()
-        return started
 
-    def _claim(self, lane: Lane, owner: Owner) -> bool:
-        fence = lane.fence(owner)
+    def _claim(self, fence: Fence, owner: Owner) -> bool:
         if self.checkpoints.get(owner.ref, Fence(0)) > fence:
             return False
         self.checkpoints[owner.ref] = fence
         return True
 
+    def go_on_from_notes(self, dead: Lane, router: Router) -> None:
+        """A lane that has not heard of the coordinator takes up what a dead one noted, where that
+        one still holds the positions. What said goodbye has torn up its notes."""
+        if dead.alive or dead.said_goodbye or not dead.claimed or self.store_is_away:
+            return
+        is_rerun = dead.incarnation == router.incarnation
+        lane = Lane(
+            node_id=router.node_id,
+            incarnation=router.incarnation,
+            window=dead.window if is_rerun else router.window,
+            attempt=dead.attempt + 1 if is_rerun else 0,
+            assignment=dead.assignment,
+            planned=dead.owned(),
+            claims=self._claim,
+            claimed=True,
+            revision=dead.revision,
+            subscriptions=set(dead.subscriptions),
+            topology=dead.topology,
+        )
+        left = [o for o in dead.owned() if self.checkpoints[o.ref] == dead.fence(o)]
+        lane.holds = {o.ref: o for o in left if self._claim(lane.fence(o), o)}
+        if lane.holds:
+            self.lanes.append(lane)
+            self.ever.append(lane)
+
     def save(self, lane: Lane) -> None:
         """The lane has settled records of all it holds, and learns where that doesn't count."""
+        if self.store_is_away:
+            return
         for ref, owner in list(lane.holds.items()):
             if self.checkpoints[ref] > lane.fence(owner):
                 lane.drop(ref)
@@ -368,6 +393,7 @@ class Simulation:
 
     def calm(self, seconds: int) -> None:
         """Nothing fails any more, everybody does what it is asked to, and Spark opens windows."""
+        self.store_is_away = False
         for _ in range(seconds):
             for peer in [*self.nodes.values(), *self.lanes]:
                 peer.frozen = peer.late = False
@@ -377,6 +403,8 @@ class Simulation:
                 if peer.session is None and peer.alive:
                     self.connect(peer)
             for lane in list(self.lanes):
+                lane.hesitates = False
+                lane.claim()
                 self.save(lane)
                 lane.let_go()
             self.bury()

@@ -278,6 +278,106 @@ class TestAdoption:
         world.say(again, control.AckSubscriptions(revision))
         assert world.floor(gateway) == revision
 
+    def test_a_lane_reads_on_until_its_successor_has_claimed(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        former = world.lane(*owners, window=1)
+        waiting = world.lane(*owners, window=2, claimed=False)
+        assert world.sent(waiting, control.SubscriptionSnapshot)
+        assert not world.sent(former, control.LetGo)
+        assert world.cluster.lanes.reader(owners[0].ref) == former
+        revision = world.subscribe(gateway, "s1")
+        for lane in (waiting, former):
+            assert world.floor(gateway) < revision, "whoever reads next must know it too"
+            world.say(lane, control.AckSubscriptions(revision))
+        assert world.floor(gateway) == revision
+        world.say(waiting, control.Claimed(tuple(owners)))
+        assert world.last(former, control.LetGo) == control.LetGo(tuple(owners), settle=False)
+        assert world.cluster.lanes.reader(owners[0].ref) == waiting
+        revision = world.subscribe(gateway, "s2")
+        world.say(waiting, control.AckSubscriptions(revision))
+        assert world.floor(gateway) == revision, "the former one counts no more"
+
+    def test_a_lane_that_breaks_off_before_it_claims_may_have_claimed(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        former = world.lane(*owners, window=1)
+        world.drop(world.lane(*owners, window=2, claimed=False))
+        revision = world.subscribe(gateway, "s1")
+        world.say(former, control.AckSubscriptions(revision))
+        assert world.floor(gateway) < revision
+        again = world.lane(*owners, window=2, claimed=False, attempt=1)
+        assert world.floor(gateway) < revision
+        world.say(again, control.Claimed(tuple(owners)))
+        assert world.floor(gateway) >= revision
+
+    def test_a_lane_that_leaves_before_it_claims_holds_nothing(self, world: World) -> None:
+        gateway = world.join("gateway", "gateway-1")
+        world.join("router", "router-1")
+        owners = world.create("flights")
+        former = world.lane(*owners, window=1)
+        world.say(world.lane(*owners, window=2, claimed=False), control.Goodbye())
+        revision = world.subscribe(gateway, "s1")
+        world.say(former, control.AckSubscriptions(revision))
+        assert world.floor(gateway) >= revision
+
+    def test_a_claim_that_comes_too_late_is_told_so(self, world: World) -> None:
+        world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1", "a")
+        [owner] = world.create("flights")
+        waiting = world.lane(owner, claimed=False)
+        world.drop(router)
+        world.join("router", "router-1", "b")
+        world.say(waiting, control.Claimed((owner,)))
+        assert world.last(waiting, control.LetGo) == control.LetGo((owner,), settle=False)
+        assert world.cluster.lanes.reader(owner.ref) is None
+
+    def test_a_partition_whose_lane_waits_is_not_without_one(self) -> None:
+        """Another window's lane would wait for the same, and so would that of another epoch."""
+        world = World(StoredState(boot=1, gateways=("gateway-2",)))
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        world.say(router, control.RouterReport("ready", 1, 0.0))
+        [owner] = world.create("flights")
+        waiting = world.lane(owner, claimed=False)
+        assert not world.sent(waiting, control.SubscriptionSnapshot)
+        world.wait(29_000, alive=(gateway, router))
+        assert not world.sent(waiting, control.EndWindow)
+        world.wait(31_000, alive=(gateway, router))
+        assert world.sent(waiting, control.SubscriptionSnapshot)
+        assert not world.sent(waiting, control.EndWindow)
+        assert world.sources("flights") == [owner]
+
+    def test_lanes_that_start_and_find_it_held_do_not_hide_that_nobody_reads(
+        self, world: World
+    ) -> None:
+        """The store may know a higher epoch than this coordinator: only a new one helps."""
+        router = world.join("router", "router-1")
+        world.say(router, control.RouterReport("ready", 1, 0.0))
+        [owner] = world.create("flights")
+        for window in range(1, 41):
+            lane = world.lane(owner, window=window, claimed=False)
+            world.apply(world.cluster.tick(world.now_ms))
+            world.say(lane, control.Goodbye())
+            world.wait(1_000, alive=(router,))
+        assert world.sources("flights")[0].epoch > owner.epoch
+
+    def test_a_new_window_is_not_judged_by_the_age_of_the_former_one(self, world: World) -> None:
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        former, lost = world.lane(a, window=1), world.lane(b, window=1)
+        world.wait(20_000, alive=(router,))
+        world.drop(lost)
+        world.wait(4_000, alive=(router,))
+        waiting = world.lane(a, window=2, claimed=False)
+        world.wait(2_000, alive=(router,))
+        assert not world.sent(waiting, control.EndWindow), "its other lane may be about to start"
+        world.wait(4_000, alive=(router,))
+        assert world.sent(waiting, control.EndWindow)
+        assert world.cluster.lanes.reader(a.ref) == former
+
     def test_a_subscription_of_another_gateway_is_refused(self, world: World) -> None:
         one = world.join("gateway", "gateway-1")
         other = world.join("gateway", "gateway-2")
@@ -324,6 +424,22 @@ class TestFencing:
         assert world.last(router, control.Assign).sources == ()
         world.apply(world.cluster.fenced(owners))
         assert world.last(router, control.Assign).sources == tuple(owners)
+
+    def test_a_lane_that_is_not_fenced_yet_holds_the_floor(self) -> None:
+        """Its position still counts, and it knows nothing of who has subscribed since."""
+        world = World()
+        gateway = world.join("gateway", "gateway-1")
+        router = world.join("router", "router-1")
+        [owner] = world.create("flights")
+        world.drop(world.lane(owner))
+        world.fences = False
+        revision = world.subscribe(gateway, "s1")
+        world.wait(35_000, alive=(gateway, router))
+        [again] = world.sources("flights")
+        assert again.epoch == owner.epoch + 1
+        assert world.floor(gateway) < revision
+        world.apply(world.cluster.fenced([again]))
+        assert world.floor(gateway) >= revision
 
     def test_a_fence_of_an_older_epoch_does_not_count(self) -> None:
         world = World(fences=False)

@@ -115,16 +115,22 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     # --- lanes -----------------------------------------------------------------------------------
 
-    @rule(router_id=some_router, lanes=st.integers(1, 2))
-    def a_window_opens(self, router_id: str, lanes: int) -> None:
+    @rule(router_id=some_router, lanes=st.integers(1, 2), hesitates=st.booleans())
+    def a_window_opens(self, router_id: str, lanes: int, hesitates: bool) -> None:
         router = self.sim.nodes.get(router_id)
         if isinstance(router, Router):
-            self.sim.open_window(router, lanes=lanes)
+            self.sim.open_window(router, lanes=lanes, hesitates=hesitates)
 
     def some_lane(self, data: st.DataObject) -> Lane | None:
         if not self.sim.lanes:
             return None
         return self.sim.lanes[data.draw(st.integers(0, len(self.sim.lanes) - 1))]
+
+    @rule(data=st.data())
+    def a_lane_claims_at_last(self, data: st.DataObject) -> None:
+        if (lane := self.some_lane(data)) is not None:
+            lane.hesitates = False
+            lane.claim()
 
     @rule(data=st.data())
     def a_lane_lets_go(self, data: st.DataObject) -> None:

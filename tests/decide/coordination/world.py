@@ -58,7 +58,9 @@ class World:
         assignment: int | None = None,
         revision: int = 0,
         incarnation: str = "a",
+        claimed: bool = True,
     ) -> int:
+        """A lane that has claimed `owns`, or has yet to."""
         router = self.cluster.members.get(owns[0].node_id)
         number = router.assignment if router is not None else 0
         return self.open(
@@ -69,7 +71,8 @@ class World:
                 window=window,
                 attempt=attempt,
                 assignment=number if assignment is None else assignment,
-                owns=owns,
+                owns=owns if claimed else (),
+                wants=() if claimed else owns,
                 revision=revision,
             )
         )

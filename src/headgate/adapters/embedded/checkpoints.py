@@ -50,8 +50,10 @@ class EmbeddedCheckpointStore:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._waiting: deque[tuple[_Change, Future[Checkpoint]]] = deque()
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
-        held = await self._change(ref, lambda stored: claimed(stored, ref, fence))
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
+        held = await self._change(ref, lambda stored: claimed(stored, ref, fence, after=after))
         return held.position
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:

@@ -152,6 +152,10 @@ class DataFolder:
                 shutil.rmtree(left, ignore_errors=True)
         return self.spark_dir / str(os.getpid())
 
+    def notes_dir(self, router_id: str) -> Path:
+        """What a router and its lanes note; no id, whatever it is, leads anywhere else."""
+        return self.root / "notes" / f"of-{router_id}"
+
     @property
     def logs_dir(self) -> Path:
         return self.root / "logs"

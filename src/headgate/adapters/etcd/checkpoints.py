@@ -33,9 +33,11 @@ class EtcdCheckpointStore:
     def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
         checkpoint = await self._change(
-            ref, lambda stored: claimed(stored, ref, fence), what=f"claiming {ref}"
+            ref, lambda stored: claimed(stored, ref, fence, after=after), what=f"claiming {ref}"
         )
         return checkpoint.position
 

@@ -20,8 +20,10 @@ class MemoryCheckpointStore:
     def __init__(self, stored: dict[PartitionRef, Checkpoint] | None = None) -> None:
         self.stored = {} if stored is None else stored
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
-        held = self.stored[ref] = claimed(self.stored.get(ref), ref, fence)
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
+        held = self.stored[ref] = claimed(self.stored.get(ref), ref, fence, after=after)
         await asyncio.sleep(0)
         return held.position
 

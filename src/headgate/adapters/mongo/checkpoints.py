@@ -67,8 +67,12 @@ class MongoCheckpointStore:
             read_preference=ReadPreference.PRIMARY,
         )
 
-    async def claim(self, ref: PartitionRef, fence: Fence) -> Position:
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    ) -> Position:
         async with self._errors(f"claiming {ref}"):
+            if after is not None:
+                return await self._claim_from(ref, fence, after)
             for _ in range(TRIES):
                 with contextlib.suppress(DuplicateKeyError):
                     return await self._claim(ref, fence)
@@ -138,6 +142,16 @@ class MongoCheckpointStore:
             return_document=ReturnDocument.AFTER,
         )
         assert document is not None, "made when it wasn't there"
+        return _checkpoint(document).position
+
+    async def _claim_from(self, ref: PartitionRef, fence: Fence, after: Fence) -> Position:
+        document = await self._positions.find_one_and_update(
+            {"_id": _key(ref), "$or": [_held(one) for one in (after, fence) if one <= fence]},
+            {"$set": _held(fence)},
+            return_document=ReturnDocument.AFTER,
+        )
+        if document is None:
+            raise fenced(ref, await self._holder(ref), fence)
         return _checkpoint(document).position
 
     async def _holder(self, ref: PartitionRef) -> Fence | None:

@@ -170,6 +170,10 @@ class Cluster(State):
                     return []  # of another coordinator
                 self.lanes.acknowledge(session, revision)
                 return moving.started(self, session) + subscribing.settle_floor(self)
+            case control.Claimed(owners) if lane is not None:
+                claimed = windows.lane_claimed(self, session, owners)
+                started = moving.started(self, session)
+                return claimed + started + subscribing.settle_floor(self)
             case control.Released(owners) if lane is not None:
                 released = moving.released(self, session, owners, now_ms)
                 return released + resetting.released(self, owners)
@@ -342,7 +346,8 @@ class Cluster(State):
                 del self.unfenced[owner.ref]
                 if self.resets.putting.pop(owner.ref, None) is not None:
                     kept = [Persist(self.to_store())]
-        return effects + kept + topology_changes.assign_routers(self)
+        effects += kept + topology_changes.assign_routers(self)
+        return effects + subscribing.settle_floor(self)
 
     def _fence_again(self, now_ms: int) -> list[Effect]:
         """The store was away when these were to be claimed."""

@@ -3,12 +3,18 @@
 A partition is idle, running (a lane holds a stream and said so) or lost: its lane's stream broke
 without a goodbye, so the lane may be dead or merely cut off. Only a re-run of the lane, a new epoch
 or the end of the lease ends that doubt.
+
+A lane that starts wants its partitions first, and has them when it has claimed their positions:
+until then whoever ran them still does. It counts for the adoption floor from the first moment on,
+and so does its predecessor to the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from headgate.decide.coordination.rates import Meter
 from headgate.model.control import Hello, LaneReport
@@ -33,6 +39,10 @@ class Lane:
     load: Meter = field(default_factory=Meter)
 
     @property
+    def wanted(self) -> list[PartitionRef]:
+        return [owner.ref for owner in self.hello.wants]
+
+    @property
     def refs(self) -> list[PartitionRef]:
         return [owner.ref for owner in self.hello.owns]
 
@@ -43,6 +53,8 @@ class Lanes:
     lost_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     ended_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """When the last lane of a partition that has none said goodbye."""
+    unsaid_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
+    """Since when nobody hears of a lane that wanted a partition, and may have claimed it."""
     idle_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """Since when a router that could read a partition, and should, has had no lane for it."""
     restarts: dict[PartitionRef, int] = field(default_factory=dict)
@@ -83,15 +95,26 @@ class Lanes:
     def start(
         self, session: int, hello: Hello, owns: Sequence[Owner], *, adopted: int, now_ms: int
     ) -> dict[int, list[Owner]]:
-        """A lane reads `owns` from now on; returns what it takes from which other sessions."""
-        taken = self.take_from_others(owns, session)
+        """A lane is there and reads `owns`; returns what it takes from which other sessions."""
         self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
+        return self._run(session, owns)
+
+    def claim(self, session: int, owns: Sequence[Owner]) -> dict[int, list[Owner]]:
+        """A lane that is there already reads `owns` from now on; returns the same."""
+        lane = self.by_session[session]
+        lane.hello = replace(lane.hello, owns=tuple(owns), wants=())
+        return self._run(session, owns)
+
+    def _run(self, session: int, owns: Sequence[Owner]) -> dict[int, list[Owner]]:
+        hello = self.by_session[session].hello
+        taken = self.take_from_others(owns, session)
         for owner in owns:
             self._running[owner.ref] = session
             if owner.ref in self.lost_since_ms and not self._is_newest(hello, owner.ref):
                 self._count_restart(owner.ref)
             self._newest[owner.ref] = hello
             self.lost_since_ms.pop(owner.ref, None)
+            self.unsaid_since_ms.pop(owner.ref, None)
             self.ended_ms.pop(owner.ref, None)
         return taken
 
@@ -154,9 +177,11 @@ class Lanes:
         return held
 
     def lose(self, session: int, *, now_ms: int) -> None:
-        """The lane's stream broke: it may still be reading."""
-        for ref in self.end(session, now_ms=now_ms):
-            self.lost_since_ms.setdefault(ref, now_ms)
+        """The lane's stream broke: it may still be reading, also what it only wanted so far."""
+        lane = self.by_session.get(session)
+        self.suspect(self.end(session, now_ms=now_ms), now_ms=now_ms)
+        for ref in lane.wanted if lane is not None else ():
+            self.unsaid_since_ms.setdefault(ref, now_ms)
 
     def suspect(self, refs: Iterable[PartitionRef], *, now_ms: int) -> None:
         """After a restart of the coordinator: any of these may be read by an unknown lane."""
@@ -169,6 +194,7 @@ class Lanes:
         for owner in owners:
             if self.lost_since_ms.pop(owner.ref, None) is not None:
                 self._count_restart(owner.ref)
+            self.unsaid_since_ms.pop(owner.ref, None)
             self.ended_ms.pop(owner.ref, None)
             self.idle_since_ms.pop(owner.ref, None)
         return self.take_from_others(owners)
@@ -179,25 +205,37 @@ class Lanes:
 
     def unread(self, since_ms: int) -> list[PartitionRef]:
         """Partitions of which no lane was heard at least since then."""
-        times = (self.lost_since_ms, self.idle_since_ms)
-        return sorted({ref for found in times for ref, at_ms in found.items() if at_ms <= since_ms})
+        times = (self.lost_since_ms, self.unsaid_since_ms, self.idle_since_ms)
+        unheard = {ref for found in times for ref, at_ms in found.items() if at_ms <= since_ms}
+        return sorted(unheard - self.awaited())
 
     def forgive(self, absent_ms: int) -> None:
         for lane in self.by_session.values():
             lane.seen_ms += absent_ms
             lane.started_ms += absent_ms
-        for times in (self.lost_since_ms, self.ended_ms, self.idle_since_ms):
+        doubts = (self.lost_since_ms, self.unsaid_since_ms)
+        for times in (*doubts, self.ended_ms, self.idle_since_ms):
             for ref in times:
                 times[ref] += absent_ms
 
     def of_router(self, router_id: str) -> list[tuple[int, Lane]]:
         return [(s, lane) for s, lane in self.by_session.items() if lane.hello.node_id == router_id]
 
+    @property
+    def in_doubt(self) -> bool:
+        """May a lane be reading that nobody hears from?"""
+        return bool(self.lost_since_ms or self.unsaid_since_ms)
+
+    def awaited(self) -> set[PartitionRef]:
+        """What lanes will read that wait for the subscriptions, or for the store of positions."""
+        return {ref for lane in self.by_session.values() for ref in lane.wanted}
+
     def is_running(self, ref: PartitionRef) -> bool:
         return ref in self._running
 
     def may_be_read(self, ref: PartitionRef) -> bool:
-        return ref in self._running or ref in self.lost_since_ms
+        doubts = (self.lost_since_ms, self.unsaid_since_ms)
+        return ref in self._running or any(ref in times for times in doubts)
 
     def reader(self, ref: PartitionRef) -> int | None:
         """The session of the lane that reads `ref`."""

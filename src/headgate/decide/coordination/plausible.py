@@ -32,6 +32,7 @@ _SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
     control.RouterReport: ("router",),
     control.EndMyWindow: ("router",),
     control.AckSubscriptions: ("lane",),
+    control.Claimed: ("lane",),
     control.LaneReport: ("lane",),
     control.Released: ("lane", "gateway"),
     control.EpochTooLow: ("ingest", "gateway"),
@@ -58,7 +59,7 @@ def hello_refusal(state: State, hello: Hello) -> str:
     numbers = (hello.generation, hello.revision, hello.window, hello.attempt, hello.assignment)
     if not all(_is_number(number, known) for number in numbers):
         return f"{hello.node_id} counts further than anybody can: {_shown(numbers)}"
-    return _owners_refusal(hello.owns, hello.node_id)
+    return _owners_refusal((*hello.owns, *hello.wants), hello.node_id)
 
 
 def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> str:

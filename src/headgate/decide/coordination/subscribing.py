@@ -95,7 +95,9 @@ def spread_snapshot(state: State) -> list[Effect]:
 
 def settle_floor(state: State) -> list[Effect]:
     adopted = [lane.adopted for lane in state.lanes.by_session.values()]
-    if not state.registry.advance_floor(adopted, holds=bool(state.lanes.lost_since_ms)):
+    # Whoever was overtaken by an epoch that the store doesn't know yet may be reading as well.
+    holds = state.lanes.in_doubt or bool(state.unfenced)
+    if not state.registry.advance_floor(adopted, holds=holds):
         return []
     return floor_to_gateways(state)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from headgate.decide.coordination.effects import Effect, Send
 from headgate.decide.coordination.lanes import Lane
 from headgate.decide.coordination.members import Member
@@ -19,10 +21,12 @@ from headgate.model.topology import Owner
 
 def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[Effect]:
     """Only for one that nothing speaks against (`refusal`)."""
-    owns = _readable(state, hello, learns=state.learning.is_on)
+    may_read = _readable(state, hello, _planned(hello), learns=state.learning.is_on)
+    effects: list[Effect] = []
     if state.learning.is_on:
-        for owner in owns:
+        for owner in may_read:
             state.sources.claim(owner)
+        effects = _out_of_date(state, may_read, now_ms)
     state.sessions[session] = ("lane", hello.node_id)
     # A lane that starts reads nothing before it has applied the snapshot, so it counts as having
     # adopted it; one that reconnects goes on with what it had. What another coordinator gave it
@@ -30,11 +34,10 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
     adopted = state.registry.revision if hello.revision == 0 else hello.revision
     if hello.revision and not state.lanes.knows(hello):
         adopted = 0
+    owns = [owner for owner in hello.owns if owner in may_read]
+    hello = replace(hello, wants=tuple(owner for owner in hello.wants if owner in may_read))
     taken = state.lanes.start(session, hello, owns, adopted=adopted, now_ms=now_ms)
-    effects = overtaken(taken)
-    lost = tuple(owner for owner in hello.owns if owner not in owns)
-    if lost:
-        effects.append(Send(session, control.LetGo(lost, settle=False)))
+    effects += [*overtaken(taken), *_not_theirs(session, hello.owns, owns)]
     effects.append(Send(session, state.out.message))
     if state.registry.complete:
         effects += [Send(session, part) for part in state.registry.snapshot()]
@@ -51,17 +54,43 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
 
 def refusal(state: State, hello: Hello, *, learns: bool) -> str:
     """Why a lane need not go on; empty when it may."""
-    if hello.owns and not _readable(state, hello, learns=learns):
+    planned = _planned(hello)
+    if planned and not _readable(state, hello, planned, learns=learns):
         return f"nothing of what window {hello.window} reads is this lane's any more"
     return ""
 
 
-def _readable(state: State, hello: Hello, *, learns: bool) -> list[Owner]:
-    """What a lane may read of all that it says is its own; who learns believes it."""
+def lane_claimed(state: State, session: int, said: Sequence[Owner]) -> list[Effect]:
+    """A lane holds the positions: from now on it counts as the reader, and nobody else."""
+    owns = _readable(state, state.lanes.by_session[session].hello, said, learns=False)
+    taken = state.lanes.claim(session, owns)
+    return [*overtaken(taken), *_not_theirs(session, said, owns), *let_go(state, owns)]
+
+
+def _not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
+    lost = tuple(owner for owner in said if owner not in owns)
+    return [Send(session, control.LetGo(lost, settle=False))] if lost else []
+
+
+def _out_of_date(state: State, owners: Sequence[Owner], now_ms: int) -> list[Effect]:
+    """Whoever reads these under a lower epoch lets go, and may be reading until it hears of it."""
+    running = state.lanes.running()
+    outdated = [owner for owner in owners if running.get(owner.ref) not in (None, owner)]
+    effects = overtaken(state.lanes.take_from_others(outdated))
+    state.lanes.suspect([owner.ref for owner in outdated], now_ms=now_ms)
+    return effects
+
+
+def _planned(hello: Hello) -> Sequence[Owner]:
+    return (*hello.owns, *hello.wants)
+
+
+def _readable(state: State, hello: Hello, planned: Sequence[Owner], *, learns: bool) -> list[Owner]:
+    """What a lane may read of all that is to be its own; who learns believes it."""
     owners = state.sources.owners
     return [
         owner
-        for owner in hello.owns
+        for owner in planned
         if (state.sources.is_credible(owner) if learns else owners.get(owner.ref) == owner)
         and not state.lanes.is_overtaken(hello, owner.ref)
     ]
@@ -118,12 +147,16 @@ def end_window(
 
 def end_crippled_window(state: State, router_id: str, now_ms: int) -> list[Effect]:
     """A window in which a partition has had no lane for too long makes room for the next."""
-    lanes = of(state, router_id)
+    lanes = [lane for _, lane in of(state, router_id)]
+    newest = max((lane.hello.window for lane in lanes), default=0)
     patience_ms = state.timing.lane_report_timeout_ms
-    started_ms = min((lane.started_ms for _, lane in lanes), default=now_ms)
+    started_ms = min((x.started_ms for x in lanes if x.hello.window == newest), default=now_ms)
     if now_ms - started_ms < patience_ms:
         return []
+    awaited = state.lanes.awaited()
     for owner in state.sources.of_node(router_id):
+        if owner.ref in awaited:
+            continue  # another window's lane would wait for the same
         if owner.ref in state.handoffs.by_ref:
             continue  # its donor has let go of it, and its recipient gets a window for it
         was_read = owner.ref in state.lanes.lost_since_ms or owner.ref in state.lanes.ended_ms

@@ -1,0 +1,381 @@
+"""A lane begins once it has its subscriptions, with or without the coordinator, and until then its
+predecessor goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import structlog
+
+from headgate.adapters.embedded.notes import FileRouterNotes
+from headgate.lane.beginning import AWAY_S, OUTDATED, UNKNOWN
+from headgate.model import control
+from headgate.model.event import Fence
+from headgate.telemetry import LogEvent
+from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+from tests.virtual_time import run_virtual
+
+M = TypeVar("M", bound=control.Message)
+LONG_S = 200.0
+"""Much longer than anything here takes, and than Spark leaves an idle worker alone."""
+
+
+def said(world: LaneWorld, kind: type[M]) -> list[M]:
+    return [message for message in world.sent if isinstance(message, kind)]
+
+
+def with_notes(
+    scenario: Callable[[Path], Coroutine[Any, Any, None]],
+) -> Callable[[Path], None]:
+    """A test on virtual time with a folder for notes."""
+
+    def test(tmp_path: Path) -> None:
+        run_virtual(scenario(tmp_path))
+
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
+    return test
+
+
+# --- told by the coordinator ---------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_position_is_claimed_only_once_the_subscriptions_are_there() -> None:
+    world = LaneWorld(partitions=2)
+    world.start()
+    await settle_down(60.0)
+    hello = world.welcome()
+    assert (hello.owns, hello.wants) == ((), world.spec.owns)
+    assert world.held() == {}
+    await world.subscribed(everything("s1"))
+    assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 0))
+    told = [m for m in world.sent if isinstance(m, control.AckSubscriptions | control.Claimed)]
+    assert told == [control.AckSubscriptions(1), control.Claimed(world.spec.owns)]
+    hello = world.welcome()
+    assert (hello.owns, hello.wants) == (world.spec.owns, ())
+
+
+@on_virtual_time
+async def test_a_coordinator_that_was_away_when_it_was_claimed_hears_of_it() -> None:
+    world = LaneWorld()
+    world.start()
+    await settle_down()
+    world.push(control.SubscriptionSnapshot(1, (everything("s1"),)))
+    claim = world.checkpoints.claim
+
+    async def cut_off(*args: Any, **rest: Any) -> Any:
+        assert world.session is not None
+        world.session.cut()
+        assert world.session.connect().wants, "what it says before it has claimed"
+        return await claim(*args, **rest)
+
+    world.checkpoints.claim = cut_off  # type: ignore[method-assign]
+    await settle_down()
+    assert not said(world, control.Claimed)
+    world.push(control.Welcome("coordinator-1", 30_000, 5_000))
+    await settle_down()
+    assert said(world, control.Claimed) == [control.Claimed(world.spec.owns)]
+
+
+@on_virtual_time
+async def test_a_window_that_ends_before_it_has_begun_takes_nothing_from_anybody() -> None:
+    world = LaneWorld(window_s=7.0)
+    world.start()
+    receipt = await world.dead()
+    assert receipt.reason == "time"
+    assert world.held() == {}
+
+
+# --- its predecessor goes on ---------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_predecessor_goes_on_for_as_long_as_its_successor_waits() -> None:
+    """The coordinator dies between the receipts of one window and the lanes of the next."""
+    world = LaneWorld(window_s=5.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.lane.receipt()
+    world.cut_off()
+    successor = world.successor(window=4, away=True)
+    successor.start()
+    for hour in range(1, 4):
+        await settle_down(LONG_S)
+        world.append(2)
+        await settle_down(6.0)
+        assert world.gateways.seqs("gateway-1") == list(range(1, 2 * hour + 1))
+        assert world.position() == 2 * hour
+    successor.welcome()
+    assert (await successor.dead()).reason == "time", "it makes room for a window of that moment"
+    await settle_down(LONG_S)
+    third = world.successor(window=5)
+    third.start()
+    await third.subscribed(everything("s1"))
+    world.append(1)
+    await world.dead()
+    await settle_down(6.0)
+    assert world.gateways.seqs("gateway-1")[-1] == 7
+    assert world.held()[world.refs[0]] == Fence(5, 5, 0)
+    assert world.position() == 7
+
+
+@on_virtual_time
+async def test_a_lane_whose_successor_never_comes_goes_on() -> None:
+    world = LaneWorld(window_s=5.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.lane.receipt()
+    await settle_down(LONG_S)
+    world.append(3)
+    await settle_down(6.0)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+    assert world.position() == 3
+
+
+# --- without the coordinator ---------------------------------------------------------------------
+
+
+@with_notes
+async def test_a_lane_that_is_run_again_goes_on_with_what_the_dead_one_knew(notes: Path) -> None:
+    world = LaneWorld(partitions=2).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"), everything("gone"))
+    world.append(3)
+    world.push(control.SubscriptionChanges(2, (everything("s2", "gateway-2"),), ("gone",)))
+    await settle_down(6.0)
+    await world.die()
+    again = world.successor(attempt=1, away=True)
+    again.start()
+    await settle_down(AWAY_S + 2.0)
+    world.append(2)
+    world.append(1, partition=1)
+    await settle_down(6.0)
+    assert world.gateways.seqs("gateway-1", 0) == [1, 2, 3, 4, 5]
+    assert world.gateways.seqs("gateway-2", 0) == [4, 5]
+    assert world.gateways.seqs("gateway-2", 1) == [1]
+    assert not [
+        d for d in world.gateways.accepted["gateway-1"] if d.seq > 3 and len(d.subscriptions) != 1
+    ]
+    assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 1))
+    assert (world.position(0), world.position(1)) == (5, 1)
+
+
+@with_notes
+async def test_what_was_noted_is_used_once_and_handed_on_as_often_as_it_takes(notes: Path) -> None:
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    for attempt in range(1, 4):
+        await world.die()
+        world = world.successor(attempt=attempt, away=True)
+        world.start()
+        await settle_down(AWAY_S + 2.0)
+        world.append(1)
+        await settle_down(6.0)
+        assert world.position() == attempt
+
+
+@with_notes
+async def test_a_lane_that_began_alone_says_so_and_goes_on_with_what_it_is_told(
+    notes: Path,
+) -> None:
+    world = LaneWorld(window_s=120.0).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    again = world.successor(attempt=1, away=True)
+    again.start()
+    await settle_down(AWAY_S + 2.0)
+    hello = again.welcome()
+    assert (hello.owns, hello.wants, hello.revision) == (world.spec.owns, (), 1)
+    again.push(control.SubscriptionSnapshot(9, (everything("s1"), everything("s2", "gateway-2"))))
+    await settle_down()
+    assert control.AckSubscriptions(9) in again.sent
+    again.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == world.gateways.seqs("gateway-2") == [1]
+
+
+@with_notes
+async def test_a_coordinator_that_is_there_is_waited_for(notes: Path) -> None:
+    """It may have told others that they have subscribed."""
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    again = world.successor(attempt=1)
+    again.start()
+    await settle_down(LONG_S)
+    assert world.held()[world.refs[0]] == Fence(5, 3, 0)
+
+
+@with_notes
+async def test_a_predecessor_that_lives_is_left_alone_until_it_is_gone(notes: Path) -> None:
+    world = LaneWorld(window_s=5.0).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.lane.receipt()
+    world.cut_off()
+    successor = world.successor(window=4, away=True)
+    with structlog.testing.capture_logs() as logs:
+        successor.start()
+        await settle_down(LONG_S)
+    assert not [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    assert world.held()[world.refs[0]] == Fence(5, 3, 0)
+    await world.die()
+    await settle_down(2.0)
+    world.append(1)
+    await settle_down(6.0)
+    assert world.position() == 1
+    assert world.held()[world.refs[0]] == Fence(5, 4, 0)
+
+
+@with_notes
+async def test_a_predecessor_that_is_frozen_is_named_loudly(notes: Path) -> None:
+    """It may thaw and go on, so nobody takes anything from it; but somebody should look."""
+    world = LaneWorld(report_interval_s=LONG_S).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    os.utime(notes / f"3-0-0-a-{os.getpid()}.notes", (0, 0))
+    again = world.successor(window=4, away=True)
+    with structlog.testing.capture_logs() as logs:
+        again.start()
+        await settle_down(10.0)
+    [reason] = [one["reason"] for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    assert f"process {os.getpid()}" in reason
+    assert world.held()[world.refs[0]] == Fence(5, 3, 0)
+
+
+async def nothing_to_go_on_with(world: LaneWorld, again: LaneWorld, reason: str = UNKNOWN) -> None:
+    """It must not claim, and must say why."""
+    held = world.held()
+    with structlog.testing.capture_logs() as logs:
+        again.start()
+        await settle_down(100.0)
+    waits = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    assert [(one["log_level"], one["partitions"], one["reason"]) for one in waits] == [
+        ("error", [str(ref) for ref in world.refs], reason)
+    ] * 2
+    assert world.held() == held
+    heard = FileRouterNotes(again.notes).waiting() if again.notes is not None else None
+    names = ", ".join(map(str, world.refs))
+    assert heard in (None, [f"nobody reads {names}: {reason}"])
+    again.welcome()
+    await settle_down(2.0)
+    assert again.notes is None or FileRouterNotes(again.notes).waiting() == []
+    assert world.held() == held
+    await again.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    world.append(1)
+    await settle_down(6.0)
+    appended = [record.seq for record in world.log.records[world.refs[0]]]
+    assert world.gateways.seqs("gateway-2") == appended
+
+
+@with_notes
+async def test_a_lane_that_nobody_left_anything_says_loudly_that_it_waits(notes: Path) -> None:
+    world = LaneWorld(partitions=2).noting(notes)
+    await nothing_to_go_on_with(world, world.successor(away=True))
+
+
+@on_virtual_time
+async def test_a_lane_that_can_keep_no_notes_says_loudly_that_it_waits() -> None:
+    world = LaneWorld()
+    await nothing_to_go_on_with(world, world.successor(away=True))
+
+
+@with_notes
+async def test_after_a_goodbye_nobody_goes_on_from_the_notes(notes: Path) -> None:
+    """From then on subscribers are told that they have subscribed without this lane's word."""
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.ended()
+    await nothing_to_go_on_with(world, world.successor(window=4, away=True))
+
+
+@with_notes
+async def test_after_a_failure_with_a_goodbye_nobody_goes_on_from_the_notes(notes: Path) -> None:
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.log.failing = RuntimeError("a bug")
+    world.append(1)
+    await asyncio.gather(world.life, return_exceptions=True)
+    world.log.failing = None
+    with pytest.raises(RuntimeError):
+        await world.lane.receipt()
+    await nothing_to_go_on_with(world, world.successor(attempt=1, away=True))
+
+
+@with_notes
+async def test_what_somebody_else_has_claimed_since_is_not_taken_from_it(notes: Path) -> None:
+    """That one may know of subscriptions that came later."""
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    await world.checkpoints.claim(world.refs[0], Fence(5, 4, 0))
+    await nothing_to_go_on_with(world, world.successor(window=5, away=True), OUTDATED)
+
+
+@with_notes
+async def test_what_was_handed_off_is_not_gone_on_with(notes: Path) -> None:
+    world = LaneWorld(partitions=2).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    await settle_down()
+    assert said(world, control.Released)
+    await world.die()
+    again = world.successor(attempt=1, away=True)
+    with structlog.testing.capture_logs() as logs:
+        again.start()
+        await settle_down(AWAY_S + 2.0)
+    assert world.held() == {
+        world.refs[0]: Fence(5, 3, 0),
+        world.refs[1]: Fence(5, 3, 1),
+    }
+    [waits] = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    assert waits["partitions"] == [str(world.refs[0])]
+    assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[0]}: {UNKNOWN}"]
+
+
+@with_notes
+async def test_what_it_was_told_in_half_is_not_begun_with(notes: Path) -> None:
+    """It has the subscriptions and no gateways when the coordinator goes; what a predecessor left
+    is outdated; then the gateways come, and no subscriptions."""
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    await world.checkpoints.claim(world.refs[0], held := Fence(5, 4, 0))
+    again = world.successor(window=5, away=True)
+    again.start()
+    await settle_down()
+    assert again.session is not None
+    again.session.connect()
+    again.push(control.Welcome("coordinator-1", 30_000, 5_000))
+    again.push(control.SubscriptionSnapshot(7, (everything("s1"),)))
+    await settle_down()
+    again.cut_off()
+    await settle_down(60.0)
+    assert world.held()[world.refs[0]] == held
+
+
+@with_notes
+async def test_notes_that_cannot_be_kept_stop_nothing(notes: Path) -> None:
+    notes.joinpath(f"3-0-0-a-{os.getpid()}.notes").mkdir()
+    world = LaneWorld().noting(notes)
+    with structlog.testing.capture_logs() as logs:
+        world.start()
+        await world.subscribed(everything("s1"))
+    assert [one["event"] for one in logs].count(LogEvent.NOTES_FAILED) == 1
+    world.append(1)
+    await settle_down()
+    assert world.gateways.seqs("gateway-1") == [1]
