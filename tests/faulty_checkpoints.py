@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.decide.checkpoints import Checkpoint
@@ -35,7 +36,7 @@ class FaultyCheckpoints(MemoryCheckpointStore):
         )
 
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         await self._reached()
         return await super().claim(ref, fence, after=after)

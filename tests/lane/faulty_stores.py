@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -207,7 +207,7 @@ class LinkedCheckpoints:
         return await self._link.call(self._moody.mood, work)
 
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         return await self._call(lambda: self._inner.claim(ref, fence, after=after))
 

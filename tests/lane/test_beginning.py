@@ -9,14 +9,18 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 import structlog
 
 from headgate.adapters.embedded.notes import FileRouterNotes
-from headgate.lane.beginning import AWAY_S, OUTDATED, UNKNOWN
+from headgate.errors import StorageFailed
+from headgate.lane.beginning import AWAY_S, HANDED_OVER, OUTDATED, UNKNOWN
+from headgate.lane.run import LeftBehind
 from headgate.model import control
 from headgate.model.event import Fence
 from headgate.telemetry import LogEvent
+from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
 
@@ -70,6 +74,7 @@ async def test_a_coordinator_that_was_away_when_it_was_claimed_hears_of_it() -> 
     claim = world.checkpoints.claim
 
     async def cut_off(*args: Any, **rest: Any) -> Any:
+        world.checkpoints.claim = claim  # type: ignore[method-assign]
         assert world.session is not None
         world.session.cut()
         assert world.session.connect().wants, "what it says before it has claimed"
@@ -344,6 +349,249 @@ async def test_what_was_handed_off_is_not_gone_on_with(notes: Path) -> None:
     [waits] = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
     assert waits["partitions"] == [str(world.refs[0])]
     assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[0]}: {UNKNOWN}"]
+
+
+# --- partition by partition -----------------------------------------------------------------------
+
+
+def planned(world: LaneWorld, window: int, lane: int, *partitions: int, away: bool) -> LaneWorld:
+    """A lane for some of the partitions of `world`."""
+    other = world.successor(window=window, away=away)
+    owns = tuple(owner for owner in world.spec.owns if owner.ref.partition in partitions)
+    other.spec = msgspec.structs.replace(other.spec, lane=lane, owns=owns)
+    return other
+
+
+def positions(world: LaneWorld, count: int) -> list[int]:
+    return [world.position(number) for number in range(count)]
+
+
+@with_notes
+async def test_what_the_dead_left_is_read_also_beside_what_the_living_hold(notes: Path) -> None:
+    """The next window is planned differently, and one of the former lanes dies."""
+    world = LaneWorld(partitions=4, window_s=5.0).noting(notes)
+    former = [planned(world, 3, 0, 0, 2, away=False), planned(world, 3, 1, 1, 3, away=False)]
+    for one in former:
+        one.start()
+        await one.subscribed(everything("s1"))
+        await one.lane.receipt()
+        one.cut_off()
+    for one in (planned(world, 4, 0, 0, 3, away=True), planned(world, 4, 1, 2, away=True)):
+        one.start()
+    await settle_down(10.0)
+    await former[0].die()
+    await settle_down(10.0)
+    for number in range(4):
+        world.append(1, partition=number)
+    await settle_down(10.0)
+    assert positions(world, 4) == [1, 1, 1, 1]
+    assert FileRouterNotes(notes).waiting() == []
+
+
+@with_notes
+async def test_what_nobody_knows_is_said_also_beside_what_the_living_hold(notes: Path) -> None:
+    """A partition was on its way here when the coordinator died."""
+    world = LaneWorld(partitions=2, window_s=5.0).noting(notes)
+    former = planned(world, 3, 0, 0, away=False)
+    former.start()
+    await former.subscribed(everything("s1"))
+    await former.lane.receipt()
+    former.cut_off()
+    world.successor(window=4, away=True).start()
+    with structlog.testing.capture_logs() as logs:
+        await settle_down(10.0)
+    world.append(1)
+    await settle_down(10.0)
+    assert world.position() == 1
+    assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[1]}: {UNKNOWN}"]
+    [waits] = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    assert waits["partitions"] == [str(world.refs[1])]
+
+
+@with_notes
+async def test_a_lane_starts_anew_with_what_is_left_behind_later(notes: Path) -> None:
+    """It had begun without it, because whoever held it lived then."""
+    world = LaneWorld(partitions=2, window_s=5.0).noting(notes)
+    former = [planned(world, 3, number, number, away=False) for number in (0, 1)]
+    for one in former:
+        one.start()
+        await one.subscribed(everything("s1"))
+        await one.lane.receipt()
+        one.cut_off()
+    both = world.successor(window=4, away=True)
+    both.start()
+    await former[0].die()
+    await settle_down(10.0)
+    assert world.held() == {world.refs[0]: Fence(5, 4, 0), world.refs[1]: Fence(5, 3, 0)}
+    await former[1].die()
+    with pytest.raises(LeftBehind):
+        await both.life
+    assert isinstance(both.lane._receipt.exception(), LeftBehind), "so that Spark runs it again"
+    again = world.successor(window=4, attempt=1, away=True)
+    again.start()
+    await settle_down(10.0)
+    assert world.held() == dict.fromkeys(world.refs, Fence(5, 4, 1))
+
+
+@with_notes
+async def test_a_sister_that_starts_later_finds_what_was_left_to_it(notes: Path) -> None:
+    """Whoever is first tidies up."""
+    world = LaneWorld(partitions=2).noting(notes)
+    for number in (0, 1):
+        one = planned(world, 3, number, number, away=False)
+        one.start()
+        await one.subscribed(everything("s1"))
+        await one.die()
+    for number in (0, 1):
+        planned(world, 6, number, number, away=True).start()
+        await settle_down(10.0)
+    assert world.held() == dict.fromkeys(world.refs, Fence(5, 6, 0))
+
+
+# --- claims that were cut short -------------------------------------------------------------------
+
+
+@with_notes
+async def test_a_lane_that_failed_in_the_middle_of_its_claims_is_gone_on_from(notes: Path) -> None:
+    world = LaneWorld(partitions=2).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    claim = world.checkpoints.claim
+    world.checkpoints.claim = goes_away(after=claim)  # type: ignore[method-assign]
+    failing = world.successor(attempt=1, away=True)
+    failing.start()
+    with pytest.raises(StorageFailed):
+        await failing.life
+    assert failing.lane._receipt.exception()
+    world.checkpoints.claim = claim  # type: ignore[method-assign]
+    assert sorted(world.held().values()) == [Fence(5, 3, 0), Fence(5, 3, 1)]
+    world.successor(attempt=2, away=True).start()
+    await settle_down(10.0)
+    assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 2))
+
+
+def goes_away(*, after: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
+    """A store that answers once."""
+    answered: list[Any] = []
+
+    async def claim(ref: Any, fence: Any, **rest: Any) -> Any:
+        if answered:
+            raise StorageFailed("the store is away")
+        answered.append(ref)
+        return await after(ref, fence, **rest)
+
+    return claim
+
+
+@with_notes
+async def test_a_window_that_ends_while_it_claims_is_the_holder(notes: Path) -> None:
+    """Its predecessor was fenced off by then."""
+    world = LaneWorld(window_s=5.0).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.lane.receipt()
+    claim = world.checkpoints.claim
+
+    async def late(*args: Any, **rest: Any) -> Any:
+        position = await claim(*args, **rest)
+        await asyncio.sleep(0.5)
+        return position
+
+    world.checkpoints.claim = late  # type: ignore[method-assign]
+    successor = world.successor(window=4)
+    successor.start()
+    successor.revision = 1
+    await successor.subscribed(everything("s1"))
+    successor.push(control.EndWindow("the assignment changed"))
+    await successor.lane.receipt()
+    successor.cut_off()
+    world.append(3)
+    await settle_down(20.0)
+    assert world.position() == 3
+
+
+@with_notes
+async def test_a_claim_from_the_dead_takes_nothing_from_whoever_has_the_same_fence(
+    notes: Path,
+) -> None:
+    """A router that couldn't note a window's number gives it out again; the lane of the first time
+    has noted nothing either, and knew more."""
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    await world.checkpoints.claim(world.refs[0], held := Fence(5, 4, 0))
+    again = world.successor(window=4, away=True)
+    again.start()
+    await settle_down(10.0)
+    world.append(1)
+    await settle_down(10.0)
+    assert world.held()[world.refs[0]] == held
+    assert world.position() == 0
+    assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[0]}: {OUTDATED}"]
+
+
+@with_notes
+async def test_a_lane_that_was_cut_off_with_its_subscriptions_claims_nothing(notes: Path) -> None:
+    """Others are told that they have subscribed without its word."""
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    held = world.held()
+    successor = world.successor(window=4)
+    hold, successor.checkpoints = successor.checkpoints, FaultyCheckpoints()
+    successor.checkpoints.stored = hold.stored
+    successor.checkpoints.failing = StorageFailed("the store is away")
+    successor.start()
+    successor.revision = 1
+    await successor.subscribed(everything("s1"))
+    successor.cut_off()
+    successor.checkpoints.failing = None
+    await settle_down(LONG_S)
+    assert world.held() == held
+
+
+# --- handed over to nobody ------------------------------------------------------------------------
+
+
+@with_notes
+async def test_what_is_asked_for_by_a_coordinator_that_dies_is_read_on(notes: Path) -> None:
+    world = LaneWorld(partitions=2).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.hanging.add("gateway-1")
+    world.append(1, partition=1)
+    await settle_down()
+    world.push(control.LetGo(world.spec.owns, settle=True))
+    await settle_down()
+    world.cut_off()
+    world.gateways.hanging.clear()
+    await settle_down(20.0)
+    world.append(1, partition=0)
+    world.append(1, partition=1)
+    await settle_down(10.0)
+    assert positions(world, 2) == [1, 2]
+    assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 0))
+
+
+@with_notes
+async def test_what_was_handed_over_as_the_coordinator_died_is_said(notes: Path) -> None:
+    world = LaneWorld(partitions=2).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.push(control.LetGo(world.spec.owns[1:], settle=True))
+    await settle_down()
+    assert said(world, control.Released)
+    world.cut_off()
+    await settle_down(10.0)
+    assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[1]}: {HANDED_OVER}"]
+    world.welcome()
+    await settle_down(10.0)
+    assert FileRouterNotes(notes).waiting() == []
+    world.cut_off()
+    await settle_down(10.0)
+    assert FileRouterNotes(notes).waiting() == [], "it was heard of that"
 
 
 @with_notes

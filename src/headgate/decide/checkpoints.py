@@ -7,6 +7,7 @@ and set: what it passes in must still be there when it writes what comes out.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -50,12 +51,16 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 def claimed(
-    stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+    stored: Checkpoint | None,
+    ref: PartitionRef,
+    fence: Fence,
+    *,
+    after: Collection[Fence] | None = None,
 ) -> Checkpoint:
-    """What to store when `fence` claims the partition, with `after` only from that one; raises
-    Fenced."""
+    """What to store when `fence` claims the partition, with `after` only from one of those;
+    raises Fenced."""
     held = None if stored is None else stored.fence
-    if after is not None and held not in (after, fence):
+    if after is not None and held not in after:
         raise fenced(ref, held, fence)
     if stored is None:
         return Checkpoint(fence.epoch, fence.window, fence.attempt, settled=0)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +33,10 @@ import structlog
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.routing import Routes
 from headgate.decide.settling import Outcome
-from headgate.errors import Fenced, HeadgateError, StorageFailed
+from headgate.errors import HeadgateError, StorageFailed
 from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.beginning import LOOK_EVERY_S, Beginning
+from headgate.lane.claiming import Claiming
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
@@ -57,9 +59,12 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
-CLAIM_AGAIN_S = 0.5
-CLAIM_PATIENCE_S = 30.0
-"""How long a lane that starts puts up with a checkpoint store that is away."""
+UNHEARD_S = 5.0
+"""What was handed over less than this before the stream broke, nobody may have heard of."""
+
+
+class LeftBehind(HeadgateError):
+    """Whoever read a partition of this lane's is dead, and only a lane that starts can take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +123,16 @@ class Lane:
             stopped=self.stopped,
         )
         self._reason = ""
-        self._beginning = Beginning([owner.ref for owner in spec.owns], ports.notes, self._note)
+        self._beginning = Beginning(ports.notes, self._note)
+        self._claiming = Claiming(spec, ports.checkpoints, self._note)
         self._has_begun = False
-        self._said_claimed = False
+        self._streams = 0
+        """How often there was a stream to the coordinator."""
+        self._proved = asyncio.Event()
+        """Set while the coordinator was told on this stream what the lane holds."""
+        self._connected_s = asyncio.get_running_loop().time()
+        self._gone: dict[PartitionRef, float] = {}
+        """What others have by now, and since when."""
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
         self._overdue = False
         self._handed_off: list[Owner] = []
@@ -144,7 +156,7 @@ class Lane:
                 self._receipt.set_exception(error)
             raise
         finally:
-            self._ports.notes.close(leave=bool(self._partitions))
+            self._ports.notes.close(leave=self._may_hold)
         self._give_receipt()
 
     async def _run(self) -> None:
@@ -159,6 +171,7 @@ class Lane:
         stream.need("adopting", self._adopt(session))
         stream.need("reporting", self._report(session))
         stream.need("window", self._watch_window(session))
+        stream.need("looking", self._look_after(session))
         try:
             left = await first_of(self._begin(session), self._ending.wait(), stream.failed())
             if left is None:
@@ -169,8 +182,7 @@ class Lane:
                 await self._intake.close()
                 await self._crew.close()
                 # With a stream there is a goodbye, after which nobody waits for this lane's word.
-                leave = bool(self._partitions) and not session.connected
-                self._ports.notes.close(leave=leave)
+                self._ports.notes.close(leave=self._may_hold and not session.connected)
             await session.close()
         return left
 
@@ -194,70 +206,108 @@ class Lane:
         with."""
         if self._has_begun:
             return None
-        while not await self._taught(LOOK_EVERY_S):
-            left = await self._beginning.without_coordinator(connected=session.connected)
+        while not await self._may_begin(session):
+            left = await self._beginning.without_coordinator(
+                self._planned, connected=session.connected
+            )
             if left is not None:
                 return left
-        await self._claim_all(self._spec.owns)
-        if self._partitions:
-            await session.send(control.Claimed(self._owned()))
-        else:
+        streams = self._streams
+        await self._take(self._spec.owns, may=lambda: self._is_heard(session, streams))
+        if not self._partitions:
             self._end("somebody newer has taken over")
+        elif self._is_heard(session, streams):
+            await self._say_claimed(session)
+        else:
+            await self._prove(session)
         return None
 
-    async def _taught(self, timeout_s: float) -> bool:
-        """Whether the subscriptions are there, and the gateways to deliver to."""
+    async def _may_begin(self, session: ControlSession) -> bool:
+        """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
+        them; waits a while for that."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(LOOK_EVERY_S):
                 await self._subscribed.wait()
                 await self._found_gateways.wait()
-        return self._subscribed.is_set() and self._found_gateways.is_set()
+                if session.connected:
+                    return True
+                await asyncio.sleep(LOOK_EVERY_S)
+        return False
+
+    def _is_heard(self, session: ControlSession, streams: int) -> bool:
+        """Does the stream live that was there then?"""
+        return session.connected and self._streams == streams
 
     async def _begin_with(self, left: Left) -> None:
         """Go on where lanes that are gone have left off, as far as they still held it."""
         self._apply(left.topology)
         await self._adopted.begin_with(left.revision, left.subscriptions)
         self._subscribed.set()
-        await self._claim_all([o for o in self._spec.owns if o.ref in left.fences], left.fences)
-        if self._has_begun:
-            self._beginning.done(left, self._partitions)
-        else:
+        owners = [owner for owner in self._spec.owns if owner.ref in left.fences]
+        await self._take(owners, may=lambda: True, after=left.fences)
+        self._beginning.tried(left, self._partitions)
+        if not self._has_begun:
             # Somebody has claimed all of it since, and may know more.
             self._adopted.forget()
             self._subscribed.clear()
-            self._beginning.is_outdated(left)
 
-    async def _claim_all(
-        self, owners: Sequence[Owner], after: Mapping[PartitionRef, Fence] | None = None
+    async def _take(
+        self,
+        owners: Sequence[Owner],
+        *,
+        may: Callable[[], bool],
+        after: Mapping[PartitionRef, frozenset[Fence]] | None = None,
     ) -> None:
         """All at once for whoever looks: what is adopted from then on is late for all of them."""
         assert self._subscribed.is_set(), "its predecessor goes on until it has the subscriptions"
-        froms = after or {}
-        claims = (self._claim(owner, after=froms.get(owner.ref)) for owner in owners)
-        claimed = await asyncio.gather(*claims)
-        self._partitions.update((one.ref, one) for one in claimed if one is not None)
+        claimed = await self._claiming.claimed(owners, may=may, after=after)
+        self._partitions.update((one.ref, one) for one in claimed)
         self._has_begun = bool(self._partitions)
-        if self._has_begun:
-            self._note_held()
-            self._ports.notes.tidy()
+        self._note_held()
+        self._ports.notes.tidy()
 
-    async def _claim(self, owner: Owner, *, after: Fence | None) -> SourcePartition | None:
-        fence = Fence(owner.epoch, self._spec.window, self._spec.attempt)
-        deadline_s = asyncio.get_running_loop().time() + CLAIM_PATIENCE_S
+    async def _prove(self, session: ControlSession) -> None:
+        """Show that nobody newer holds what the lane reads, and say so: whoever claimed it unheard
+        counts, not who is heard first."""
+        streams = self._streams
+        lost = await self._claiming.lost(
+            self._partitions.values(), may=lambda: self._is_heard(session, streams)
+        )
+        if lost is None:
+            return  # the next stream begins with another proof
+        for ref in lost:
+            self.overtaken(ref, "somebody newer has taken over")
+        if self._partitions:
+            await self._say_claimed(session)
+
+    async def _say_claimed(self, session: ControlSession) -> None:
+        await session.send(control.Claimed(self._owned()))
+        self._proved.set()
+
+    async def _look_after(self, session: ControlSession) -> None:
+        """Whoever holds the rest of what was planned may die while the coordinator is away."""
         while True:
-            try:
-                position = await self._ports.checkpoints.claim(owner.ref, fence, after=after)
-            except Fenced as error:
-                log.info(LogEvent.FENCED, partition=str(owner.ref), error=error.message)
-                return None
-            except StorageFailed as error:
-                # A failed lane costs Spark one of its tries, and the next one fares no better.
-                if asyncio.get_running_loop().time() >= deadline_s:
-                    raise
-                log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(owner.ref), error=str(error))
-                await asyncio.sleep(CLAIM_AGAIN_S)
-            else:
-                return SourcePartition(owner, fence, position)
+            await asyncio.sleep(LOOK_EVERY_S)
+            if session.connected:
+                self._connected_s = asyncio.get_running_loop().time()
+            if not self._has_begun or self._window_over.is_set():
+                continue
+            left = await self._beginning.without_coordinator(
+                [ref for ref in self._planned if ref not in self._partitions.keys() | self._gone],
+                connected=session.connected,
+                handed_over=[r for r, s in self._gone.items() if self._connected_s - s < UNHEARD_S],
+            )
+            if left is not None:
+                names = ", ".join(map(str, left.fences))
+                raise LeftBehind(f"nobody reads {names} any more; this lane starts anew with them")
+
+    @property
+    def _planned(self) -> list[PartitionRef]:
+        return [owner.ref for owner in self._spec.owns]
+
+    @property
+    def _may_hold(self) -> bool:
+        return bool(self._partitions) or self._claiming.is_open
 
     def _note(self, entry: Entry) -> None:
         """May be called in a thread."""
@@ -309,6 +359,7 @@ class Lane:
         if self._partitions.pop(ref, None) is not None:
             log.info(LogEvent.FENCED, partition=str(ref), error=reason)
             self._dispatcher.drop(ref)
+            self._gone[ref] = -math.inf
             self._note_held()
         if not self._partitions:
             self._end(reason)
@@ -331,7 +382,8 @@ class Lane:
     def _hello(self) -> control.Hello:
         spec = self._spec
         self._adopted.said_hello()
-        self._said_claimed = self._has_begun
+        self._streams += 1
+        self._proved.clear()
         return control.Hello(
             role="lane",
             node_id=spec.router_id,
@@ -367,6 +419,8 @@ class Lane:
                     self._let_go(session, owners, settle=settle)
                 case control.TroubledGateways(gateway_ids):
                     self._dispatcher.hint(gateway_ids)
+                case control.Prove():
+                    self._crew.start("proof", self._prove(session))
                 case control.LettersRevived():
                     self._dispatcher.look_for_letters()
                 case control.Refused(reason):
@@ -393,8 +447,8 @@ class Lane:
                 await self._acknowledge(session)
 
     async def _welcomed(self, session: ControlSession) -> None:
-        if self._has_begun and not self._said_claimed:
-            await session.send(control.Claimed(self._owned()))
+        if self._has_begun:
+            self._crew.start("proof", self._prove(session))
         if self._handed_off:
             # The coordinator may not have heard it the first time.
             await session.send(control.Released(tuple(self._handed_off)))
@@ -414,18 +468,27 @@ class Lane:
                 self.overtaken(partition.ref, "somebody newer has taken over")
 
     async def _hand_off(self, session: ControlSession, leaving: list[SourcePartition]) -> None:
-        """Stop reading, settle what is in flight, save the position, and only then say so."""
+        """Stop reading, settle what is in flight, save the position, and only then say so. If there
+        is nobody to hear it, go on: it is asked for again."""
         settings = self._spec.settings
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.flush_timeout_s):
+                await self._proved.wait()  # or whoever takes it has to wait for the lease
         for partition in leaving:
             partition.leaving = True
         await asyncio.gather(*(p.all_settled(settings.flush_timeout_s) for p in leaving))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.checkpoint_timeout_s):
                 await asyncio.gather(*(self._saving.save(partition) for partition in leaving))
+        if not session.connected:
+            for partition in leaving:
+                partition.leaving = False
+            return
         gone = [p.owner for p in leaving if self._partitions.pop(p.ref, None) is not None]
         for owner in gone:
             self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
         self._handed_off += gone
+        self._gone |= {owner.ref: asyncio.get_running_loop().time() for owner in gone}
         self._note_held()
         log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
         await session.send(control.Released(tuple(gone)))
@@ -488,7 +551,7 @@ class Lane:
         # A fresh position leaves the successor little to repeat.
         await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
-        if not self._partitions:
+        if not self._may_hold:
             self._end(self._reason)  # whoever held what it wanted still does
         await self._crew.failed()  # until everything ends
 

@@ -82,8 +82,8 @@ class Recall(Message, frozen=True):
 
 
 class Claimed(Message, frozen=True):
-    """A lane has claimed the positions of these, and reads them from now on: its predecessors'
-    count no more."""
+    """A lane has claimed the positions of these on this stream, for the first time or again, and
+    reads them: its predecessors' count no more."""
 
     owners: tuple[Owner, ...]
 
@@ -359,6 +359,11 @@ class TroubledGateways(Message, frozen=True):
     gateway_ids: tuple[str, ...]
 
 
+class Prove(Message, frozen=True):
+    """Asks a lane to claim what it reads once more, and to say so: one of which nobody hears may
+    have claimed it."""
+
+
 class LettersRevived(Message, frozen=True):
     """An operator wants dead letters to be sent again: look for them now."""
 
@@ -424,6 +429,7 @@ FromCoordinator = (
     | AssignTargets
     | RefuseConsumer
     | TroubledGateways
+    | Prove
     | LettersRevived
     | Refused
 )

@@ -10,6 +10,12 @@ from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology
 
 
+class Claims(msgspec.Struct, frozen=True, tag=True):
+    """The lane is about to claim the positions of these; whether it has, the store knows."""
+
+    fences: tuple[tuple[PartitionRef, Fence], ...]
+
+
 class Holds(msgspec.Struct, frozen=True, tag=True):
     """The lane has claimed the positions of these, and of no others any more."""
 
@@ -17,24 +23,23 @@ class Holds(msgspec.Struct, frozen=True, tag=True):
 
 
 class Waits(msgspec.Struct, frozen=True, tag=True):
-    """The lane reads nothing of these, for a reason that an operator should know."""
+    """The lane should read these and doesn't, each for a reason that an operator should know."""
 
-    refs: tuple[PartitionRef, ...]
-    reason: str
+    reasons: tuple[tuple[PartitionRef, str], ...]
 
 
-Entry = Holds | Waits | PushTopology | SubscriptionSnapshot | SubscriptionChanges
+Entry = Claims | Holds | Waits | PushTopology | SubscriptionSnapshot | SubscriptionChanges
 """What a lane notes: what it is, and what it was told, before it says that it knows it."""
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What lanes that are gone have left of some partitions: under which fence each was held, and
-    all that those lanes knew. With `is_held`, somebody who lives holds one of them, and goes on;
-    `silent` is the process of one that lives and has given no sign of it for a while (0: none)."""
+    """What there is of some partitions. `fences`: those that lanes which are gone have left, each
+    with the fences of which one is the last that they held it under; `topology` and what follows is
+    all that those lanes knew. `held`: those that somebody who lives holds, and goes on with, each
+    with the process of one that has given no sign of life for a while (0: it has)."""
 
-    fences: dict[PartitionRef, Fence] = {}
-    is_held: bool = False
-    silent: int = 0
+    fences: dict[PartitionRef, frozenset[Fence]] = {}
+    held: dict[PartitionRef, int] = {}
     topology: Topology = Topology(0)
     revision: int = 0
     subscriptions: tuple[Subscription, ...] = ()

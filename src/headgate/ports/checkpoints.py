@@ -10,6 +10,7 @@ lost, so that a claim or a save may have taken effect all the same; doing either
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from headgate.model.event import Fence, PartitionRef
@@ -18,12 +19,13 @@ from headgate.model.position import Position, Tally
 
 class CheckpointStore(Protocol):
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         """Take the partition under `fence` and return its position.
 
-        Raises Fenced when a higher fence holds it; with `after`, when any other than that one does,
-        also when nobody has claimed it. Claiming again under the same fence is allowed.
+        Raises Fenced when a higher fence holds it; with `after`, when any other than one of those
+        does, also when nobody has claimed it. Without, claiming again under the same fence is
+        allowed.
         """
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:

@@ -23,7 +23,7 @@ class LaneNotes(Protocol):
         """
 
     async def left(self, refs: Collection[PartitionRef]) -> Left:
-        """What the last holders of `refs` have left; nothing of it while one of them lives.
+        """What the last holders of `refs` have left, each where none of them lives.
 
         What can't be read was not left.
         """
@@ -32,7 +32,7 @@ class LaneNotes(Protocol):
         """This lane isn't frozen."""
 
     def tidy(self) -> None:
-        """Remove what lanes that are gone left in windows before the last one."""
+        """Remove what lanes that are gone have left and nobody could go on from any more."""
 
     def close(self, *, leave: bool) -> None:
         """The lane ends: `leave` its notes to others, or tear them up.
@@ -48,9 +48,12 @@ class RouterNotes(Protocol):
     def recall(self) -> RouterMemory:
         """What was noted last; nothing (window 0) where there is none."""
 
-    def remember(self, memory: RouterMemory) -> int:
-        """Note what the next window is planned with, and return its number: `memory.window`, or a
-        higher one where another process of this router's name has given that out.
+    def remember(self, memory: RouterMemory) -> None:
+        """Durable on return; raises StorageFailed."""
+
+    def next_window(self, memory: RouterMemory) -> int:
+        """Note what the window after `memory.window` is planned with, and return its number: the
+        next one, or a higher one where another process of this router's name has given that out.
 
         Durable on return; raises StorageFailed.
         """

@@ -27,6 +27,7 @@ import structlog
 from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.health import RouterView
+from headgate.decide.notes import nobody_reads
 from headgate.decide.windows import OpenWindow, overdue_s
 from headgate.errors import HeadgateError, StorageFailed
 from headgate.lane.spec import LaneReceipt
@@ -71,6 +72,12 @@ NOTHING_NOTED = (
 )
 
 
+NO_WINDOW = (
+    "the coordinator went away before the window could end that was open when it was assigned; "
+    "start the coordinator"
+)
+
+
 class JvmDied(HeadgateError):
     """The Spark driver's JVM ended under us; the process must be started again."""
 
@@ -102,6 +109,9 @@ class Router:
         self._assignment: control.Assign | None = None
         self._topology = Topology(0)
         self._window = 0
+        self._memory = RouterMemory()
+        """What it knew when it started."""
+        self._noting = asyncio.Lock()
         self._running: WindowPlan | None = None
         self._open = OpenWindow(0.0, 0.0)
         self._connected_s: float | None = None
@@ -151,23 +161,25 @@ class Router:
     async def _assigned(self) -> None:
         """Wait until it is clear what to read, with or without the coordinator."""
         self._notes.tidy()
-        memory = self._notes.recall()
-        self._window = memory.window
+        self._memory = self._notes.recall()
+        self._window = self._memory.window
         await self._until(self._is_connected, AWAY_S)
-        sources = memory.assignment.sources
-        if not self._is_connected() and sources:
-            log.warning(LogEvent.GOES_ON_ALONE, window=self._window, sources=len(sources))
-            self._assignment, self._topology = memory.assignment, memory.topology
-        elif not self._is_connected():
-            await self._coordinator_is_there()
+        if not self._is_connected() and not self._memory.assignment.sources:
+            log.error(LogEvent.WAITS_FOR_COORDINATOR, reason=NOTHING_NOTED)
+            while not self._is_connected():
+                await self._until(self._is_connected, WATCH_S)
         await self._until(lambda: self._assignment is not None, ASSIGNMENT_WAIT_S)
+        await self._go_on_alone()
 
-    async def _coordinator_is_there(self) -> None:
-        log.error(LogEvent.WAITS_FOR_COORDINATOR, reason=NOTHING_NOTED)
-        self._trouble = NOTHING_NOTED
-        while not self._is_connected():
-            await self._until(self._is_connected, WATCH_S)
-        self._trouble = ""
+    async def _go_on_alone(self) -> None:
+        """Read what it did before, while nobody says what to read."""
+        memory = self._memory
+        if self._assignment is None and not self._is_connected() and memory.assignment.sources:
+            sources = len(memory.assignment.sources)
+            log.warning(LogEvent.GOES_ON_ALONE, window=self._window, sources=sources)
+            async with self._news:
+                self._assignment, self._topology = memory.assignment, memory.topology
+                self._news.notify_all()
 
     def _is_connected(self) -> bool:
         return self._session is not None and self._session.connected
@@ -185,6 +197,7 @@ class Router:
                 raise JvmDied("the Spark driver's JVM ended; the router must be started again")
             failed = await self._answered(self._query.has_failed)
             self._look_at_the_stream()
+            await self._go_on_alone()
             if not failed and not self._is_overdue():
                 continue
             restarts += 1
@@ -295,12 +308,22 @@ class Router:
 
     async def _numbered(self, assignment: control.Assign | None) -> int:
         """The next window's number, noted before any lane of it can run: it must not come again."""
-        memory = RouterMemory(self._window + 1, assignment or control.Assign(0, ()), self._topology)
+        memory = RouterMemory(self._window, assignment or self._memory.assignment, self._topology)
         try:
-            return await asyncio.to_thread(self._notes.remember, memory)
+            async with self._noting:
+                return await asyncio.to_thread(self._notes.next_window, memory)
         except StorageFailed as error:
             log.warning(LogEvent.NOTES_FAILED, error=error.message)
-            return memory.window
+            return memory.window + 1
+
+    async def _remember(self, assignment: control.Assign) -> None:
+        """Whoever starts while the coordinator is away must know of it, if no window does yet."""
+        memory = RouterMemory(self._window, assignment, self._topology)
+        try:
+            async with self._noting:
+                await asyncio.to_thread(self._notes.remember, memory)
+        except StorageFailed as error:
+            log.warning(LogEvent.NOTES_FAILED, error=error.message)
 
     def _runnable(self) -> bool:
         return self._assignment is not None and bool(self._assignment.sources)
@@ -360,6 +383,7 @@ class Router:
                         self._assignment = message
                         self._news.notify_all()
                     log.info(LogEvent.ASSIGNED, number=message.number, sources=len(message.sources))
+                    await self._remember(message)
                 case control.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
@@ -384,8 +408,19 @@ class Router:
             window=self._window,
             lanes=len(running.lanes) if running else 0,
             trouble=overdue if self._is_overdue() else self._trouble,
-            waiting=tuple(self._notes.waiting()),
+            waiting=(*self._notes.waiting(), *self._unplanned()),
         )
+
+    def _unplanned(self) -> list[str]:
+        """What no lane reads because nobody ends the window that doesn't know of it."""
+        if self._is_connected():
+            return []
+        if self._assignment is None:
+            return [NOTHING_NOTED]
+        lanes = self._running.lanes if self._running is not None else ()
+        planned = {owner.ref for lane in lanes for owner in lane.owns}
+        missing = {owner.ref for owner in self._assignment.sources} - planned
+        return nobody_reads(dict.fromkeys(missing, NO_WINDOW)) if self._running else []
 
     async def _report(self) -> None:
         if self._session is not None:

@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate.adapters.embedded import notes as module
 from headgate.adapters.embedded.folder import DataFolder
@@ -23,7 +25,7 @@ from headgate.model.control import (
     SubscriptionSnapshot,
 )
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.notes import Entry, Holds, Left, RouterMemory, Waits
+from headgate.model.notes import Claims, Entry, Holds, Left, RouterMemory, Waits
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 
@@ -41,6 +43,10 @@ def knowing(*names: str, revision: int = 5) -> list[Entry]:
 
 def holding(fence: Fence, *refs: PartitionRef) -> Holds:
     return Holds(tuple((ref, fence) for ref in refs))
+
+
+def claiming(fence: Fence, *refs: PartitionRef) -> Claims:
+    return Claims(tuple((ref, fence) for ref in refs))
 
 
 def lane(folder: Path, window: int = 3, attempt: int = 0, number: int = 0) -> FileLaneNotes:
@@ -62,7 +68,7 @@ def test_all_that_a_lane_knew_is_left_of_what_it_held(tmp_path: Path) -> None:
     changes = SubscriptionChanges(6, (subscription("b", "n > 1"), subscription("c")), ("a",))
     written(tmp_path, [*knowing("a", "b"), holding(Fence(5, 3), P, Q), changes])
     assert left(tmp_path, P) == Left(
-        {P: Fence(5, 3)},
+        {P: frozenset({Fence(5, 3)})},
         topology=TOPOLOGY,
         revision=6,
         subscriptions=(subscription("b", "n > 1"), subscription("c")),
@@ -74,7 +80,7 @@ def test_nothing_is_left_by_a_lane_that_lives_or_tore_it_up(tmp_path: Path) -> N
     living = lane(tmp_path)
     for entry in (*knowing("a"), holding(Fence(5, 3), P)):
         living.note(entry)
-    assert left(tmp_path, P) == Left(is_held=True)
+    assert left(tmp_path, P) == Left(held={P: 0})
     living.close(leave=False)
     assert left(tmp_path, P) == Left()
     assert list(tmp_path.iterdir()) == []
@@ -84,7 +90,7 @@ def test_the_last_to_hold_a_partition_counts(tmp_path: Path) -> None:
     written(tmp_path, [*knowing("old"), holding(Fence(5, 3), P, Q)], window=3)
     written(tmp_path, [*knowing("new", revision=8), holding(Fence(5, 4), P)], window=4)
     found = left(tmp_path, P)
-    assert (found.fences, found.revision) == ({P: Fence(5, 4)}, 8)
+    assert (found.fences, found.revision) == ({P: frozenset({Fence(5, 4)})}, 8)
     assert [one.id for one in found.subscriptions] == ["new"]
 
 
@@ -92,7 +98,8 @@ def test_of_several_predecessors_all_is_put_together(tmp_path: Path) -> None:
     written(tmp_path, [*knowing("a", "b"), holding(Fence(5, 3), P)], window=3)
     written(tmp_path, [*knowing("b", "c", revision=8), holding(Fence(6, 4), Q)], window=4)
     found = left(tmp_path, P, Q)
-    assert (found.fences, found.revision) == ({P: Fence(5, 3), Q: Fence(6, 4)}, 8)
+    assert found.fences == {P: frozenset({Fence(5, 3)}), Q: frozenset({Fence(6, 4)})}
+    assert found.revision == 8
     assert sorted(one.id for one in found.subscriptions) == ["a", "b", "c"]
 
 
@@ -100,8 +107,8 @@ def test_a_partition_that_somebody_living_holds_is_left_to_it(tmp_path: Path) ->
     written(tmp_path, [*knowing("a"), holding(Fence(5, 3), P)])
     living = lane(tmp_path, window=4)
     living.note(holding(Fence(5, 4), Q))
-    assert left(tmp_path, P, Q) == Left(is_held=True)
-    assert left(tmp_path, P).fences == {P: Fence(5, 3)}
+    found = left(tmp_path, P, Q)
+    assert (found.fences, found.held) == ({P: frozenset({Fence(5, 3)})}, {Q: 0})
     living.close(leave=True)
 
 
@@ -185,21 +192,71 @@ def test_a_lane_that_lives_and_gives_no_sign_of_it_is_named(tmp_path: Path) -> N
         frozen.note(entry)
     [path] = tmp_path.iterdir()
     os.utime(path, (0, 0))
-    assert left(tmp_path, P) == Left(is_held=True, silent=os.getpid())
+    assert left(tmp_path, P) == Left(held={P: os.getpid()})
     frozen.give_sign()
-    assert left(tmp_path, P) == Left(is_held=True)
+    assert left(tmp_path, P) == Left(held={P: 0})
     frozen.close(leave=False)
     frozen.give_sign()
 
 
-def test_only_what_the_dead_left_two_windows_ago_is_tidied_away(tmp_path: Path) -> None:
-    for window in (3, 4, 5):
-        written(tmp_path, [*knowing("a"), holding(Fence(5, window), P)], window=window)
-    living = lane(tmp_path, window=2)
-    living.note(holding(Fence(5, 2), Q))
-    lane(tmp_path, window=5).tidy()
-    assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["2", "4", "5"]
+def test_only_what_nobody_could_go_on_from_is_tidied_away(tmp_path: Path) -> None:
+    written(tmp_path, [*knowing("a"), holding(Fence(5, 3), P, Q)], window=3)
+    written(tmp_path, [*knowing("a"), holding(Fence(5, 4), P)], window=4)
+    written(tmp_path, [*knowing("a"), claiming(Fence(5, 6), P)], window=6)
+    living = lane(tmp_path, window=5)
+    living.note(holding(Fence(5, 5), P))
+    lane(tmp_path, window=7).tidy()
+    assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["3", "5", "6"]
+    living.note(holding(Fence(5, 5), P, Q))
+    lane(tmp_path, window=7).tidy()
+    assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["5", "6"]
     living.close(leave=False)
+
+
+def test_what_nobody_has_touched_for_long_is_tidied_away(tmp_path: Path) -> None:
+    written(tmp_path, [*knowing("a"), holding(Fence(5, 3), P)])
+    [path] = tmp_path.iterdir()
+    os.utime(path, (0, 0))
+    lane(tmp_path, window=7).tidy()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_was_about_to_claim_may_have(tmp_path: Path) -> None:
+    """All of them, down to the one who surely held it: the store knows which it was."""
+    written(tmp_path, [*knowing("old"), holding(Fence(5, 2), P)], window=2)
+    written(tmp_path, [*knowing("a"), holding(Fence(5, 3), P, Q)], window=3)
+    written(tmp_path, [*knowing("b", revision=6), claiming(Fence(5, 4), P)], window=4)
+    written(tmp_path, [*knowing("c", revision=7), claiming(Fence(5, 5), P)], window=5)
+    found = left(tmp_path, P, Q)
+    assert found.fences == {
+        P: frozenset({Fence(5, 3), Fence(5, 4), Fence(5, 5)}),
+        Q: frozenset({Fence(5, 3)}),
+    }
+    assert sorted(one.id for one in found.subscriptions) == ["a", "b", "c"]
+    living = lane(tmp_path, window=6)
+    living.note(claiming(Fence(5, 6), P))
+    assert left(tmp_path, P) == Left(held={P: 0})
+    living.note(Holds(()))
+    assert P in left(tmp_path, P).fences, "it didn't get it"
+    living.close(leave=False)
+
+
+def test_nobody_finds_notes_that_are_not_locked_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looked at them in that moment would have the lock in their writer's place."""
+    found: list[str] = []
+    flock = fcntl.flock
+
+    def looked_at(file: IO[bytes], how: int) -> None:
+        found.extend(path.name for path in module._files(tmp_path))
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", looked_at)
+    notes = lane(tmp_path)
+    notes.note(holding(Fence(5, 3), P))
+    assert found == []
+    notes.close(leave=False)
 
 
 def test_a_killed_process_has_left_all_it_had_said(tmp_path: Path) -> None:
@@ -220,7 +277,7 @@ def test_a_killed_process_has_left_all_it_had_said(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"written\n"
-        assert left(tmp_path, P) == Left(is_held=True)
+        assert left(tmp_path, P) == Left(held={P: 0})
         process.kill()
         process.wait(10)
     assert [one.id for one in left(tmp_path, P).subscriptions] == ["a", "b"]
@@ -233,8 +290,12 @@ def test_a_router_recalls_what_it_remembered(tmp_path: Path) -> None:
     notes = FileRouterNotes(tmp_path / "of-router-1")
     assert notes.recall() == RouterMemory()
     memory = RouterMemory(8, Assign(3, (Owner(P, "router-1", 5),)), TOPOLOGY)
-    assert notes.remember(memory) == 8
+    notes.remember(memory)
     assert FileRouterNotes(tmp_path / "of-router-1").recall() == memory
+    assert notes.next_window(memory) == 9
+    assert FileRouterNotes(tmp_path / "of-router-1").recall() == replace(memory, window=9)
+    notes.remember(memory)
+    assert notes.recall().window == 9, "a number that was given out stays so"
     (tmp_path / "of-router-1" / "memory.json").write_bytes(b"{")
     assert notes.recall() == RouterMemory()
 
@@ -242,22 +303,23 @@ def test_a_router_recalls_what_it_remembered(tmp_path: Path) -> None:
 def test_no_two_routers_of_a_name_give_a_window_the_same_number(tmp_path: Path) -> None:
     """Their lanes would have the same fence, which keeps neither from what the other holds."""
     one, other = FileRouterNotes(tmp_path), FileRouterNotes(tmp_path)
-    assert one.remember(RouterMemory(window=8)) == 8
-    assert other.remember(RouterMemory(window=8)) == 9
-    assert one.remember(RouterMemory(window=9)) == 10
+    assert one.next_window(RouterMemory(window=7)) == 8
+    assert other.next_window(RouterMemory(window=7)) == 9
+    assert one.next_window(RouterMemory(window=8)) == 10
     with (tmp_path / "memory.lock").open("wb") as writes:
         fcntl.flock(writes, fcntl.LOCK_EX)
         with pytest.raises(StorageFailed, match="stop all routers of this name but one"):
-            other.remember(RouterMemory(window=11))
+            other.next_window(RouterMemory(window=10))
     assert other.recall().window == 10
 
 
 def test_a_router_hears_which_of_its_living_lanes_wait(tmp_path: Path) -> None:
-    written(tmp_path, [Waits((P,), "it is dead")], window=2)
+    written(tmp_path, [Waits(((P, "it is dead"),))], window=2)
     waiting, reading = lane(tmp_path, number=0), lane(tmp_path, number=1)
-    waiting.note(Waits((P, Q), "nobody knows"))
-    reading.note(Waits((Q,), "it had to wait"))
+    waiting.note(Waits(((P, "nobody knows"), (Q, "nobody knows"))))
+    reading.note(Waits(((Q, "it had to wait"),)))
     reading.note(holding(Fence(5, 3), Q))
+    reading.note(Waits(()))
     assert FileRouterNotes(tmp_path).waiting() == [
         "nobody reads flights:0, flights:1: nobody knows"
     ]

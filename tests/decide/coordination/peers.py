@@ -219,11 +219,13 @@ class Lane(Peer):
     attempt: int
     assignment: int
     planned: tuple[Owner, ...]
-    claims: Callable[[Fence, Owner], bool]
-    """Whether the store of positions lets it have one."""
+    claims: Callable[[Fence, Owner], bool | None]
+    """Whether the store of positions lets it have one; None while that is away."""
     hesitates: bool = False
     claimed: bool = False
     said_goodbye: bool = False
+    unproved: bool = False
+    """It has yet to ask the store of positions again."""
     holds: dict[PartitionRef, Owner] = field(default_factory=dict)
     asked: dict[PartitionRef, Owner] = field(default_factory=dict)
     dropped: set[PartitionRef] = field(default_factory=set)
@@ -269,8 +271,7 @@ class Lane(Peer):
         match message:
             case control.Welcome():
                 self.parts = set()
-                if self.claimed:
-                    self.say(control.Claimed(self.owned()))
+                self.prove()
                 if self.handed_off:
                     self.say(control.Released(tuple(self.handed_off)))
             case control.PushTopology(topology):
@@ -285,6 +286,8 @@ class Lane(Peer):
                     self.parts = set()
                     self.say(control.AckSubscriptions(self.revision))
                     self.claim()
+            case control.Prove():
+                self.prove()
             case control.SubscriptionChanges(revision, upserts, removals):
                 if revision > self.revision:
                     kept = self.subscriptions - set(removals)
@@ -308,11 +311,27 @@ class Lane(Peer):
         """Take what is left of the plan, if it is time; a lane that gets nothing ends."""
         if self.claimed or self.hesitates or not self.revision or not self.alive:
             return
+        if self.session is None:
+            return  # others may have subscribed since
         self.claimed = True
         self.holds = {o.ref: o for o in self.planned if self.claims(self.fence(o), o)}
         self.say(control.Claimed(self.owned()))
         if not self.holds:
             self.end()
+
+    def prove(self) -> None:
+        """Claim what it reads once more, and say what of it is still its own."""
+        if not self.claimed or not self.alive:
+            return
+        answers = {ref: self.claims(self.fence(o), o) for ref, o in self.holds.items()}
+        self.unproved = None in answers.values()
+        if self.unproved:
+            return
+        for ref, is_ours in answers.items():
+            if not is_ours:
+                self.drop(ref)
+        if self.alive:
+            self.say(control.Claimed(self.owned()))
 
     def check_in(self) -> None:
         if not self.frozen:

@@ -328,7 +328,9 @@ class Simulation:
             self.connect(lane)
         self.bury()
 
-    def _claim(self, fence: Fence, owner: Owner) -> bool:
+    def _claim(self, fence: Fence, owner: Owner) -> bool | None:
+        if self.store_is_away:
+            return None
         if self.checkpoints.get(owner.ref, Fence(0)) > fence:
             return False
         self.checkpoints[owner.ref] = fence
@@ -405,6 +407,8 @@ class Simulation:
             for lane in list(self.lanes):
                 lane.hesitates = False
                 lane.claim()
+                if lane.unproved:
+                    lane.prove()
                 self.save(lane)
                 lane.let_go()
             self.bury()

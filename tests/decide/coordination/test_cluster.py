@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
+from headgate.decide.coordination.lanes import CLAIM_MS
 from headgate.errors import CallerError, InvalidRequest, NotNow, TopicExists, UnknownTopic
 from headgate.model import control
 from headgate.model.control import Hello
@@ -688,6 +689,11 @@ class TestRestartOfTheCoordinator:
         assert after.floor(gateway) < revision
         lane = after.lane(*owners, revision=1)
         after.say(lane, control.AckSubscriptions(revision))
+        assert after.floor(gateway) < revision, "a lane that nobody has heard of may be claiming"
+        after.wait(CLAIM_MS, alive=(gateway, lane))
+        assert after.sent(lane, control.Prove)
+        assert after.floor(gateway) < revision
+        after.say(lane, control.Claimed(tuple(owners)))
         assert after.floor(gateway) >= revision
 
     def test_what_belongs_to_a_node_that_nobody_knows_is_given_away(self) -> None:

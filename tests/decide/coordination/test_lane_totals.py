@@ -108,6 +108,7 @@ OWNS = (Owner(REF, "router-1", 1),)
 
 def begin(lanes: Lanes, session: int, said: Hello) -> None:
     lanes.start(session, said, OWNS, adopted=0, now_ms=0)
+    lanes.claim(session, OWNS, now_ms=0)
 
 
 def lane_hello(**changes: int) -> Hello:

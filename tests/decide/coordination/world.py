@@ -59,11 +59,12 @@ class World:
         revision: int = 0,
         incarnation: str = "a",
         claimed: bool = True,
+        proves: bool = True,
     ) -> int:
-        """A lane that has claimed `owns`, or has yet to."""
+        """A lane that has claimed `owns` and proves it at the store, or has yet to."""
         router = self.cluster.members.get(owns[0].node_id)
         number = router.assignment if router is not None else 0
-        return self.open(
+        session = self.open(
             Hello(
                 role="lane",
                 node_id=owns[0].node_id,
@@ -76,6 +77,9 @@ class World:
                 revision=revision,
             )
         )
+        if claimed and proves and session not in self.hung:
+            self.say(session, control.Claimed(owns))
+        return session
 
     def open(self, hello: Hello) -> int:
         session, self.next_session = self.next_session, self.next_session + 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -51,7 +51,7 @@ class EmbeddedCheckpointStore:
         self._waiting: deque[tuple[_Change, Future[Checkpoint]]] = deque()
 
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         held = await self._change(ref, lambda stored: claimed(stored, ref, fence, after=after))
         return held.position

@@ -31,11 +31,19 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.adapters.embedded.folder import replace_file
-from headgate.decide.notes import Holder, Known, held_by, last_holders, together
+from headgate.decide.notes import (
+    Holder,
+    Known,
+    is_of_use,
+    last_holders,
+    nobody_reads,
+    silent_pid,
+    together,
+)
 from headgate.errors import StorageFailed
 from headgate.model.control import SubscriptionSnapshot
 from headgate.model.event import PartitionRef
-from headgate.model.notes import Entry, Holds, Left, RouterMemory, Waits
+from headgate.model.notes import Claims, Entry, Holds, Left, RouterMemory, Waits
 
 SUFFIX: Final = ".notes"
 SIZE_MAX_BYTES: Final = 512 << 20
@@ -48,11 +56,12 @@ KEPT_S: Final = 7 * 86_400.0
 PART_SIZE: Final = 2_000
 """Subscriptions per entry, so that writing many takes little memory."""
 
+_OF_THE_LANE: Final = (Claims, Holds, Waits)
 _ABOUT_THE_LANE: Final = 1
 _WHAT_IT_KNOWS: Final = 2
 _KIND_AND_LENGTH: Final = 5
 
-_name = re.compile(r"(\d+)-\d+-\d+-[0-9a-zA-Z]*-(\d+)" + re.escape(SUFFIX))
+_name = re.compile(r"\d+-\d+-\d+-[0-9a-zA-Z]*-(\d+)" + re.escape(SUFFIX))
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
 
@@ -64,7 +73,6 @@ class FileLaneNotes:
         self, folder: Path, *, window: int, attempt: int, lane: int, incarnation: str
     ) -> None:
         self._folder = folder
-        self._window = window
         name = f"{window}-{attempt}-{lane}-{incarnation[:8]}-{os.getpid()}{SUFFIX}"
         self._path = folder / name
         self._file: BinaryIO | None = None
@@ -98,11 +106,12 @@ class FileLaneNotes:
                 os.utime(self._file.fileno())
 
     def tidy(self) -> None:
-        for path in _files(self._folder):
-            if _window_and_pid(path)[0] < self._window - 1:
-                with _opened(path) as file:
-                    if file is not None and not _is_locked(file, fcntl.LOCK_EX):
-                        path.unlink(missing_ok=True)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, msgspec.MsgspecError):
+            found = [holder for holder, _ in _holders(_files(self._folder), stack)]
+            for holder in [one for one in found if not one.lives]:
+                others = [one for one in found if one is not holder]
+                if holder.sign_s > KEPT_S or not is_of_use(holder, others):
+                    (self._folder / holder.name).unlink(missing_ok=True)
 
     def close(self, *, leave: bool) -> None:
         with self._lock:
@@ -113,10 +122,9 @@ class FileLaneNotes:
     def _write(self, entry: Entry) -> None:
         if self._file is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("xb")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = _locked(self._path)
         for part in _parts(entry):
-            kind = _ABOUT_THE_LANE if isinstance(part, Holds | Waits) else _WHAT_IT_KNOWS
+            kind = _ABOUT_THE_LANE if isinstance(part, _OF_THE_LANE) else _WHAT_IT_KNOWS
             data = _encode(part)
             self._file.write(bytes((kind,)) + len(data).to_bytes(4, "big") + data)
         self._file.flush()
@@ -152,13 +160,19 @@ class FileRouterNotes:
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return RouterMemory()
 
-    def remember(self, memory: RouterMemory) -> int:
+    def remember(self, memory: RouterMemory) -> None:
+        self._write(memory, opened=0)
+
+    def next_window(self, memory: RouterMemory) -> int:
+        return self._write(memory, opened=1)
+
+    def _write(self, memory: RouterMemory, *, opened: int) -> int:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / "memory.lock").open("wb") as lock:
                 if _is_locked(lock, fcntl.LOCK_EX):
                     raise StorageFailed(f"{self._path} is being written; {TWICE}")
-                window = max(memory.window, self.recall().window + 1)
+                window = max(memory.window, self.recall().window) + opened
                 replace_file(self._path, msgspec.json.encode(replace(memory, window=window)))
                 return window
         except OSError as error:
@@ -176,11 +190,7 @@ class FileRouterNotes:
         for path in _files(self._folder):
             with _opened(path) as file:
                 if file is not None and _is_locked(file, fcntl.LOCK_SH):
-                    waits = _known(file, only=_ABOUT_THE_LANE).waits
-                    if waits is not None:
-                        said.append(
-                            f"nobody reads {', '.join(map(str, waits.refs))}: {waits.reason}"
-                        )
+                    said += nobody_reads(_known(file, only=_ABOUT_THE_LANE).waits)
         return said
 
 
@@ -202,22 +212,30 @@ def _is_of_use(folder: Path) -> bool:
 
 def _left(files: Collection[Path], refs: Collection[PartitionRef]) -> Left:
     with contextlib.ExitStack() as stack:
-        gone: dict[str, BinaryIO] = {}
-        holders: list[Holder] = []
-        for path in files:
-            file = stack.enter_context(_opened(path))
-            if file is None:
-                continue
+        found = _holders(files, stack)
+        last = {ref: last_holders([holder for holder, _ in found], ref) for ref in refs}
+        held = {ref: silent_pid(them) for ref, them in last.items() if any(h.lives for h in them)}
+        left = {ref: them for ref, them in last.items() if them and ref not in held}
+        fences = {
+            ref: frozenset(fence for h in them if (fence := h.fence(ref)) is not None)
+            for ref, them in left.items()
+        }
+        gone = {holder.name for them in left.values() for holder in them}
+        return together(fences, [_known(file) for h, file in found if h.name in gone], held)
+
+
+def _holders(files: Collection[Path], stack: contextlib.ExitStack) -> list[tuple[Holder, BinaryIO]]:
+    """Whoever noted something there, with the file, which is open for as long as `stack` is."""
+    found = []
+    for path in files:
+        file = stack.enter_context(_opened(path))
+        if file is not None:
             lives = _is_locked(file, fcntl.LOCK_SH)
             sign_s = time.time() - os.fstat(file.fileno()).st_mtime
-            holds = _known(file, only=_ABOUT_THE_LANE).holds
-            holders.append(Holder(path.name, _window_and_pid(path)[1], lives, sign_s, holds))
-            gone[path.name] = file
-        last = last_holders(holders, refs)
-        if (held := held_by(last.values())) is not None:
-            return held
-        known = [_known(gone[name]) for name in {holder.name for holder in last.values()}]
-        return together({ref: holder.holds[ref] for ref, holder in last.items()}, known)
+            known = _known(file, only=_ABOUT_THE_LANE)
+            about = (path.name, _pid(path), lives, sign_s, known.holds, known.claims)
+            found.append((Holder(*about), file))
+    return found
 
 
 def _known(file: BinaryIO, *, only: int | None = None) -> Known:
@@ -259,9 +277,23 @@ def _files(folder: Path) -> list[Path]:
     return []
 
 
-def _window_and_pid(path: Path) -> tuple[int, int]:
+def _pid(path: Path) -> int:
     found = _name.fullmatch(path.name)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    return int(found[1]) if found else 0
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A new file at `path`, which was locked before anybody could find it there."""
+    made = path.with_suffix(".new")
+    file = made.open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        made.rename(path)
+    except OSError:
+        made.unlink(missing_ok=True)
+        file.close()
+        raise
+    return file
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ Never keeps a position in memory: each call reads what the cluster has agreed on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import aetcd
 import msgspec
@@ -34,7 +34,7 @@ class EtcdCheckpointStore:
         self._connection = connection
 
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         checkpoint = await self._change(
             ref, lambda stored: claimed(stored, ref, fence, after=after), what=f"claiming {ref}"

@@ -7,6 +7,7 @@ that share `stored` share their positions, as processes share a database; nothin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
 from headgate.model.event import Fence, PartitionRef
@@ -21,7 +22,7 @@ class MemoryCheckpointStore:
         self.stored = {} if stored is None else stored
 
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         held = self.stored[ref] = claimed(self.stored.get(ref), ref, fence, after=after)
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ position back. Never shows the address with its password.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import msgspec
@@ -68,7 +68,7 @@ class MongoCheckpointStore:
         )
 
     async def claim(
-        self, ref: PartitionRef, fence: Fence, *, after: Fence | None = None
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
     ) -> Position:
         async with self._errors(f"claiming {ref}"):
             if after is not None:
@@ -144,9 +144,14 @@ class MongoCheckpointStore:
         assert document is not None, "made when it wasn't there"
         return _checkpoint(document).position
 
-    async def _claim_from(self, ref: PartitionRef, fence: Fence, after: Fence) -> Position:
+    async def _claim_from(
+        self, ref: PartitionRef, fence: Fence, after: Collection[Fence]
+    ) -> Position:
+        former = [_held(one) for one in after if one <= fence]
+        if not former:
+            raise fenced(ref, await self._holder(ref), fence)
         document = await self._positions.find_one_and_update(
-            {"_id": _key(ref), "$or": [_held(one) for one in (after, fence) if one <= fence]},
+            {"_id": _key(ref), "$or": former},
             {"$set": _held(fence)},
             return_document=ReturnDocument.AFTER,
         )

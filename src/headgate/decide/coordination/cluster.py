@@ -171,7 +171,7 @@ class Cluster(State):
                 self.lanes.acknowledge(session, revision)
                 return moving.started(self, session) + subscribing.settle_floor(self)
             case control.Claimed(owners) if lane is not None:
-                claimed = windows.lane_claimed(self, session, owners)
+                claimed = windows.lane_claimed(self, session, owners, now_ms)
                 started = moving.started(self, session)
                 return claimed + started + subscribing.settle_floor(self)
             case control.Released(owners) if lane is not None:
@@ -261,6 +261,7 @@ class Cluster(State):
                 effects += self._retake(expired)
         for router in self.of_role("router"):
             effects += windows.end_crippled_window(self, router.hello.node_id, now_ms)
+        effects += windows.ask_for_proof(self, now_ms)
         effects += self._fence_again(now_ms)
         effects += moving.advance(self, now_ms)
         effects += resetting.advance(self, now_ms)

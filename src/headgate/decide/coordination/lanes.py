@@ -7,6 +7,9 @@ or the end of the lease ends that doubt.
 A lane that starts wants its partitions first, and has them when it has claimed their positions:
 until then whoever ran them still does. It counts for the adoption floor from the first moment on,
 and so does its predecessor to the last.
+
+A lane that is back on another stream counts as running what it says it reads, and the doubt stays:
+somebody newer, of whom nobody heard, may have claimed it. It asks the store again, and says so.
 """
 
 from __future__ import annotations
@@ -18,14 +21,38 @@ from msgspec.structs import replace
 
 from headgate.decide.coordination.rates import Meter
 from headgate.model.control import Hello, LaneReport
-from headgate.model.event import PartitionRef
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
+
+CLAIM_MS = 5_000
+"""A claim that was under way when its lane's stream broke has reached the store by then, or never
+will: a lane begins none without a stream."""
 
 _Identity = tuple[str, int, int]
 
 
 def _identity(hello: Hello) -> _Identity:
     return hello.incarnation, hello.window, hello.attempt
+
+
+def _fence(hello: Hello, owner: Owner) -> Fence:
+    return Fence(owner.epoch, hello.window, hello.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaid:
+    """Since when nobody hears of a lane that wanted a partition, and may have claimed it under
+    `fence` (None: under any)."""
+
+    since_ms: int
+    fence: Fence | None = None
+
+    def is_over(self, claimed: Fence, now_ms: int) -> bool:
+        """Whether somebody who has just claimed the partition shows that it didn't, and won't."""
+        return (self.fence is not None and self.fence <= claimed) or self.is_ripe(now_ms)
+
+    def is_ripe(self, now_ms: int) -> bool:
+        return now_ms - self.since_ms >= CLAIM_MS
 
 
 @dataclass(slots=True)
@@ -37,10 +64,8 @@ class Lane:
     told_to_end: bool = False
     report: LaneReport | None = None
     load: Meter = field(default_factory=Meter)
-
-    @property
-    def wanted(self) -> list[PartitionRef]:
-        return [owner.ref for owner in self.hello.wants]
+    asked_ms: int = 0
+    """When it was asked to prove that it still holds what it reads."""
 
     @property
     def refs(self) -> list[PartitionRef]:
@@ -53,29 +78,25 @@ class Lanes:
     lost_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     ended_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """When the last lane of a partition that has none said goodbye."""
-    unsaid_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
-    """Since when nobody hears of a lane that wanted a partition, and may have claimed it."""
+    unsaid: dict[PartitionRef, _Unsaid] = field(default_factory=dict)
+    """What a lane of which nobody hears wanted, and may have claimed."""
     idle_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """Since when a router that could read a partition, and should, has had no lane for it."""
     restarts: dict[PartitionRef, int] = field(default_factory=dict)
     """How often a partition was read anew because whoever read it was lost."""
     _running: dict[PartitionRef, int] = field(default_factory=dict)
-    _newest: dict[PartitionRef, Hello] = field(default_factory=dict)
+    _newest: dict[PartitionRef, tuple[Fence, _Identity]] = field(default_factory=dict)
     """The last lane that began with a partition, also when its stream broke since."""
     _acknowledged: dict[PartitionRef, tuple[_Identity, int]] = field(default_factory=dict)
     """Which lane of a partition was the last to acknowledge a revision, and which one."""
 
-    def is_overtaken(self, hello: Hello, ref: PartitionRef) -> bool:
-        """True for a lane that comes back after a newer one of its router has begun with `ref`.
+    def is_overtaken(self, hello: Hello, owner: Owner) -> bool:
+        """True for a lane that comes back after a newer one has begun with what it owns.
 
         The newer one holds the position, so it alone counts, even while nobody hears from it.
         """
-        newest = self._newest.get(ref)
-        return (
-            newest is not None
-            and newest.incarnation == hello.incarnation
-            and (newest.window, newest.attempt) > (hello.window, hello.attempt)
-        )
+        newest = self._newest.get(owner.ref)
+        return newest is not None and newest[0] > _fence(hello, owner)
 
     def acknowledge(self, session: int, revision: int) -> None:
         """The lane matches with `revision` of this coordinator's registry, or a newer one."""
@@ -99,32 +120,29 @@ class Lanes:
         self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
         return self._run(session, owns)
 
-    def claim(self, session: int, owns: Sequence[Owner]) -> dict[int, list[Owner]]:
-        """A lane that is there already reads `owns` from now on; returns the same."""
+    def claim(self, session: int, owns: Sequence[Owner], *, now_ms: int) -> dict[int, list[Owner]]:
+        """A lane that is there already holds the positions of `owns`; returns the same."""
         lane = self.by_session[session]
         lane.hello = replace(lane.hello, owns=tuple(owns), wants=())
-        return self._run(session, owns)
+        taken = self._run(session, owns)
+        for owner in owns:
+            self.lost_since_ms.pop(owner.ref, None)
+            unsaid = self.unsaid.get(owner.ref)
+            if unsaid is not None and unsaid.is_over(_fence(lane.hello, owner), now_ms):
+                del self.unsaid[owner.ref]
+        return taken
 
     def _run(self, session: int, owns: Sequence[Owner]) -> dict[int, list[Owner]]:
         hello = self.by_session[session].hello
         taken = self.take_from_others(owns, session)
         for owner in owns:
-            self._running[owner.ref] = session
-            if owner.ref in self.lost_since_ms and not self._is_newest(hello, owner.ref):
-                self._count_restart(owner.ref)
-            self._newest[owner.ref] = hello
-            self.lost_since_ms.pop(owner.ref, None)
-            self.unsaid_since_ms.pop(owner.ref, None)
-            self.ended_ms.pop(owner.ref, None)
+            ref, lane = owner.ref, (_fence(hello, owner), _identity(hello))
+            self._running[ref] = session
+            if ref in self.lost_since_ms and self._newest.get(ref) != lane:
+                self._count_restart(ref)
+            self._newest[ref] = lane
+            self.ended_ms.pop(ref, None)
         return taken
-
-    def _is_newest(self, hello: Hello, ref: PartitionRef) -> bool:
-        """Is it the lane that was the last to begin with `ref`, back on another stream?"""
-        newest = self._newest.get(ref)
-        return newest is not None and (
-            (newest.incarnation, newest.window, newest.attempt)
-            == (hello.incarnation, hello.window, hello.attempt)
-        )
 
     def _count_restart(self, ref: PartitionRef) -> None:
         if ref in self._newest:  # else it is this coordinator that has only just begun
@@ -179,14 +197,21 @@ class Lanes:
     def lose(self, session: int, *, now_ms: int) -> None:
         """The lane's stream broke: it may still be reading, also what it only wanted so far."""
         lane = self.by_session.get(session)
+        if lane is None:
+            return
         self.suspect(self.end(session, now_ms=now_ms), now_ms=now_ms)
-        for ref in lane.wanted if lane is not None else ():
-            self.unsaid_since_ms.setdefault(ref, now_ms)
+        for owner in lane.hello.wants:
+            self.unsaid[owner.ref] = _Unsaid(now_ms, _fence(lane.hello, owner))
 
     def suspect(self, refs: Iterable[PartitionRef], *, now_ms: int) -> None:
-        """After a restart of the coordinator: any of these may be read by an unknown lane."""
+        """Any of these may be read by a lane of which nobody hears."""
         for ref in refs:
             self.lost_since_ms.setdefault(ref, now_ms)
+
+    def suspect_all(self, refs: Collection[PartitionRef], *, now_ms: int) -> None:
+        """After a restart of the coordinator: by an unknown lane, which may yet have to claim."""
+        self.suspect(refs, now_ms=now_ms)
+        self.unsaid.update((ref, _Unsaid(now_ms)) for ref in refs)
 
     def fence(self, owners: Iterable[Owner]) -> dict[int, list[Owner]]:
         """A new epoch fences whoever may have been reading these; returns who is known to."""
@@ -194,9 +219,14 @@ class Lanes:
         for owner in owners:
             if self.lost_since_ms.pop(owner.ref, None) is not None:
                 self._count_restart(owner.ref)
-            self.unsaid_since_ms.pop(owner.ref, None)
+            self.unsaid.pop(owner.ref, None)
             self.ended_ms.pop(owner.ref, None)
             self.idle_since_ms.pop(owner.ref, None)
+        fenced = {owner.ref for owner in owners}
+        for lane in self.by_session.values():
+            left = tuple(owner for owner in lane.hello.wants if owner.ref not in fenced)
+            if len(left) < len(lane.hello.wants):
+                lane.hello = replace(lane.hello, wants=left)
         return self.take_from_others(owners)
 
     def silent(self, before_ms: int) -> list[int]:
@@ -205,18 +235,33 @@ class Lanes:
 
     def unread(self, since_ms: int) -> list[PartitionRef]:
         """Partitions of which no lane was heard at least since then."""
-        times = (self.lost_since_ms, self.unsaid_since_ms, self.idle_since_ms)
+        unsaid = {ref: one.since_ms for ref, one in self.unsaid.items()}
+        times = (self.lost_since_ms, unsaid, self.idle_since_ms)
         unheard = {ref for found in times for ref, at_ms in found.items() if at_ms <= since_ms}
-        return sorted(unheard - self.awaited())
+        return sorted(unheard - self.awaited() - self._running.keys())
+
+    def to_prove(self, now_ms: int) -> list[int]:
+        """The lanes that must show again that they hold what they read, because one of which nobody
+        hears may have claimed it; each is asked now and then."""
+        asked = []
+        readers = {self._running.get(r) for r, one in self.unsaid.items() if one.is_ripe(now_ms)}
+        for session in sorted(one for one in readers if one is not None):
+            lane = self.by_session[session]
+            if now_ms - lane.asked_ms >= CLAIM_MS:
+                lane.asked_ms = now_ms
+                asked.append(session)
+        return asked
 
     def forgive(self, absent_ms: int) -> None:
         for lane in self.by_session.values():
             lane.seen_ms += absent_ms
             lane.started_ms += absent_ms
-        doubts = (self.lost_since_ms, self.unsaid_since_ms)
-        for times in (*doubts, self.ended_ms, self.idle_since_ms):
+        for times in (self.lost_since_ms, self.ended_ms, self.idle_since_ms):
             for ref in times:
                 times[ref] += absent_ms
+        self.unsaid = {
+            ref: _Unsaid(one.since_ms + absent_ms, one.fence) for ref, one in self.unsaid.items()
+        }
 
     def of_router(self, router_id: str) -> list[tuple[int, Lane]]:
         return [(s, lane) for s, lane in self.by_session.items() if lane.hello.node_id == router_id]
@@ -224,18 +269,17 @@ class Lanes:
     @property
     def in_doubt(self) -> bool:
         """May a lane be reading that nobody hears from?"""
-        return bool(self.lost_since_ms or self.unsaid_since_ms)
+        return bool(self.lost_since_ms or self.unsaid)
 
     def awaited(self) -> set[PartitionRef]:
         """What lanes will read that wait for the subscriptions, or for the store of positions."""
-        return {ref for lane in self.by_session.values() for ref in lane.wanted}
+        return {owner.ref for lane in self.by_session.values() for owner in lane.hello.wants}
 
     def is_running(self, ref: PartitionRef) -> bool:
         return ref in self._running
 
     def may_be_read(self, ref: PartitionRef) -> bool:
-        doubts = (self.lost_since_ms, self.unsaid_since_ms)
-        return ref in self._running or any(ref in times for times in doubts)
+        return ref in self._running or ref in self.lost_since_ms or ref in self.unsaid
 
     def reader(self, ref: PartitionRef) -> int | None:
         """The session of the lane that reads `ref`."""
@@ -254,5 +298,5 @@ class Lanes:
         """Partitions of which these tables say what can't all be true."""
         if strangers := self._running.keys() - self.running().keys():
             yield f"{strangers} are read by lanes that don't know of it"
-        if doubtful := self._running.keys() & {*self.lost_since_ms, *self.ended_ms}:
-            yield f"{doubtful} are read, and in doubt or over"
+        if ended := self._running.keys() & self.ended_ms.keys():
+            yield f"{ended} are read, and over"

@@ -99,7 +99,8 @@ class State:
         self.out = Publication(PushTopology(self.described(generation)))
         # What nobody owns may be read all the same: by a lane that outlived its router.
         known = [ref for ref in self.refs() if ref in self.sources.owners]
-        self.lanes.suspect((*known, *(o.ref for o in self.sources.owned())), now_ms=now_ms)
+        suspects = {*known, *(owner.ref for owner in self.sources.owned())}
+        self.lanes.suspect_all(suspects, now_ms=now_ms)
 
     def learn(self, now_ms: int) -> None:
         """From now on, until it is over, believe what nodes say."""

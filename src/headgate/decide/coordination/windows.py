@@ -60,11 +60,15 @@ def refusal(state: State, hello: Hello, *, learns: bool) -> str:
     return ""
 
 
-def lane_claimed(state: State, session: int, said: Sequence[Owner]) -> list[Effect]:
+def lane_claimed(state: State, session: int, said: Sequence[Owner], now_ms: int) -> list[Effect]:
     """A lane holds the positions: from now on it counts as the reader, and nobody else."""
     owns = _readable(state, state.lanes.by_session[session].hello, said, learns=False)
-    taken = state.lanes.claim(session, owns)
+    taken = state.lanes.claim(session, owns, now_ms=now_ms)
     return [*overtaken(taken), *_not_theirs(session, said, owns), *let_go(state, owns)]
+
+
+def ask_for_proof(state: State, now_ms: int) -> list[Effect]:
+    return [Send(session, control.Prove()) for session in state.lanes.to_prove(now_ms)]
 
 
 def _not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
@@ -92,7 +96,7 @@ def _readable(state: State, hello: Hello, planned: Sequence[Owner], *, learns: b
         owner
         for owner in planned
         if (state.sources.is_credible(owner) if learns else owners.get(owner.ref) == owner)
-        and not state.lanes.is_overtaken(hello, owner.ref)
+        and not state.lanes.is_overtaken(hello, owner)
     ]
 
 
