@@ -204,6 +204,20 @@ def test_a_successor_that_dies_before_it_claims_takes_nothing_from_its_predecess
     assert world.gateway.has_subscribed("s1"), "its predecessor has shown that nobody else claimed"
 
 
+def test_a_reader_that_can_not_prove_it_is_left_alone() -> None:
+    """The store is away; whoever takes over would need it as well."""
+    world = begun()
+    reader = world.lane
+    world.sim.open_window(world.router, hesitates=True)
+    world.sim.kill(world.lane)
+    world.sim.store_is_away = True
+    epoch = reader.holds[world.ref].epoch
+    for _ in range(LEASES_S):
+        world.sim.wait(1)
+        assert world.sim.readers(world.ref) == [reader]
+    assert world.sim.cluster.sources.owners[world.ref].epoch == epoch
+
+
 def test_what_another_epoch_was_given_for_is_in_doubt_no_more() -> None:
     """It wanted the partition under the former epoch, and can't have claimed it since."""
     world = begun()
