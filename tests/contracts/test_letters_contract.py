@@ -449,12 +449,29 @@ async def test_a_deleted_topic_takes_its_letters_with_it(letters: Opened) -> Non
     store = letters.letters()
     await store.put([parked(1), dead(2), dead(3), parked(4, FURTHER)], HELD, now_ms=1)
     await store.revive((await ids_of(store, LetterQuery()))[:1], now_ms=2)
-    assert await store.abandon("flights", limit=2) == 2
-    assert await store.abandon("flights", limit=2) == 1
-    assert await store.abandon("flights", limit=2) == 0
+    deleted = {REF: Fence(8), OTHER: Fence(8)}
+    assert await store.abandon(deleted, limit=2) == 2
+    assert await store.abandon(deleted, limit=2) == 1
+    assert await store.abandon(deleted, limit=2) == 0
     [left] = await store.find(EVERYTHING)
     assert left.ref == FURTHER
-    assert await store.claim(HELD) == {"g1": frozenset({FURTHER})}
+    with pytest.raises(Fenced):  # whoever read the topic before
+        await store.put([parked(5)], HELD, now_ms=3)
+
+
+async def test_what_a_topic_that_came_back_has_parked_is_not_forgotten_with_the_former(
+    letters: Opened,
+) -> None:
+    """Whoever forgets the letters of a deleted topic may be late, and the topic be back."""
+    store, late = letters.letters(), letters.letters()
+    await store.put([parked(1), parked(1, OTHER)], HELD, now_ms=1)
+    await store.claim({REF: Fence(9, 4, 1)})
+    await store.put([parked(2)], {REF: Fence(9, 4, 1)}, now_ms=2)
+    with pytest.raises(Fenced) as caught:
+        await late.abandon({REF: Fence(8), OTHER: Fence(8)}, limit=10)
+    assert (caught.value.details["partition"], caught.value.epoch) == (0, 9)
+    assert seqs(await store.find(EVERYTHING)) == [1, 1, 2]
+    assert await late.abandon({OTHER: Fence(8)}, limit=10) == 1
 
 
 async def test_bulk_changes_may_be_larger_than_a_chunk(letters: Opened) -> None:

@@ -19,6 +19,7 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import GatewayLetters, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.model.letters_api import LetterInfo, LetterList, LettersChanged
+from headgate.ports.letters import Fences
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.sweeping import CHUNK, SWEEP_EVERY_S, sweep_letters
 from tests.virtual_time import run_virtual
@@ -299,8 +300,11 @@ async def _sweep_for(store: Sweepable, seconds: float, *, dead: int) -> None:
     def now_ms() -> int:
         return 1_000_000 + round(asyncio.get_running_loop().time() * 1_000)
 
+    async def left_behind() -> Mapping[str, Fences]:
+        return {"ships": {PartitionRef("ships", 0): Fence(8)}}
+
     task = asyncio.create_task(
-        sweep_letters(store, max_age_s=100.0, deleted=lambda: ["ships"], now_ms=now_ms)
+        sweep_letters(store, max_age_s=100.0, left_behind=left_behind, now_ms=now_ms)
     )
     await asyncio.sleep(seconds)
     task.cancel()

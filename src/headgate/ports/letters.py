@@ -9,7 +9,7 @@ a partition was claimed under, or that anything was changed under, is kept with 
 lower one is refused in the same transaction: the call raises Fenced, which names the partition, and
 changes nothing. So whoever claims a partition knows all of its letters, and nobody but its own
 changes them from then on; operators change only dead ones, which lanes only add to, unless they
-delete the whole topic.
+delete the whole topic, which takes a fence of its own.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ class LetterStore(Protocol):
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         """Forget up to `limit` dead letters written before then; returns how many."""
 
-    async def abandon(self, topic: str, *, limit: int) -> int:
-        """Forget up to `limit` letters of a topic that was deleted, parked ones too; returns how
-        many."""
+    async def abandon(self, fences: Fences, *, limit: int) -> int:
+        """Forget up to `limit` letters of these partitions, parked ones too, because their topic
+        was deleted under these fences; returns how many. Once the topic is back its lanes have
+        higher ones, and keep what they wrote: that is Fenced."""
 
     async def close(self) -> None: ...

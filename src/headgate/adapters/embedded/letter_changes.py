@@ -1,4 +1,4 @@
-"""What a lane changes in the letter file, as functions on a transaction that is open.
+"""What is changed under fences in the letter file, as functions on a transaction that is open.
 
 Invariant: each looks at the fences of all its partitions before it changes anything, so one that
 raises Fenced has changed nothing and the transaction may go on with the changes of others.
@@ -13,6 +13,7 @@ import apsw
 import msgspec
 
 from headgate.adapters.embedded.letter_tables import (
+    ABANDON,
     ADMIT,
     BURY,
     FENCE,
@@ -109,6 +110,12 @@ def bury(
         error = printable(letter.error)
         values = (letter.reason, letter.attempts, error, now_ms, encoded(delivery), letter.id)
         connection.execute(BURY, values)
+
+
+def abandon(connection: apsw.Connection, fences: Fences, limit: int) -> int:
+    _admit(connection, fences)
+    refs = msgspec.json.encode([(ref.topic, ref.partition) for ref in fences]).decode()
+    return len(connection.execute(ABANDON, (refs, limit)).fetchall())
 
 
 def _admit(connection: apsw.Connection, fences: Fences) -> None:

@@ -122,7 +122,11 @@ DELETE FROM letters WHERE id IN (
 ) RETURNING id
 """
 ABANDON = """
-DELETE FROM letters WHERE id IN (SELECT id FROM letters WHERE topic = ? LIMIT ?) RETURNING id
+DELETE FROM letters WHERE id IN (
+    SELECT id FROM letters WHERE (topic, partition) IN (
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+    ) LIMIT ?
+) RETURNING id
 """
 COUNTS = """
 SELECT state, gateway_id, topic, reason, count(*), min(at_ms) FROM letters

@@ -22,7 +22,6 @@ import msgspec
 from headgate.adapters.embedded import letter_changes
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letter_tables import (
-    ABANDON,
     COLUMNS,
     COUNTS,
     DELETE,
@@ -155,8 +154,9 @@ class EmbeddedLetterStore:
             await self._read(_give_back)
         return swept
 
-    async def abandon(self, topic: str, *, limit: int) -> int:
-        return len(await self._changed_ids(ABANDON, topic, limit))
+    async def abandon(self, fences: Fences, *, limit: int) -> int:
+        gone: int = await self._change(partial(letter_changes.abandon, fences=fences, limit=limit))
+        return gone
 
     async def close(self) -> None:
         if not self._closed:

@@ -245,8 +245,9 @@ class MemoryLetterStore:
         await asyncio.sleep(0)
         return len(swept)
 
-    async def abandon(self, topic: str, *, limit: int) -> int:
-        those = [one.id for one in self._chosen(LetterQuery(state=None, topic=topic))][:limit]
+    async def abandon(self, fences: Fences, *, limit: int) -> int:
+        self.stored.admit(fences)
+        those = [one.id for one in self.stored.letters.values() if one.ref in fences][:limit]
         for id_ in those:
             self.stored.forget(id_)
         await asyncio.sleep(0)

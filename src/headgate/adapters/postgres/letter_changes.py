@@ -1,4 +1,4 @@
-"""What a lane changes in the letters of PostgreSQL, as functions on a transaction that is open.
+"""What is changed under fences in the letters of PostgreSQL, as functions on an open transaction.
 
 Invariant: each holds the fences of all its partitions until the transaction ends, before it changes
 anything, so that nobody newer comes in between and nobody older gets through.
@@ -140,6 +140,13 @@ async def bury(
         for letter, delivery in by_place.values()
     }
     await session.query(statements.bury, {**_said(buried), "now_ms": now_ms})
+
+
+async def abandon(
+    session: Session, statements: LetterStatements, fences: Fences, limit: int
+) -> int:
+    await _admit(session, statements, fences)
+    return len(await session.query(statements.abandon, {**asked(fences), "limit": limit}))
 
 
 def asked(refs: Iterable[PartitionRef]) -> dict[str, Any]:

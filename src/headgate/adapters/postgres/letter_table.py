@@ -195,8 +195,9 @@ class LetterStatements:
             " WHERE id = ANY(%s) AND state = 'dead' ORDER BY id FOR UPDATE) RETURNING id"
         )
         self.abandon = self._statement(
-            "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters} WHERE topic = %s"
-            " ORDER BY id LIMIT %s FOR UPDATE) RETURNING id"
+            "DELETE FROM {letters} WHERE id IN (SELECT letters.id FROM {asked}"
+            " JOIN {letters} AS letters USING (topic, partition)"
+            " ORDER BY letters.id LIMIT %(limit)s FOR UPDATE OF letters) RETURNING id"
         )
         self.sweep = self._statement(
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"

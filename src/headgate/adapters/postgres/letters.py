@@ -127,8 +127,8 @@ class PostgresLetterStore:
                 break
         return swept
 
-    async def abandon(self, topic: str, *, limit: int) -> int:
-        return len(await self._change(self._letters.abandon, (topic, limit)))
+    async def abandon(self, fences: Fences, *, limit: int) -> int:
+        return await self._transact(partial(letter_changes.abandon, fences=fences, limit=limit))
 
     async def close(self) -> None:
         await self._connections.close()

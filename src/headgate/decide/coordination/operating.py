@@ -17,6 +17,7 @@ from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, UnknownTopic
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Placement, Topic
 
 
@@ -72,6 +73,14 @@ def delete_topic(state: State, name: str) -> list[Effect]:
     effects = topology_changes.changed(state, shrunk=readers, fenced=fenced)
     state.deleted_at[name] = state.generation
     return [*effects, *told, *subscribing.spread_change(state, change)]
+
+
+def left_behind(state: State, name: str) -> dict[PartitionRef, Fence]:
+    """The partitions of a topic that was deleted, under the epochs that its deletion took. None
+    where the topic is back, or where nobody is sure yet."""
+    if name not in state.deleted or state.learning.is_on:
+        return {}
+    return {o.ref: Fence(o.epoch) for o in state.sources.all() if o.ref.topic == name}
 
 
 # --- nodes -------------------------------------------------------------------------------------

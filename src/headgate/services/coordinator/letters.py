@@ -29,8 +29,8 @@ from headgate.errors import HeadgateError, InvalidRequest, NotFound
 from headgate.model.event import PartitionRef
 from headgate.model.letters import GatewayLetters, Letter, LetterQuery
 from headgate.model.letters_api import LettersChanged, LetterSelection
-from headgate.ports.letters import LetterStore
-from headgate.services.coordinator.sweeping import forget_topic
+from headgate.ports.letters import Fences, LetterStore
+from headgate.services.coordinator.sweeping import forget_letters
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -88,13 +88,10 @@ class LetterRoutes:
             return [], error.message
         return by_gateway(counts, now_ms=self._now_ms()), ""
 
-    async def forget_topic(self, topic: str) -> None:
-        """A deleted topic takes its letters with it; a store that is away does so when it is
-        swept."""
-        try:
-            await forget_topic(self._store, topic)
-        except HeadgateError as error:
-            log.warning(LogEvent.SWEEP_FAILED, error=error.message)
+    async def forget(self, fences: Fences) -> None:
+        """What a deleted topic has left behind."""
+        if fences:
+            await forget_letters(self._store, fences)
 
     # --- looking -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Invariant: only the leader answers; any other coordinator says who leads.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -25,9 +26,10 @@ from headgate.decide.coordination.status import (
     describe_topic,
     planned_moves,
 )
-from headgate.errors import NotFound, NotNow, UnknownTopic
+from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed, UnknownTopic
 from headgate.model import api
 from headgate.model.event import PartitionRef
+from headgate.ports.letters import Fences
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.vitals import Vitals
@@ -87,10 +89,34 @@ class CoordinatorRoutes:
             await term.until(
                 lambda: term.cluster.is_dropped(body.name), timeout_s=TOPIC_READY_TIMEOUT_S
             )
-        await term.apply(lambda _: term.cluster.create_topic(body.name, partitions, body.placement))
+        former = await self._forget_former(term, body.name)
+
+        def decide(_now_ms: int) -> list[Effect]:
+            if operating.left_behind(term.cluster, body.name) != former:
+                return [Refuse(_comes_and_goes(body.name))]
+            return term.cluster.create_topic(body.name, partitions, body.placement)
+
+        await term.apply(decide)
         log.info(LogEvent.TOPIC_CREATED, topic=body.name, partitions=partitions)
         await self._served(term, body.name)
         return json_response(await self._topic_info(term, body.name), 201)
+
+    async def _forget_former(self, term: Term, name: str) -> Fences:
+        """No lane may find letters of a former topic of this name: that is over before the new one
+        has lanes. Returns under which epochs the former one was deleted."""
+        former = (await term.left_behind()).get(name, {})
+        try:
+            async with asyncio.timeout(TOPIC_READY_TIMEOUT_S):
+                await self._letters.forget(former)
+        except Fenced:
+            raise _comes_and_goes(name) from None
+        except (StorageFailed, TimeoutError) as error:
+            why = str(error) or "there are many"
+            raise NotNow(
+                f"the letters of the former topic {name} are not forgotten yet ({why}); try again",
+                name=name,
+            ) from error
+        return former
 
     async def _served(self, term: Term, name: str) -> None:
         """Wait until ingest nodes serve the topic, so that a produce right after this works."""
@@ -108,7 +134,10 @@ class CoordinatorRoutes:
     async def _delete_topic(self, request: Request) -> Response:
         term, name = self._term(), request.params["name"]
         await term.apply(lambda _: term.cluster.delete_topic(name))
-        await self._letters.forget_topic(name)
+        try:
+            await self._letters.forget((await term.left_behind()).get(name, {}))
+        except HeadgateError as error:  # the next sweep will, or whoever creates the topic again
+            log.warning(LogEvent.SWEEP_FAILED, error=error.message)
         log.info(LogEvent.TOPIC_DELETED, topic=name)
         return Response(204)
 
@@ -236,6 +265,10 @@ def _partition(request: Request) -> PartitionRef:
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise NotFound(f"{number!r} is no number of a partition", name=number)
     return PartitionRef(request.params["name"], int(number))
+
+
+def _comes_and_goes(name: str) -> NotNow:
+    return NotNow(f"somebody else creates or deletes topic {name} just now; try again", name=name)
 
 
 def _wall_ms() -> int:

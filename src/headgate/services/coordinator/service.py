@@ -221,7 +221,7 @@ class Coordinator:
                 sweep_letters,
                 letters,
                 max_age_s=max_age_s,
-                deleted=lambda: term.cluster.deleted,
+                left_behind=term.left_behind,
             )
             crew.keep("sweeping", sweep)
             await term.over()

@@ -2,19 +2,21 @@
 and all that is left of topics that were deleted: no lane sends it, and no operator can.
 
 In chunks, so that lanes that write letters meanwhile don't wait. Never touches other parked
-letters.
+letters: what is left of a topic is forgotten under the epochs that its deletion took, so those that
+a topic of the same name has written since are kept by the store, whoever is late with this.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from headgate.errors import HeadgateError
-from headgate.ports.letters import LetterStore
+from headgate.errors import Fenced, HeadgateError
+from headgate.ports.letters import Fences, LetterStore
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -31,10 +33,10 @@ async def sweep_letters(
     store: LetterStore,
     *,
     max_age_s: float,
-    deleted: Callable[[], Iterable[str]],
+    left_behind: Callable[[], Awaitable[Mapping[str, Fences]]],
     now_ms: Callable[[], int] = wall_ms,
 ) -> None:
-    """Forget dead letters of that age and letters of topics that are `deleted`, again and again,
+    """Forget dead letters of that age and what deleted topics have `left_behind`, again and again,
     until cancelled.
 
     A store that is away is asked again next time: nothing waits for this.
@@ -43,8 +45,9 @@ async def sweep_letters(
         before_ms = now_ms() - round(max_age_s * 1_000)
         try:
             swept = await _sweep(store, before_ms)
-            for topic in list(deleted()):
-                swept += await forget_topic(store, topic)
+            for fences in (await left_behind()).values():
+                with contextlib.suppress(Fenced):  # the topic is back, and so are its lanes
+                    swept += await forget_letters(store, fences)
             if swept:
                 log.info(LogEvent.LETTERS_SWEPT, count=swept)
         except HeadgateError as error:
@@ -52,10 +55,10 @@ async def sweep_letters(
         await asyncio.sleep(SWEEP_EVERY_S)
 
 
-async def forget_topic(store: LetterStore, topic: str) -> int:
+async def forget_letters(store: LetterStore, fences: Fences) -> int:
     """A deleted topic takes its letters with it; returns how many."""
     gone = 0
-    while (some := await store.abandon(topic, limit=CHUNK)) == CHUNK:
+    while (some := await store.abandon(fences, limit=CHUNK)) == CHUNK:
         gone += some
     return gone + some
 

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from headgate.adapters.grpc.control import ServerStream
-from headgate.decide.coordination import invariants
+from headgate.decide.coordination import invariants, operating
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
     Effect,
@@ -48,7 +48,7 @@ from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
-from headgate.ports.letters import LetterStore
+from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.log import Extent, LogReader
 from headgate.tasks import Crew, Helpers
 from headgate.telemetry import LogEvent
@@ -217,6 +217,19 @@ class Term:
         async with asyncio.timeout(timeout_s), self._lock:
             await self._changed.wait_for(lambda: self.is_over or condition())
         self._check_goes_on()
+
+    async def left_behind(self) -> dict[str, Fences]:
+        """By name, what topics leave whose deletion is kept: under which epochs they were deleted.
+        Raises NotNow when the term is over."""
+        left: dict[str, Fences] = {}
+
+        def look(_now_ms: int) -> list[Effect]:
+            names = sorted(self.cluster.deleted)
+            left.update({name: operating.left_behind(self.cluster, name) for name in names})
+            return []
+
+        await self.apply(look)  # all that was decided before is carried out by then
+        return left
 
     async def _tick(self) -> None:
         """For as long as this goes on, time passes for the cluster; `over` notices its end."""
