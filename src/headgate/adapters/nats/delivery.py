@@ -27,7 +27,7 @@ from headgate.adapters.delivery_wire import (
 )
 from headgate.adapters.nats.connection import connect, disconnect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import SETTLING_VERDICTS, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.ports.transport import Meanwhile
 from headgate.tasks import Crew
 
@@ -120,8 +120,9 @@ class NatsDeliveryTransport:
     ) -> DeliveryAnswer:
         """Both halves, the second behind the first; a single delivery is refused for good.
 
-        What is behind a refused one comes again: until that has its letter, a gateway that has
-        newer ones would take it for a repeat, should the next lane send it after all.
+        What is behind one that isn't settled, of the same partition, comes again. A redelivery that
+        was put off must not be passed; and until one that is refused has its letter, a gateway that
+        has newer ones would take it for a repeat, should the next lane send it after all.
         """
         if len(batch.deliveries) == 1:
             raise TooLarge(
@@ -132,11 +133,26 @@ class NatsDeliveryTransport:
         middle = len(batch.deliveries) // 2
         front, rest = batch.deliveries[:middle], batch.deliveries[middle:]
         first = await self._part(client, url, structs.replace(batch, deliveries=front), timeout_s)
-        if "rejected" in first.verdicts:
-            later: list[Verdict] = ["retry"] * len(rest)
-            return structs.replace(first, verdicts=(*first.verdicts, *later))
-        second = await self._part(client, url, structs.replace(batch, deliveries=rest), timeout_s)
-        return structs.replace(second, verdicts=first.verdicts + second.verdicts)
+        held = {
+            (one.topic, one.partition)
+            for one, verdict in zip(front, first.verdicts, strict=True)
+            if verdict not in SETTLING_VERDICTS
+        }
+        going = tuple(one for one in rest if (one.topic, one.partition) not in held)
+        second = DeliveryAnswer(())
+        if going:
+            part = structs.replace(batch, deliveries=going)
+            second = await self._part(client, url, part, timeout_s)
+        said = iter(second.verdicts)
+        verdicts: list[Verdict] = [
+            "retry" if (one.topic, one.partition) in held else next(said) for one in rest
+        ]
+        # An answer that was made here knows nothing of the gateway.
+        return DeliveryAnswer(
+            (*first.verdicts, *verdicts),
+            depth=max(first.depth, second.depth),
+            fill=max(first.fill, second.fill),
+        )
 
     async def _part(
         self, client: Client, url: str, batch: DeliveryBatch, timeout_s: float
