@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from headgate.decide.delivery.breaker import NEVER
 from headgate.model.event import PartitionRef
@@ -79,13 +80,13 @@ class Behind:
         return min((max(may_s, resting.get(ref, may_s)) for ref in free), default=NEVER)
 
     def next(self, now_s: float, waiting: Mapping[PartitionRef, int], *, limit: int) -> Redrive:
-        """Up to `limit` letters, some of every partition in turn; one that halts goes alone. Only
-        when some are due."""
+        """Up to `limit` letters, some of every partition in turn; one that halts goes alone, when
+        it is reached. Only when some are due."""
         in_turn = self._in_turn(now_s, waiting)
         if in_turn[0] in self.halted:
             chosen, each = in_turn[:1], 1
         else:
-            chosen = [ref for ref in in_turn if ref not in self.halted][:limit]
+            chosen = list(takewhile(lambda ref: ref not in self.halted, in_turn))[:limit]
             each = max(1, limit // len(chosen))
         self._turn_before, self._turn = self._turn, chosen[-1]
         self._parked_meanwhile.clear()
