@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headgate.decide.redelivered import Sending, sending_of
 from headgate.errors import InvalidRequest, NotFound, PeerUnreachable
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
@@ -59,7 +60,7 @@ class ModelledGateway:
     """What it refuses: the event alone, or every batch with it."""
     slow_readers: set[str] = field(default_factory=set)
     """Those who have no room for redeliveries."""
-    redelivered: set[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=set)
+    redelivered: set[tuple[Sending, tuple[str, ...]]] = field(default_factory=set)
 
     async def deliver(self, batch: DeliveryBatch) -> DeliveryAnswer:
         mood = self.mood
@@ -157,7 +158,7 @@ class ModelledGateway:
         here = [name for name in addressed if name in self.subscribers]
         if not here:
             return "no_subscriber"
-        known = (*place, one.epoch, one.subscriptions)
+        known = (sending_of(one), one.subscriptions)
         if known in self.redelivered:
             return "duplicate"
         if self.slow_readers.intersection(here):

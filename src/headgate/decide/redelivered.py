@@ -12,11 +12,28 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
+from headgate.model.delivery import Delivery
+
 Sending = tuple[str, int, int, int]
-"""Topic, partition, seq and epoch. A reset takes a new epoch, so what it brings is never taken for
-that of the one before."""
+"""Topic, partition, seq and the wish. Each reset and each retry is a wish of its own, so what it
+brings is never taken for that of the one before; and another owner of the partition goes on with
+the same wish, so nobody gets again what it had from the former one."""
 
 _NOBODY: frozenset[str] = frozenset()
+
+
+def sending_of(delivery: Delivery) -> Sending:
+    wish = delivery.wish or -delivery.epoch
+    return delivery.topic, delivery.partition, delivery.seq, wish
+
+
+def marked(delivery: Delivery) -> Delivery:
+    """As a redelivery, also when nobody wished it: that of its epoch."""
+    if delivery.redelivery:
+        return delivery
+    return msgspec.structs.replace(delivery, redelivery=True, wish=-delivery.epoch)
 
 
 class _Memory:

@@ -60,8 +60,7 @@ class Matching:
                 gone = left.get(gateway_id, ())
                 subscriptions = (*by_gateway.get(gateway_id, ()), *gone)
                 since = self._adopted.since(partition.ref, subscriptions)
-                epoch, again = partition.fence.epoch, record.seq <= partition.redeliver_to
-                made[gateway_id] = _delivery(record, op, subscriptions, gone, epoch, since, again)
+                made[gateway_id] = _delivery(record, op, subscriptions, gone, partition, since)
             if made and not routes.lead_to(made):
                 made = rerouted(made, routes, record.seq)
             if made:
@@ -122,10 +121,10 @@ def _delivery(
     op: Op,
     subscriptions: tuple[str, ...],
     left: tuple[str, ...],
-    epoch: int,
+    partition: SourcePartition,
     since: tuple[int, ...],
-    redelivery: bool,
 ) -> Delivery:
+    again = record.seq <= partition.redeliver_to
     return Delivery(
         record.topic,
         record.partition,
@@ -136,9 +135,10 @@ def _delivery(
         op,
         msgspec.Raw(record.document),
         subscriptions,
-        epoch,
+        partition.fence.epoch,
         record.time_ms,
         since,
         left,
-        redelivery,
+        again,
+        wish=partition.wish if again else 0,
     )

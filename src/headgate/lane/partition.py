@@ -26,7 +26,7 @@ class SourcePartition:
     """`read_seq` is the last seq read; the tracker's position is what may be saved.
 
     `leaving` says that it is being handed off: nothing more is read. Records up to `redeliver_to`
-    are delivered again because an operator wants it.
+    are delivered again because an operator wants it, which is his `wish`.
     """
 
     def __init__(self, owner: Owner, fence: Fence, position: Position) -> None:
@@ -35,6 +35,7 @@ class SourcePartition:
         self.fence = fence
         self.read_seq = position.settled
         self.redeliver_to = position.redeliver_to
+        self.wish = position.repeated
         self.tracker = SettleTracker(position.settled, position.tally)
         self.saved = position.settled
         self.save_error = ""

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from headgate.decide.delivery.behind import Redrive
 from headgate.decide.delivery.outbound import Outbound
+from headgate.decide.redelivered import marked
 from headgate.errors import CallerError, Fenced, HeadgateError
 from headgate.lane.letters import LetterWriter
 from headgate.lane.surroundings import Surroundings, let_go
@@ -184,7 +185,7 @@ class Redriving:
                 dead.append(replace(letter, reason="rejected", attempts=attempts, error=error))
                 continue
             passed = _is_passed(letter, through)
-            delivery = _marked(letter.delivery) if passed else letter.delivery
+            delivery = marked(letter.delivery) if passed else letter.delivery
             halting.append(
                 NewLetter(self._gateway_id, "parked", "rejected", delivery, attempts, error)
             )
@@ -193,10 +194,6 @@ class Redriving:
             self.counts.dead += len(dead)
         if halting:
             await self._store.put(halting, fences, now_ms=now_ms)
-
-
-def _marked(delivery: Delivery) -> Delivery:
-    return replace(delivery, redelivery=True)
 
 
 def _is_passed(letter: Letter, through: Sequence[Letter]) -> bool:

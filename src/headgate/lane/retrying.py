@@ -136,7 +136,7 @@ class Retrying:
         return await asyncio.gather(*(send(*target) for target in targets.items()))
 
     def _addressed(self, letter: Letter) -> dict[str, Delivery]:
-        """Who gets it, as of now: per gateway its delivery."""
+        """Who gets it, as of now: per gateway its delivery. When it was revived names the wish."""
         if letter.delivery.lost_from:
             known = self._surroundings.gateway_url(letter.gateway_id) is not None
             found = {letter.gateway_id: letter.delivery} if known else {}
@@ -145,6 +145,6 @@ class Retrying:
         fence = self._surroundings.fence(letter.ref)
         epoch = letter.delivery.epoch if fence is None else fence.epoch
         return {
-            gateway_id: replace(one, epoch=epoch, redelivery=True)
+            gateway_id: replace(one, epoch=epoch, redelivery=True, wish=letter.at_ms)
             for gateway_id, one in found.items()
         }

@@ -48,6 +48,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     broadcast: bool = False
     """The gateway is to look itself who else there wants the record: `subscriptions` has only those
     that the sender knows to be there."""
+    wish: int = 0
+    """Of a redelivery: which wish of an operator brings it, the same whoever sends it and under
+    whatever epoch; a later wish has another one. 0, as from an older router: that of the epoch."""
 
 
 def record_of(delivery: Delivery) -> Record:

@@ -45,3 +45,9 @@ class Position(msgspec.Struct, frozen=True):
     tally: Tally = Tally()
     redeliver_to: int = 0
     skip_to: int = 0
+
+    @property
+    def repeated(self) -> int:
+        """By how many records operators have put it back so far. Whoever reads on leaves that as it
+        is, so it names the last reset that brings records again."""
+        return self.tally.total - self.settled

@@ -100,8 +100,37 @@ async def test_a_broadcast_comes_later_to_who_had_no_room(place: Stage) -> None:
 # --- what is remembered of it --------------------------------------------------------------------
 
 
+async def test_another_owner_of_the_partition_goes_on_with_the_same_wish(place: Stage) -> None:
+    """A reset is put off for "a", who doesn't read, and the partition changes hands."""
+
+    def left(epoch: int) -> list[Delivery]:
+        return [again(3, "a", "b", epoch=epoch, wish=7), event(4, "a", "b", epoch=epoch)]
+
+    begun = [again(seq, "a", "b", epoch=5, wish=7) for seq in (1, 2)]
+    assert place.deliver(*begun) == ("accepted", "accepted")
+    place.read("b")
+    for epoch in (5, 6):
+        assert place.deliver(*left(epoch)) == ("retry", "retry")
+        place.read("b")
+    place.read("a")
+    assert place.deliver(*left(7)) == ("accepted", "accepted")
+    for name in ("a", "b"):
+        place.read(name)
+        assert place.seqs(name) == [1, 2, 3, 4], "nothing old behind what is newer"
+
+
+async def test_each_wish_brings_it_again_whatever_the_epoch(place: Stage) -> None:
+    for epoch, wish, verdict in (
+        (1, 4, "accepted"),
+        (2, 4, "duplicate"),
+        (2, 5, "accepted"),
+        (3, 5, "duplicate"),
+    ):
+        assert place.deliver(again(1, "a", epoch=epoch, wish=wish)) == (verdict,)
+
+
 async def test_it_passes_again_under_a_new_epoch_and_after_a_while(place: Stage) -> None:
-    """A reset has another epoch, so nothing of it is taken for that of the one before."""
+    """From a router that is older, and names no wish."""
     for epoch, verdict in ((1, "accepted"), (1, "duplicate"), (2, "accepted"), (2, "duplicate")):
         assert place.deliver(again(1, "a", epoch=epoch)) == (verdict,)
     place.clock.now_s = 61.0

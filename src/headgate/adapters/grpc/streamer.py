@@ -170,4 +170,5 @@ def _delivery(event: Any) -> Delivery:
         redelivery=event.redelivery,
         lost_from=event.lost_from,
         broadcast=event.broadcast,
+        wish=event.wish,
     )

@@ -35,6 +35,7 @@ from headgate.decide.delivery.behind import Behind, Redrive
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.parts import narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
+from headgate.decide.redelivered import marked
 from headgate.decide.retrying import Backoff
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
 from headgate.model.event import PartitionRef
@@ -498,7 +499,7 @@ class Outbound:
             return
         ref = _ref(delivery)
         if passed:
-            delivery = msgspec.structs.replace(delivery, redelivery=True)
+            delivery = marked(delivery)
         self._park_partitions({ref}, error, "halted")
         self._park(delivery, "rejected", error)
         self._halt(ref, delivery.seq, error, now_s)

@@ -54,6 +54,7 @@ def joined(one: Delivery, other: Delivery) -> Delivery:
         epoch=max(one.epoch, other.epoch),
         redelivery=one.redelivery or other.redelivery,
         broadcast=one.broadcast or other.broadcast,
+        wish=other.wish or one.wish,
     )
 
 

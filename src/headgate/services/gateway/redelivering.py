@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.decide.redelivered import Redelivered
+from headgate.decide.redelivered import Redelivered, sending_of
 from headgate.model.delivery import Delivery, Verdict
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
@@ -42,7 +42,7 @@ class Redelivering:
         here = [one for one in found if one is not None and one.closing is None]
         if not here:
             return "no_subscriber"
-        sending = (delivery.topic, delivery.partition, delivery.seq, delivery.epoch)
+        sending = sending_of(delivery)
         redelivered, now_s = self._redelivered, round_.now_s
         redelivered.forget_old(now_s)
         had = redelivered.had_by(sending)
