@@ -173,6 +173,23 @@ async def test_what_was_joined_meanwhile_is_neither_removed_nor_buried(letters: 
     assert [one.delivery.subscriptions for one in left] == [("x", "s"), ("x", "s")]
 
 
+async def test_what_was_joined_meanwhile_is_neither_deleted_nor_revived(letters: Opened) -> None:
+    """An operator was shown a letter for fewer than it is for now."""
+    store = letters.letters()
+    await store.put([for_whom(dead(1), "x"), for_whom(dead(2), "x")], HELD, now_ms=1)
+    seen = await ids_of(store, LetterQuery(before_ms=2))
+    await store.revive(seen[1:], now_ms=2)
+    again = await store.revived([REF], after_id=0, limit=9)
+    await store.bury(again, HELD, now_ms=3)
+    assert await ids_of(store, LetterQuery()) == seen, "whoever waits for it finds it"
+    await store.put([for_whom(dead(1), "s"), for_whom(dead(2), "s")], HELD, now_ms=4)
+    assert await store.delete(seen) == []
+    assert await store.revive(seen, now_ms=5) == []
+    left = await store.find(LetterQuery())
+    assert [one.delivery.subscriptions for one in left] == [("x", "s"), ("x", "s")]
+    assert not any(one.delivery.redelivery for one in left)
+
+
 async def test_letters_that_come_while_others_go_are_written(letters: Opened) -> None:
     """A lane parks what it parks again while it removes what it delivered."""
     store = letters.letters()

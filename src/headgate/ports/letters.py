@@ -40,8 +40,9 @@ class LetterStore(Protocol):
         Per gateway and record there is one parked letter in the order, and one dead letter per
         reason: a new one that says something else is joined with the one that is there, for whom
         either of them was, as if both were written now. So a lane that starts again may write what
-        its predecessor wrote. A parked letter that was joined has another id: whoever read it
-        before, and sent it to fewer, can't remove it.
+        its predecessor wrote. A letter that was joined has another id: a lane that read it before,
+        and sent it to fewer, can't remove it, and an operator who was shown less of it neither
+        deletes nor revives it.
         """
 
     async def parked(

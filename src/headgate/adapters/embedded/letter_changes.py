@@ -19,7 +19,6 @@ from headgate.adapters.embedded.letter_tables import (
     FENCE,
     FORGET,
     GATEWAYS_BEHIND,
-    JOIN_DEAD,
     PUT,
     REMOVE,
     STILL_PARKED,
@@ -79,13 +78,8 @@ def _join(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> None:
     both = joined(stored, letter.delivery)
     if (reason, stored) == (letter.reason, both):
         return
-    if letter.state == "parked":
-        connection.execute(FORGET, (id_,))
-        _insert(connection, msgspec.structs.replace(letter, delivery=both), now_ms)
-    else:
-        error = printable(letter.error)
-        values = (letter.reason, letter.attempts, error, now_ms, encoded(both), id_)
-        connection.execute(JOIN_DEAD, values)
+    connection.execute(FORGET, (id_,))
+    _insert(connection, msgspec.structs.replace(letter, delivery=both), now_ms)
 
 
 def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fences) -> None:

@@ -102,9 +102,6 @@ ORDER BY id LIMIT ?
 REMOVE = "DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'"
 STILL_PARKED = "SELECT delivery FROM letters WHERE id = ? AND state = 'parked'"
 FORGET = "DELETE FROM letters WHERE id = ?"
-JOIN_DEAD = """
-UPDATE letters SET reason = ?, attempts = ?, error = ?, at_ms = ?, delivery = ? WHERE id = ?
-"""
 BURY = """
 UPDATE letters SET state = 'dead', reason = ?, attempts = ?, error = ?, at_ms = ?, delivery = ?
 WHERE id = ?

@@ -56,17 +56,14 @@ class MemoryLetters:
         both = joined(one.delivery, new.delivery)
         if (one.reason, one.delivery) == (new.reason, both):
             return
-        if new.state == "parked":
-            self.forget(one.id)
-        again = one.id if new.state == "dead" else self._next_id()
-        self._write(again, replace(new, delivery=both), now_ms)
+        self.forget(one.id)
+        self._write(self._next_id(), replace(new, delivery=both), now_ms)
 
     def _next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
     def _write(self, id_: int, new: NewLetter, now_ms: int) -> None:
-        known = id_ in self.letters
         letter = Letter(
             id_,
             new.gateway_id,
@@ -78,8 +75,7 @@ class MemoryLetters:
             now_ms,
         )
         self.letters[id_] = letter
-        if not known:
-            self._enter(letter)
+        self._enter(letter)
 
     def bury(self, said: Letter, *, now_ms: int) -> None:
         stored = self.letters.get(said.id)

@@ -89,10 +89,8 @@ async def _join(
         both = joined(delivery, letter.delivery)
         if (reason, delivery) != (letter.reason, both):
             changed[id_] = replace(letter, delivery=both)
-    for state, statement in (("parked", statements.join_parked), ("dead", statements.join_dead)):
-        some = {id_: letter for id_, letter in changed.items() if letter.state == state}
-        if some:
-            await session.query(statement, {**_said(some), "now_ms": now_ms})
+    if changed:
+        await session.query(statements.join, {**_said(changed), "now_ms": now_ms})
     return [letter for letter in letters if _place_of(letter) not in stored]
 
 

@@ -130,15 +130,10 @@ class LetterStatements:
             " USING (topic, partition, gateway_id, seq, reason) WHERE letters.state = 'dead'"
             " ORDER BY letters.id FOR UPDATE OF letters"
         )
-        self.join_parked = self._statement(
-            "UPDATE {letters} AS letters SET id = DEFAULT, reason = new.reason,"
-            " attempts = new.attempts, error = new.error, at_ms = %(now_ms)s,"
-            " delivery = new.delivery FROM {joined} WHERE letters.id = new.id"
-        )
-        self.join_dead = self._statement(
-            "UPDATE {letters} AS letters SET reason = new.reason,"
-            " attempts = new.attempts, error = new.error, at_ms = %(now_ms)s,"
-            " delivery = new.delivery FROM {joined} WHERE letters.id = new.id"
+        self.join = self._statement(
+            "UPDATE {letters} AS letters SET id = DEFAULT, redelivery = false,"
+            " reason = new.reason, attempts = new.attempts, error = new.error,"
+            " at_ms = %(now_ms)s, delivery = new.delivery FROM {joined} WHERE letters.id = new.id"
         )
         # From one gateway to the next: DISTINCT would look at every letter.
         self.behind = self._statement(

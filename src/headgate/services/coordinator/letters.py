@@ -112,7 +112,8 @@ class LetterRoutes:
         found = await self._store.find(LetterQuery(state=None, ids=(wanted,)), limit=1)
         if not found:
             raise NotFound(
-                f"there is no letter {wanted}: it was delivered or deleted, or never there",
+                f"there is no letter {wanted}: it was delivered, deleted or joined with another "
+                "of its record, or never there",
                 id=wanted,
             )
         return found[0]
@@ -123,6 +124,7 @@ class LetterRoutes:
         self._check_leads()
         letter = await self._found(request)
         if not await self._revive([letter]):
+            letter = await self._found(request)
             raise _is_parked(letter, "it is sent by itself as soon as its gateway takes it")
         delivery = msgspec.structs.replace(letter.delivery, redelivery=True)
         again = msgspec.structs.replace(
@@ -134,7 +136,7 @@ class LetterRoutes:
         self._check_leads()
         letter = await self._found(request)
         if not await self._forget([letter]):
-            raise _is_parked(letter, "only dead letters can be deleted")
+            raise _is_parked(await self._found(request), "only dead letters can be deleted")
         return Response(204)
 
     # --- changing many -------------------------------------------------------------------------
