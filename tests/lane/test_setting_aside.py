@@ -264,6 +264,20 @@ async def test_what_an_operator_wants_again_is_sent_marked_and_holds_nothing_up(
     assert not world.letters.letters
 
 
+@pytest.mark.parametrize("queue_size", [1, 2, 3])
+def test_the_smallest_queues_keep_a_lane_from_nothing(queue_size: int) -> None:
+    @on_virtual_time
+    async def scenario() -> None:
+        world = await reading(queue_size=queue_size, batch_max_size=1)
+        for _ in range(5):
+            world.append(1)
+            await settle_down(30)
+        assert world.position() == 5
+        assert not world.letters.of("parked")
+
+    scenario()
+
+
 @on_virtual_time
 async def test_while_letters_cannot_be_written_nothing_is_settled_and_the_source_stops() -> None:
     world = await reading(read_limit=500)

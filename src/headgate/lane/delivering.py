@@ -137,7 +137,7 @@ class Dispatcher:
 
     def _is_ahead(self) -> bool:
         """Does much wait for a gateway that keeps pace?"""
-        half = self._rules.watermarks.queue_size // 2
+        half = max(1, self._rules.watermarks.queue_size // 2)  # one that has nothing isn't crowded
         crowded = [p for p in self._pipelines.values() if len(p.outbound) >= half]
         if not crowded:
             return False
