@@ -264,6 +264,26 @@ async def test_what_an_operator_wants_again_is_sent_marked_and_holds_nothing_up(
     assert not world.letters.letters
 
 
+@on_virtual_time
+async def test_a_partition_of_which_letters_go_forward_does_not_rest() -> None:
+    """What is behind a letter that is too large is wanted again, and isn't to blame for it."""
+    world = await reading(redrive_every_s=10.0)
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(5)
+    await settle_down(2)
+    world.gateways.scripts["gateway-1"] = [
+        ["rejected", "retry", "retry", "retry", "retry"],
+        ["accepted", "retry", "retry", "retry"],
+        ["rejected", "retry", "retry"],
+        ["retry", "retry"],
+    ]
+    await settle_down(10)
+    assert (world.letters.seqs("dead"), world.gateways.seqs("gateway-1")) == ([1, 3], [2])
+    assert world.letters.seqs("parked") == [4, 5], "of these nothing went forward"
+    await settle_down(10)
+    assert world.gateways.seqs("gateway-1") == [2, 4, 5]
+
+
 @pytest.mark.parametrize("queue_size", [1, 2, 3])
 def test_the_smallest_queues_keep_a_lane_from_nothing(queue_size: int) -> None:
     @on_virtual_time

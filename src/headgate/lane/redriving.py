@@ -154,10 +154,10 @@ class Redriving:
             by_verdict.setdefault(verdict, []).append(letter)
         rejected = by_verdict.get("rejected", [])
         through = [one for verdict in SETTLING_VERDICTS for one in by_verdict.get(verdict, ())]
-        later = {letter.ref for letter in by_verdict.get("retry", ())}
+        forward = {letter.ref for letter in (*through, *rejected)}
         self._outbound.redriven(
             fill=answer.fill,
-            later=later,
+            later={letter.ref for letter in by_verdict.get("retry", ())} - forward,
             through={letter.ref for letter in through} - {letter.ref for letter in rejected},
             now_s=self._now_s(),
         )

@@ -393,7 +393,7 @@ class Outbound:
         now_s: float,
     ) -> None:
         """Letters were sent and answered; of some partitions all went `through`, of others
-        something is wanted `later`."""
+        something is wanted `later` and nothing went forward, so they rest."""
         self._well(fill)
         for ref in through:
             self._letters.go_on(ref)
