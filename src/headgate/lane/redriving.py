@@ -136,7 +136,7 @@ class Redriving:
 
     async def _send_letters(self, letters: _Sent, fences: Fences) -> None:
         outbound = self._outbound
-        outbound.redriving()
+        outbound.redriving(len(letters))
         try:
             answer = await self._send([delivery for _, delivery in letters])
         except CallerError as error:

@@ -172,7 +172,7 @@ class World:
         self.outbound.drained(set(refs) - found)
         if not letters:
             return
-        self.outbound.redriving()
+        self.outbound.redriving(len(letters))
         if self.fate() == "fails":
             self.give_up(self.outbound.failed("down", now_s=self.now_s))
         elif self.refuses(letters) and self.random.random() < 0.7:
@@ -366,6 +366,47 @@ def test_letters_of_an_overloaded_gateway_are_tried_though_more_is_parked_all_th
     assert isinstance(outbound.next(20.0), Redrive)
 
 
+@pytest.mark.parametrize("live", [False, True], ids=["alone", "beside what is small"])
+@pytest.mark.parametrize("fitting", [50, 7, 1])
+def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
+    fitting: int, live: bool
+) -> None:
+    """Large documents over a slow link: of partition 0, only so many arrive in time at once."""
+    outbound, store, arrived, now_s, live_seq = Outbound(DeliveryRules()), set[int](), 0, 0.0, 0
+    for seq in range(1, 61):
+        outbound.put(delivery(0, seq), now_s, lambda _: [])
+    while arrived < 60 and now_s < 1_200:
+        if live and now_s >= live_seq:
+            live_seq += 1
+            outbound.put(delivery(1, live_seq), now_s, lambda _: [])
+        step = outbound.next(now_s)
+        asides = [one.delivery for one in outbound.take_asides()]
+        store |= {one.seq for one in asides if one.partition == 0}
+        if isinstance(step, Wait):
+            now_s = min(step.until_s, now_s + 1.0)
+            continue
+        letters = sorted(store)[: step.each] if isinstance(step, Redrive) else []
+        if isinstance(step, Redrive) and not letters:
+            outbound.drained(step.refs)
+            continue
+        if isinstance(step, Redrive):
+            outbound.redriving(len(letters))
+        seqs = letters
+        if isinstance(step, Send):
+            seqs = [one.seq for one in step.deliveries if one.partition == 0]
+        now_s += min(5.0, 0.1 * len(seqs))
+        if len(seqs) > fitting:
+            outbound.failed("nothing came within 5 s", now_s=now_s)
+        elif isinstance(step, Send):
+            outbound.answered(["accepted"] * len(step.deliveries), fill=0.0, now_s=now_s)
+            arrived += len(seqs)
+        else:
+            outbound.redriven(fill=0.0, now_s=now_s)
+            store -= set(letters)
+            arrived += len(letters)
+    assert arrived == 60
+
+
 def test_partitions_take_turns_when_letters_are_sent() -> None:
     refs = [PartitionRef("flights", number) for number in range(10)]
     outbound = Outbound(RULES, behind=refs)
@@ -373,7 +414,7 @@ def test_partitions_take_turns_when_letters_are_sent() -> None:
     for _ in range(5):
         step = outbound.next(0.0)
         assert isinstance(step, Redrive)
-        outbound.redriving()
+        outbound.redriving(len(step.refs))
         outbound.redriven(fill=0.0, now_s=0.0)
         turns.append([ref.partition for ref in step.refs])
     assert turns == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1], [2, 3, 4, 5], [6, 7, 8, 9]]
@@ -402,7 +443,7 @@ def test_what_an_operator_wants_and_what_is_parked_take_turns() -> None:
         if isinstance(step, SendAgain):
             outbound.sent_again(fill=0.0)
         else:
-            outbound.redriving()
+            outbound.redriving(1)
             outbound.redriven(fill=0.0, now_s=0.0)
     assert turns == [Redrive, SendAgain] * 3
 

@@ -113,6 +113,10 @@ class Outbound:
         self._redrive_at_s = -NEVER
         self._sent_s = -NEVER
         self._size_limit = rules.limits.max_size
+        self._letters_limit = rules.limits.max_size
+        """Letters may well be larger than what comes now: that this arrives is no sign for them."""
+        self._redriving = 0
+        """How many letters were sent last."""
         self._letters_next = False
         self._again_next = False
         self._is_overloaded = False
@@ -285,7 +289,8 @@ class Outbound:
             redrive_is_due = self._redrive_due_s() <= now_s
         if redrive_is_due:
             self._again_next = True
-            return self._letters.next(now_s, self._counted(), limit=self._size_limit)
+            limit = min(self._size_limit, self._letters_limit)
+            return self._letters.next(now_s, self._counted(), limit=limit)
         if again_is_due:
             self._again_next = False
             return self._send_again()
@@ -306,7 +311,7 @@ class Outbound:
         return self._waiting_of
 
     def _send_again(self) -> SendAgain:
-        size = min(len(self._again), self._size_limit)
+        size = min(len(self._again), self._size_limit, self._letters_limit)
         self._again_in_flight = [self._again.popleft() for _ in range(size)]
         self.breaker.attempted()
         return SendAgain(list(self._again_in_flight))
@@ -352,12 +357,17 @@ class Outbound:
 
     def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
         """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,
-        and that isn't tried any more."""
+        and that isn't tried any more. The next one is half as large: it may take too long as it
+        is."""
         batch, self._in_flight = self._in_flight, []
         given_up, self._again_in_flight = self._again_in_flight, []
         self.error = error
         self.breaker.failed(now_s)
+        if not batch and (count := len(given_up) or self._redriving) > 1:
+            self._letters_limit = count // 2
         if batch:
+            if len(batch) > 1:
+                self._size_limit = len(batch) // 2
             self._put_back(batch)
             self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter)
         if self._redrive_at_s <= now_s:
@@ -380,8 +390,9 @@ class Outbound:
         self._put_back(batch)
         self._size_limit = max(1, len(batch) // 2)
 
-    def redriving(self) -> None:
-        """Letters are about to be sent."""
+    def redriving(self, count: int) -> None:
+        """So many letters are about to be sent."""
+        self._redriving = count
         self.breaker.attempted()
 
     def redriven(
@@ -395,6 +406,7 @@ class Outbound:
         """Letters were sent and answered; of some partitions all went `through`, of others
         something is wanted `later` and nothing went forward, so they rest."""
         self._well(fill)
+        self._letters_well()
         for ref in through:
             self._letters.go_on(ref)
         if self.pressure.weigh(len(self)) == "hard":
@@ -438,6 +450,7 @@ class Outbound:
         """What an operator wanted was answered."""
         self._again_in_flight = []
         self._well(fill)
+        self._letters_well()
 
     def again_refused(self) -> list[Delivery]:
         """The gateway won't take them at once: those to blame for it, the only one or nobody; the
@@ -461,6 +474,9 @@ class Outbound:
         self.pressure.filled(fill)
         self.error = ""
         self._size_limit = min(self._size_limit * 2, self._rules.limits.max_size)
+
+    def _letters_well(self) -> None:
+        self._letters_limit = min(self._letters_limit * 2, self._rules.limits.max_size)
 
     def _overloaded(self, now_s: float) -> None:
         """Letters wait until the gateway has got over it, or might have said so."""
