@@ -407,6 +407,92 @@ def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
     assert arrived == 60
 
 
+@pytest.mark.parametrize("stuck", [1, 90, 150])
+def test_a_partition_that_is_wanted_later_holds_no_other(stuck: int) -> None:
+    """Some subscriber has no room for redeliveries of partition 0; partition 1 is busy."""
+    outbound, now_s, seq, taken = Outbound(DeliveryRules()), 0.0, 0, 0
+    parked: set[int] = set()
+    for number in range(1, stuck + 1):
+        outbound.put(delivery(0, number), 0.0, lambda _: [])
+    while now_s < 20.0:
+        while seq < now_s * 100:
+            seq += 1
+            outbound.put(delivery(1, seq), now_s, lambda _: [])
+        step = outbound.next(now_s)
+        parked |= {one.delivery.partition for one in outbound.take_asides()}
+        if isinstance(step, Send):
+            verdicts: list[Verdict] = [
+                "accepted" if one.partition else "retry" for one in step.deliveries
+            ]
+            now_s += 0.01
+            taken += verdicts.count("accepted")
+            outbound.answered(verdicts, fill=0.0, now_s=now_s)
+        elif isinstance(step, Wait):
+            now_s = min(step.until_s, now_s + 0.01)
+        else:
+            assert isinstance(step, Redrive)
+            outbound.redriving(1)
+            outbound.redriven(fill=0.0, later=step.refs, now_s=now_s)
+        assert len(outbound) <= stuck + 50, "partition 1 keeps pace"
+    assert parked == {0}
+    assert taken >= seq - 50
+
+
+def test_a_partition_is_held_for_longer_each_time_until_something_of_it_goes_forward() -> None:
+    outbound, now_s = Outbound(RULES), 0.0
+    pauses: list[float] = []
+    outbound.put(delivery(0, 1), now_s, lambda _: [])
+    outbound.put(delivery(0, 2), now_s, lambda _: [])
+    for other, verdict in enumerate(["retry", "retry", "accepted", "retry"], 1):
+        outbound.put(delivery(1, other), now_s, lambda _: [])
+        step = outbound.next(now_s + 0.05)
+        assert isinstance(step, Send)
+        left: list[Verdict] = ["retry" for one in step.deliveries if one.partition == 0]
+        left[0] = "accepted" if verdict == "accepted" else "retry"
+        said: list[Verdict] = [
+            left.pop(0) if one.partition == 0 else "accepted" for one in step.deliveries
+        ]
+        outbound.answered(said, fill=0.0, now_s=now_s)
+        wait = outbound.next(now_s)
+        assert isinstance(wait, Wait)
+        pauses.append(round(wait.until_s - now_s, 3))
+        now_s = wait.until_s
+    assert pauses == [0.1, 0.2, 0.1, 0.2]
+    assert not outbound.take_asides()
+
+
+def test_what_is_held_is_parked_dropped_and_sent_again_with_the_rest() -> None:
+    def held() -> Outbound:
+        outbound = Outbound(RULES)
+        for partition, seq in ((0, 1), (0, 2), (1, 1)):
+            outbound.put(delivery(partition, seq), 0.0, lambda _: [])
+        assert isinstance(outbound.next(1.0), Send)
+        outbound.answered(["retry", "retry", "accepted"], fill=0.0, now_s=1.0)
+        outbound.put(delivery(0, 3), 1.0, lambda _: [])
+        assert (len(outbound), outbound.next(1.0)) == (3, Wait(1.1))
+        return outbound
+
+    step = held().next(1.1)
+    assert isinstance(step, Send)
+    assert [one.seq for one in step.deliveries] == [1, 2, 3]
+    moved = held()
+    moved.renewed()
+    assert isinstance(moved.next(1.0), Send)
+    dropped = held()
+    dropped.drop(PartitionRef("flights", 0))
+    assert len(dropped) == 0
+    parked = held()
+    for _ in range(RULES.breaker_threshold):
+        parked.failed("down", now_s=1.0)
+    parked.next(1.0)
+    assert [one.delivery.seq for one in parked.take_asides()] == [1, 2, 3]
+    old = held()
+    old.put(delivery(1, 2), 30.0, lambda _: [])
+    old.next(62.0)
+    asides = old.take_asides()
+    assert {(one.delivery.partition, one.reason) for one in asides} == {(0, "too_old")}
+
+
 def test_partitions_take_turns_when_letters_are_sent() -> None:
     refs = [PartitionRef("flights", number) for number in range(10)]
     outbound = Outbound(RULES, behind=refs)

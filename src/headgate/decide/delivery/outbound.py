@@ -1,11 +1,12 @@
 """What one lane owes one gateway, and what to do about it next. No I/O; time is an argument.
 
 Deliveries go out in the order they came, one batch at a time. A batch that fails for the moment is
-sent again, and holds what is behind it; what can't be sent is set aside, to be parked (the gateway
-doesn't answer, is too far behind, or kept it waiting for too long) or as a dead letter (it is
-refused for good, or of low priority while the gateway is behind). From then on everything newer of
-that partition is set aside too, until the parked letters are through: `behind` names those
-partitions. They take turns when letters are sent, so none waits for a busier one.
+sent again, and holds what is behind it; where the gateway wants only some of it later, their
+partitions wait by themselves (held.py), and the others go on. What can't be sent is set aside, to
+be parked (the gateway doesn't answer, is too far behind, or kept it waiting for too long) or as a
+dead letter (it is refused for good, or of low priority while the gateway is behind). From then on
+everything newer of that partition is set aside too, until the parked letters are through: `behind`
+names those partitions. They take turns when letters are sent, so none waits for a busier one.
 
 Where no dead letters are kept, a record that is refused for good is parked instead, and its
 partition halts: its letters are sent one at a time, so that nothing passes the one that is refused,
@@ -33,6 +34,7 @@ import msgspec
 from headgate.decide.batching import BatchLimits
 from headgate.decide.delivery.behind import Behind, Redrive
 from headgate.decide.delivery.breaker import NEVER, Breaker
+from headgate.decide.delivery.held import Held, Waiting
 from headgate.decide.delivery.parts import narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
 from headgate.decide.redelivered import marked
@@ -43,6 +45,7 @@ from headgate.model.letters import LetterReason, LetterState
 
 LOOK_AGAIN_S = 1.0
 """Pause after letters couldn't be read, or were not to be sent yet."""
+WANTED_LATER = "the gateway wants it later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +106,12 @@ class Outbound:
 
     def __init__(self, rules: DeliveryRules, behind: Iterable[PartitionRef] = ()) -> None:
         self._rules = rules
-        self._waiting: deque[tuple[float, Delivery]] = deque()
+        self._waiting: deque[Waiting] = deque()
+        self._held = Held(rules.backoff)
         self._waiting_of: Counter[PartitionRef] | None = None
-        """How much waits of each partition; counted once somebody asks, until nothing waits."""
-        self._in_flight: list[tuple[float, Delivery]] = []
+        """How much waits of each partition, held or not; counted once somebody asks, until nothing
+        waits that isn't held."""
+        self._in_flight: list[Waiting] = []
         self._asides: list[Aside] = []
         self._attempts = 0
         self._retry_at_s = -NEVER
@@ -131,7 +136,7 @@ class Outbound:
 
     def __len__(self) -> int:
         """What waits in memory, on its way included."""
-        return len(self._waiting) + len(self._in_flight)
+        return len(self._waiting) + len(self._in_flight) + self._held.size
 
     @property
     def behind(self) -> AbstractSet[PartitionRef]:
@@ -166,7 +171,7 @@ class Outbound:
             self._park(delivery, "unreachable")
             return 1
         parts = 1
-        level = self.pressure.weigh(len(self._waiting) + len(self._in_flight))
+        level = self.pressure.weigh(len(self._waiting) + len(self._in_flight) + self._held.size)
         if level != "normal":
             if level == "hard":
                 if not self._is_overloaded:
@@ -185,7 +190,10 @@ class Outbound:
                     return 1
                 delivery = narrowed(delivery, kept)
                 parts = 2
-        self._waiting.append((now_s, delivery))
+        if self._held.size and (ref := _ref(delivery)) in self._held:
+            self._held.add(ref, (now_s, delivery))
+        else:
+            self._waiting.append((now_s, delivery))
         if self._waiting_of is not None:
             self._waiting_of[_ref(delivery)] += 1
         return parts
@@ -224,6 +232,7 @@ class Outbound:
         self.pressure.filled(0.0)
         self._attempts, self.error = 0, ""
         self._retry_at_s = self._redrive_at_s = -NEVER
+        self._waiting.extendleft(reversed(self._held.take_all()))
         self._letters.wake()
 
     def drop(self, ref: PartitionRef) -> list[Delivery]:
@@ -231,6 +240,7 @@ class Outbound:
         operator wanted of it, and that won't be tried."""
         self._letters.forget(ref)
         waiting_of = self._counted()
+        self._held.take(ref)
         if waiting_of[ref]:
             self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)
             del waiting_of[ref]
@@ -245,11 +255,12 @@ class Outbound:
     # --- what to do ------------------------------------------------------------------------------
 
     def next(self, now_s: float) -> Step:
-        waiting = self._waiting
-        if waiting and not self.breaker.allows(now_s):
+        if self._held.size:
+            self._waiting.extendleft(reversed(self._held.take_due(now_s)))
+        if len(self) and not self.breaker.allows(now_s):
             self._park_all("unreachable")
-        elif waiting and now_s - waiting[0][0] >= self._rules.buffer_timeout_s:
-            self._park_all("too_old")
+        elif self._waiting and now_s - self._waiting[0][0] >= self._rules.buffer_timeout_s:
+            self._park_old(now_s)
         if self._is_overloaded and self.pressure.weigh(len(self)) != "hard":
             self._is_overloaded, self._redrive_at_s = False, -NEVER
         if self._retry_at_s > now_s:
@@ -262,6 +273,7 @@ class Outbound:
                 return step
         if due_s <= now_s:
             return self._send(now_s)
+        due_s = min(due_s, self._held.due_s)
         return Wait(min(due_s, self._redrive_due_s(), self._again_due_s()))
 
     def upcoming(self) -> list[Delivery]:
@@ -308,6 +320,7 @@ class Outbound:
     def _counted(self) -> Counter[PartitionRef]:
         if self._waiting_of is None:
             self._waiting_of = Counter([_ref(delivery) for _, delivery in self._waiting])
+            self._waiting_of.update(map(_ref, self._held))
         return self._waiting_of
 
     def _send_again(self) -> SendAgain:
@@ -333,8 +346,9 @@ class Outbound:
     def answered(
         self, verdicts: Sequence[Verdict], *, fill: float, now_s: float, jitter: float = 1.0
     ) -> None:
-        """The gateway took the batch apart. What it wants again goes to the front, as one attempt;
-        what it refuses for good is set aside. The caller settles the others."""
+        """The gateway took the batch apart. What it wants later is one attempt: of the whole batch
+        where it took nothing, else of each partition. What it refuses for good is set aside. The
+        caller settles the others."""
         batch, self._in_flight = self._in_flight, []
         self._well(fill)
         again = []
@@ -350,10 +364,17 @@ class Outbound:
                 self._park(one[1], "halted")
         if len(again) < len(batch):
             self._attempts = 0  # it goes forward
+            if self._held.counts:
+                for one, verdict in zip(batch, verdicts, strict=True):
+                    if verdict != "retry":
+                        self._held.went_forward(_ref(one[1]))
         if again:
             self._put_back(again)
-            error = "the gateway wants it later"
-            self._another_attempt([d for _, d in again], error, now_s, jitter)
+        if again and len(again) < len(batch):
+            for ref in {_ref(delivery) for _, delivery in again}:
+                self._hold(ref, now_s, jitter)
+        elif again:
+            self._another_attempt([d for _, d in again], WANTED_LATER, now_s, jitter)
 
     def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
         """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,
@@ -496,14 +517,28 @@ class Outbound:
         else:
             self._retry_at_s = now_s + rules.backoff.delay_s(self._attempts - 1, jitter=jitter)
 
+    def _hold(self, ref: PartitionRef, now_s: float, jitter: float) -> None:
+        """The partition waits by itself; its letters do where that was too often."""
+        attempts = self._held.attempts(ref) + 1
+        if attempts >= self._rules.max_attempts:
+            self._park_partitions({ref}, WANTED_LATER, attempts=attempts)
+            self._letters.rest(ref, now_s + self._rules.redrive_every_s)
+            return
+        items = [one for one in self._waiting if _ref(one[1]) == ref]
+        self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)
+        self._held.hold(ref, items, now_s=now_s, jitter=jitter)
+
     def _put_back(self, batch: Sequence[tuple[float, Delivery]]) -> None:
         self._waiting.extendleft(reversed(batch))
         if self._waiting_of is not None:
             self._waiting_of.update([_ref(delivery) for _, delivery in batch])
 
-    def _park(self, delivery: Delivery, reason: LetterReason, error: str = "") -> None:
+    def _park(
+        self, delivery: Delivery, reason: LetterReason, error: str = "", attempts: int = 0
+    ) -> None:
         self._letters.park(_ref(delivery))
-        self._asides.append(Aside(delivery, "parked", reason, self._attempts, error or self.error))
+        attempts, error = attempts or self._attempts, error or self.error
+        self._asides.append(Aside(delivery, "parked", reason, attempts, error))
 
     def _reject(
         self, delivery: Delivery, error: str, now_s: float, *, passed: bool = False
@@ -532,25 +567,38 @@ class Outbound:
             for (_, one), verdict in zip(behind, verdicts, strict=True)
         )
 
+    def _park_old(self, now_s: float) -> None:
+        """The partitions of which something waits for too long."""
+        since_s = now_s - self._rules.buffer_timeout_s
+        refs = {_ref(delivery) for at_s, delivery in self._waiting if at_s <= since_s}
+        self._park_partitions(refs, "", "too_old")
+        self._attempts = 0
+        self._retry_at_s = -NEVER
+
     def _park_all(self, reason: LetterReason) -> None:
-        waiting, self._waiting, self._waiting_of = self._waiting, deque(), None
+        waiting = [*self._held.take_all(), *self._waiting]
+        self._waiting, self._waiting_of = deque(), None
         for _, delivery in waiting:
             self._park(delivery, reason)
         self._attempts = 0
         self._retry_at_s = -NEVER
 
     def _park_partitions(
-        self, refs: set[PartitionRef], error: str, reason: LetterReason = "unreachable"
+        self,
+        refs: set[PartitionRef],
+        error: str,
+        reason: LetterReason = "unreachable",
+        attempts: int = 0,
     ) -> None:
         waiting, self._waiting, self._waiting_of = self._waiting, deque(), None
-        leaving = []
+        leaving = [delivery for ref in refs for _, delivery in self._held.take(ref)]
         for one in waiting:
             if _ref(one[1]) in refs:
                 leaving.append(one[1])
             else:
                 self._waiting.append(one)
         for delivery in leaving:
-            self._park(delivery, reason, error)
+            self._park(delivery, reason, error, attempts)
 
 
 def _ref(delivery: Delivery) -> PartitionRef:
