@@ -6,6 +6,7 @@ bounded time for a lock. A file that a newer Headgate wrote is refused, never ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from headgate.errors import DataFolderError, HeadgateError, OutcomeUnknown, Stor
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_MS = 2_000
 """Below the write timeout of one attempt (3 s), so that a lock is told from a slow disk."""
+USE_WAL_AGAIN_S = 0.01
 
 _ABOUT_A_VALUE = (apsw.ConstraintError, apsw.TooBigError)
 _WRITE_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -33,7 +35,7 @@ def connect(
         # Both must come before the first table. Freed pages can then be given back to the disk.
         connection.pragma("page_size", page_size)
         connection.pragma("auto_vacuum", 2)
-        connection.pragma("journal_mode", "wal")
+        _use_wal(connection, busy_timeout_ms)
         connection.pragma("synchronous", "full")
         connection.pragma("temp_store", "memory")
         connection.pragma("journal_size_limit", 64 * 1024 * 1024)
@@ -43,6 +45,20 @@ def connect(
         connection.close(True)
         raise
     return connection
+
+
+def _use_wal(connection: apsw.Connection, timeout_ms: int) -> None:
+    """Of several that open a new file at once, SQLite turns all but one away without waiting."""
+    until_s = time.monotonic() + timeout_ms / 1_000
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(USE_WAL_AGAIN_S)  # noqa: TID251 - SQLite gives no signal
+        else:
+            return
 
 
 def connect_read_only(
