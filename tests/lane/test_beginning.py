@@ -552,6 +552,26 @@ async def test_a_lane_that_was_cut_off_with_its_subscriptions_claims_nothing(not
     assert world.held() == held
 
 
+@on_virtual_time
+async def test_what_came_on_a_former_stream_is_not_begun_with() -> None:
+    """While nobody heard of it, others may have subscribed."""
+    world = LaneWorld()
+    world.checkpoints.failing = StorageFailed("the store is away")
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.cut_off()
+    world.checkpoints.failing = None
+    await settle_down(5.0)
+    world.welcome()
+    await settle_down(5.0)
+    assert world.held() == {}
+    world.push(control.SubscriptionSnapshot(2, (everything("s1"), everything("s2", "gateway-2"))))
+    await settle_down(5.0)
+    world.append(1)
+    await settle_down(5.0)
+    assert world.gateways.seqs("gateway-2") == [1]
+
+
 # --- handed over to nobody ------------------------------------------------------------------------
 
 

@@ -204,23 +204,26 @@ class Lane:
     async def _begin(self, session: ControlSession) -> Left | None:
         """Claim what is planned once the subscriptions are there; or return what else to begin
         with."""
-        if self._has_begun:
-            return None
-        while not await self._may_begin(session):
+        while not self._has_begun and not self._ending.is_set():
+            if await self._may_begin(session):
+                await self._begin_as_told(session)
+                continue
             left = await self._beginning.without_coordinator(
                 self._planned, connected=session.connected
             )
             if left is not None:
                 return left
+        return None
+
+    async def _begin_as_told(self, session: ControlSession) -> None:
         streams = self._streams
         await self._take(self._spec.owns, may=lambda: self._is_heard(session, streams))
-        if not self._partitions:
-            self._end("somebody newer has taken over")
-        elif self._is_heard(session, streams):
+        if not self._is_heard(session, streams):
+            await self._prove(session)
+        elif self._partitions:
             await self._say_claimed(session)
         else:
-            await self._prove(session)
-        return None
+            self._end("somebody newer has taken over")
 
     async def _may_begin(self, session: ControlSession) -> bool:
         """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
@@ -382,6 +385,8 @@ class Lane:
     def _hello(self) -> control.Hello:
         spec = self._spec
         self._adopted.said_hello()
+        if not self._has_begun:
+            self._subscribed.clear()  # others may have subscribed since, without its word
         self._streams += 1
         self._proved.clear()
         return control.Hello(
