@@ -329,7 +329,7 @@ class TopicStream:
             pending.settle(answer)
             return False
         pending.asked = False
-        end_s = pending.call.deadline_s if pending.bound is None else deadline_s
+        end_s = pending.call.deadline_s if self._bound(pending) is None else deadline_s
         last = end_s <= again_s
         if isinstance(answer, errors.StaleVersion):
             pending.hops += 1
