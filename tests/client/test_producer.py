@@ -314,3 +314,8 @@ async def test_what_can_not_be_sent_is_refused_before_it_meets_others(
         with pytest.raises(InvalidRequest, match=sentence):
             await producer.send_many("flights", [OutgoingEvent({}, key="fine"), event])
     assert server.requests == []
+
+
+def test_numbers_that_json_does_not_have_become_null() -> None:
+    event = wire_event(OutgoingEvent({"a": float("inf"), "b": float("nan")}))
+    assert bytes(event.document) == b'{"a":null,"b":null}'
