@@ -600,6 +600,34 @@ async def test_a_lane_that_the_coordinator_does_not_answer_claims_nothing(notes:
     assert world.held() == {world.refs[0]: Fence(5, 3, 0)}
 
 
+@on_virtual_time
+async def test_an_answer_of_long_ago_is_none_to_the_question_of_just_now() -> None:
+    world = LaneWorld()
+    world.hears = False
+    world.start()
+    await world.subscribed(everything("s1"))
+    [first] = said(world, control.MayClaim)
+    await settle_down(20.0)
+    world.push(control.ClaimNow(first.number))
+    await settle_down(0.5)
+    assert world.held() == {}
+
+
+@on_virtual_time
+async def test_of_several_proofs_the_one_that_was_asked_for_last_is_made() -> None:
+    world = LaneWorld(window_s=1e6)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.checkpoints.failing = StorageFailed("the store is away")
+    for asked_ms in (1, 2, 3):
+        world.push(control.Prove(asked_ms))
+        await settle_down(10.0)
+    world.sent.clear()
+    world.checkpoints.failing = None
+    await settle_down(10.0)
+    assert said(world, control.Claimed) == [control.Claimed(world.spec.owns, 3)]
+
+
 @with_notes
 async def test_a_healthy_lane_ends_for_nothing_that_somebody_else_has(notes: Path) -> None:
     world = LaneWorld(partitions=2, window_s=1e6).noting(notes)

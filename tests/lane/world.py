@@ -261,7 +261,7 @@ class LaneWorld:
     def _hear(self, message: control.ToCoordinator) -> None:
         self.sent.append(message)
         if isinstance(message, control.MayClaim) and self.hears:
-            self.push(control.ClaimNow())
+            self.push(control.ClaimNow(message.number))
 
     def welcome(self) -> control.Hello:
         """The coordinator is there, or there again; returns what the lane says of itself."""

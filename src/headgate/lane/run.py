@@ -131,6 +131,8 @@ class Lane:
         self._proved = asyncio.Event()
         """Set while the coordinator was told on this stream what the lane holds."""
         self._heard = asyncio.Event()
+        self._questions = 0
+        self._proof: asyncio.Task[None] | None = None
         self._heard_s = -math.inf
         """When it was asked that the coordinator has said it hears this lane."""
         self._gone: set[PartitionRef] = set()
@@ -247,7 +249,8 @@ class Lane:
             while self._is_same(session, streams) and loop.time() - self._heard_s >= HEARD_S:
                 asked_s = loop.time()
                 self._heard.clear()
-                await session.send(control.MayClaim())
+                self._questions += 1
+                await session.send(control.MayClaim(self._questions))
                 async with asyncio.timeout(HEARD_S):
                     await self._heard.wait()
                 self._heard_s = max(self._heard_s, asked_s)
@@ -285,6 +288,12 @@ class Lane:
         self._has_begun = bool(self._partitions)
         self._note_held()
         self._ports.notes.tidy()
+
+    def _start_proof(self, session: ControlSession, asked_ms: int = 0) -> None:
+        """Instead of one that is under way: what was asked last is what counts."""
+        if self._proof is not None:
+            self._proof.cancel()
+        self._proof = self._crew.start("proof", self._prove(session, asked_ms=asked_ms))
 
     async def _prove(self, session: ControlSession, *, asked_ms: int = 0) -> None:
         """Show that nobody newer holds what the lane reads, and say so: whoever claimed it unheard
@@ -440,8 +449,8 @@ class Lane:
                 case control.TroubledGateways(gateway_ids):
                     self._dispatcher.hint(gateway_ids)
                 case control.Prove(asked_ms):
-                    self._crew.start("proof", self._prove(session, asked_ms=asked_ms))
-                case control.ClaimNow():
+                    self._start_proof(session, asked_ms)
+                case control.ClaimNow(number) if number == self._questions:
                     self._heard.set()
                 case control.LettersRevived():
                     self._dispatcher.look_for_letters()
@@ -470,7 +479,7 @@ class Lane:
 
     async def _welcomed(self, session: ControlSession) -> None:
         if self._has_begun:
-            self._crew.start("proof", self._prove(session))
+            self._start_proof(session)
         if self._handed_off:
             # The coordinator may not have heard it the first time.
             await session.send(control.Released(tuple(self._handed_off)))

@@ -371,9 +371,13 @@ class Prove(Message, frozen=True):
 class MayClaim(Message, frozen=True):
     """A lane is about to claim: does the coordinator still hear it?"""
 
+    number: int
+
 
 class ClaimNow(Message, frozen=True):
-    """It does."""
+    """It does; the answer to the question of that number."""
+
+    number: int
 
 
 class LettersRevived(Message, frozen=True):

@@ -233,6 +233,19 @@ def test_a_reader_that_can_not_prove_it_is_left_alone() -> None:
     assert world.sim.cluster.sources.owners[world.ref].epoch == epoch
 
 
+def test_of_two_that_were_about_to_claim_the_newer_one_stays_in_doubt() -> None:
+    """The claim of the newer one is on its way when the older one is lost as well."""
+    world = begun()
+    for _ in range(2):
+        world.sim.open_window(world.router, hesitates=True)
+    older, newer = world.sim.lanes[-2:]
+    world.sim.disconnect(newer)
+    world.sim.wait(1)
+    world.sim.disconnect(older)
+    newest = max(one.fence for one in world.sim.cluster.lanes.unsaid.values() if one.fence)
+    assert newest == newer.fence(newer.planned[0])
+
+
 def test_what_another_epoch_was_given_for_is_in_doubt_no_more() -> None:
     """It wanted the partition under the former epoch, and can't have claimed it since."""
     world = begun()

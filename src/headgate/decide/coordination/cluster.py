@@ -198,7 +198,7 @@ class Cluster(State):
         self, session: int, message: control.MayClaim | control.Claimed, now_ms: int
     ) -> list[Effect]:
         if isinstance(message, control.MayClaim):
-            return [Send(session, control.ClaimNow())]
+            return [Send(session, control.ClaimNow(message.number))]
         owners, asked_ms = message.owners, message.asked_ms
         claimed = windows.lane_claimed(self, session, owners, asked_ms, now_ms)
         return claimed + moving.started(self, session) + subscribing.settle_floor(self)

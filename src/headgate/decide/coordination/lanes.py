@@ -206,7 +206,9 @@ class Lanes:
             return
         self.suspect(self.end(session, now_ms=now_ms), now_ms=now_ms)
         for owner in lane.hello.wants:
-            self.unsaid[owner.ref] = _Unsaid(now_ms, _fence(lane.hello, owner))
+            doubts = [one.fence for one in [self.unsaid.get(owner.ref)] if one is not None]
+            fences = [fence for fence in doubts if fence is not None] + [_fence(lane.hello, owner)]
+            self.unsaid[owner.ref] = _Unsaid(now_ms, None if None in doubts else max(fences))
 
     def suspect(self, refs: Iterable[PartitionRef], *, now_ms: int) -> None:
         """Any of these may be read by a lane of which nobody hears."""
