@@ -284,3 +284,38 @@ async def test_something_else_at_the_address_is_said_in_a_sentence(server: Produ
 def test_a_text_that_is_not_one_json_object_is_refused_before_it_is_sent(text: str | bytes) -> None:
     with pytest.raises(InvalidRequest, match="the document is"):
         wire_event(OutgoingEvent(text))
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        pytest.param(OutgoingEvent({}, key=HALF), "key has half a character", id="key"),
+        pytest.param(OutgoingEvent({}, key=b"k"), "key is of type bytes", id="key bytes"),  # type: ignore[arg-type]
+        pytest.param(OutgoingEvent({}, event_id=HALF), "event_id has half", id="event_id"),
+        pytest.param(OutgoingEvent({}, event_id=7), "event_id is of type int", id="event_id int"),  # type: ignore[arg-type]
+        pytest.param(OutgoingEvent({}, collection=HALF), "collection has half", id="collection"),
+        pytest.param(OutgoingEvent({}, collection=None), "collection is of type", id="no text"),  # type: ignore[arg-type]
+        pytest.param(OutgoingEvent({}, op="zap"), "use one of delete, insert", id="op"),  # type: ignore[arg-type]
+        pytest.param(OutgoingEvent({"a": HALF}), "can't be written as JSON", id="document"),
+        pytest.param(OutgoingEvent([1]), "give it as a mapping", id="list"),  # type: ignore[arg-type]
+        pytest.param(OutgoingEvent(f'{{"a":"{HALF}"}}'), "not valid JSON", id="text"),
+        pytest.param(OutgoingEvent(b'{"a":"\xff"}'), "not valid JSON", id="bytes"),
+        pytest.param(OutgoingEvent(b'{"a":' * 5_000), "not valid JSON", id="deep"),
+        pytest.param(OutgoingEvent({}, earlier=f'"{HALF}'), "not valid JSON", id="earlier"),
+    ],
+)
+async def test_what_can_not_be_sent_is_refused_before_it_meets_others(
+    server: ProduceServer, event: OutgoingEvent, sentence: str
+) -> None:
+    async with Producer(server.url) as producer:
+        with pytest.raises(InvalidRequest, match=sentence):
+            await producer.send_many("flights", [OutgoingEvent({}, key="fine"), event])
+    assert server.requests == []
+
+
+def test_numbers_that_json_does_not_have_become_null() -> None:
+    event = wire_event(OutgoingEvent({"a": float("inf"), "b": float("nan")}))
+    assert bytes(event.document) == b'{"a":null,"b":null}'

@@ -12,7 +12,7 @@ import pytest
 from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.decide.placement import partition_of
-from headgate.errors import NotNow, OutcomeUnknown, StaleVersion
+from headgate.errors import InvalidRequest, NotNow, OutcomeUnknown, StaleVersion
 from headgate.model.api import ProduceAnswer, ProduceEvent, TopologyAnswer
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Node, Owner, Placement, Topic, Topology
@@ -232,3 +232,15 @@ async def test_a_cancelled_call_is_not_tried_again(cluster: Cluster) -> None:
         doomed.cancel()
         await asyncio.wait_for(producer.send("t", {}, key="next"), 10)
     assert [event.key for event in cluster.a.written("t")] == ["next"]
+
+
+async def test_a_key_that_can_not_be_hashed_fails_nobody_else(cluster: Cluster) -> None:
+    cluster.publish(1, cluster.a, cluster.b)
+    async with Producer(cluster.public.url) as producer:
+        keys = ["before", "half \ud800", "after"]
+        before, bad, after = await asyncio.gather(
+            *(producer.send("t", {}, key=key) for key in keys), return_exceptions=True
+        )
+    assert isinstance(before, Receipt)
+    assert isinstance(bad, InvalidRequest)
+    assert isinstance(after, Receipt)

@@ -285,9 +285,7 @@ class Faults:
             settled, resync = self.random.randint(0, position), False
         else:
             settled, resync = self.random.randint(position, head), True
-            # A gateway that has passed over one of these takes the notice for a repeat.
-            refused = [seq for seq in world.refused_alone(ref) if seq > position]
-            settled = min([settled, *(seq - 1 for seq in refused)])
+            settled = min([settled, *(seq - 1 for seq in self.passed_over(ref))])
         world.ledger.tag("reset", *((ref.partition, seq) for seq in range(settled + 1, head + 1)))
         world.checkpoints.put(ref, world.fence[ref], settled, resync=resync)
         if former.session is not None and self.random.random() < 0.5:
@@ -295,11 +293,18 @@ class Faults:
             former.session.push(control.LetGo((owner,), settle=False))
         world.start([ref])
 
+    def passed_over(self, ref: PartitionRef) -> list[int]:
+        """What must not become part of a gap: a gateway may have passed over it, without a letter
+        of it so far, and takes the notice for a repeat."""
+        position = self.world.checkpoints.position(ref)
+        return [seq for seq in self.world.refused_alone(ref) if seq > position]
+
     def lose_records(self) -> None:
         ref = self.ref()
         head = self.world.head(ref)
         last = self.random.randint(max(0, head - 4), head)
-        lost = range(max(1, last - 2), last + 1)
+        kept = self.passed_over(ref)
+        lost = [seq for seq in range(max(1, last - 2), last + 1) if seq not in kept]
         self.world.log.lose(ref, lost)
         self.world.ledger.tag("lost", *((ref.partition, seq) for seq in lost))
 
@@ -307,6 +312,7 @@ class Faults:
         """Retention takes the oldest records, whether they were delivered or not."""
         ref = self.ref()
         first = self.random.randint(1, self.world.head(ref) + 1)
+        first = min([first, *self.passed_over(ref)])
         self.world.log.keep_from(ref, first)
         self.world.ledger.tag("retention", *((ref.partition, seq) for seq in range(1, first)))
 

@@ -191,6 +191,9 @@ class PromiseWorld:
     def _heard(self, run: Run, message: control.ToCoordinator) -> None:
         if isinstance(message, control.AckSubscriptions):
             run.revision = max(run.revision, message.revision)
+        elif isinstance(message, control.MayClaim):
+            assert run.session is not None
+            run.session.push(control.ClaimNow(message.number))
         elif isinstance(message, control.Claimed):
             run.claimed |= {owner.ref for owner in message.owners}
         elif isinstance(message, control.Released):

@@ -550,6 +550,119 @@ async def test_a_lane_that_was_cut_off_with_its_subscriptions_claims_nothing(not
     successor.checkpoints.failing = None
     await settle_down(LONG_S)
     assert world.held() == held
+    assert not successor.life.done(), "whoever holds it may die"
+
+
+@with_notes
+async def test_a_claim_whose_answer_was_lost_is_asked_after_without_the_coordinator(
+    notes: Path,
+) -> None:
+    """Its predecessor is fenced off, so whoever has it must read."""
+    world = LaneWorld(window_s=5.0).noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.lane.receipt()
+    claim = world.checkpoints.claim
+
+    async def answer_lost(ref: Any, fence: Fence, **rest: Any) -> Any:
+        position = await claim(ref, fence, **rest)
+        if fence.window == 4:
+            await asyncio.sleep(60.0)
+        return position
+
+    world.checkpoints.claim = answer_lost  # type: ignore[method-assign]
+    successor = world.successor(window=4)
+    successor.start()
+    successor.revision = 1
+    await successor.subscribed(everything("s1"))
+    for one in (world, successor):
+        one.cut_off()
+    await settle_down(3.0)
+    world.checkpoints.claim = claim  # type: ignore[method-assign]
+    world.append(2)
+    await settle_down(30.0)
+    assert world.position() == 2
+    assert world.held()[world.refs[0]] == Fence(5, 4, 0)
+
+
+@with_notes
+async def test_a_lane_that_the_coordinator_does_not_answer_claims_nothing(notes: Path) -> None:
+    """Its stream looks well, and nobody hears it."""
+    world = LaneWorld().noting(notes)
+    world.hears = False
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(20.0)
+    assert world.held() == {}
+    assert not world.life.done()
+    world.hears = True
+    await settle_down(5.0)
+    assert world.held() == {world.refs[0]: Fence(5, 3, 0)}
+
+
+@on_virtual_time
+async def test_an_answer_of_long_ago_is_none_to_the_question_of_just_now() -> None:
+    world = LaneWorld()
+    world.hears = False
+    world.start()
+    await world.subscribed(everything("s1"))
+    [first] = said(world, control.MayClaim)
+    await settle_down(20.0)
+    world.push(control.ClaimNow(first.number))
+    await settle_down(0.5)
+    assert world.held() == {}
+
+
+@on_virtual_time
+async def test_of_several_proofs_the_one_that_was_asked_for_last_is_made() -> None:
+    world = LaneWorld(window_s=1e6)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.checkpoints.failing = StorageFailed("the store is away")
+    for asked_ms in (1, 2, 3):
+        world.push(control.Prove(asked_ms))
+        await settle_down(10.0)
+    world.sent.clear()
+    world.checkpoints.failing = None
+    await settle_down(10.0)
+    assert said(world, control.Claimed) == [control.Claimed(world.spec.owns, 3)]
+
+
+@with_notes
+async def test_a_healthy_lane_ends_for_nothing_that_somebody_else_has(notes: Path) -> None:
+    world = LaneWorld(partitions=2, window_s=1e6).noting(notes)
+    former = planned(world, 2, 0, 1, away=False)
+    former.start()
+    await former.subscribed(everything("s1"))
+    await former.die()
+    await world.checkpoints.claim(world.refs[1], Fence(5, 9, 0))
+    world.start()
+    world.revision = 1
+    await world.subscribed(everything("s1"))
+    world.cut_off()
+    await settle_down(30.0)
+    assert not world.life.done()
+    assert world.lane.fences() == {world.refs[0]: Fence(5, 3, 0)}
+
+
+@on_virtual_time
+async def test_what_came_on_a_former_stream_is_not_begun_with() -> None:
+    """While nobody heard of it, others may have subscribed."""
+    world = LaneWorld()
+    world.checkpoints.failing = StorageFailed("the store is away")
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.cut_off()
+    world.checkpoints.failing = None
+    await settle_down(5.0)
+    world.welcome()
+    await settle_down(5.0)
+    assert world.held() == {}
+    world.push(control.SubscriptionSnapshot(2, (everything("s1"), everything("s2", "gateway-2"))))
+    await settle_down(5.0)
+    world.append(1)
+    await settle_down(5.0)
+    assert world.gateways.seqs("gateway-2") == [1]
 
 
 # --- handed over to nobody ------------------------------------------------------------------------
@@ -578,20 +691,26 @@ async def test_what_is_asked_for_by_a_coordinator_that_dies_is_read_on(notes: Pa
 @with_notes
 async def test_what_was_handed_over_as_the_coordinator_died_is_said(notes: Path) -> None:
     world = LaneWorld(partitions=2).noting(notes)
+    known = world.topology("gateway-1", "gateway-2")
     world.start()
+    await settle_down()
+    owned = msgspec.structs.replace(known, generation=2, sources=world.spec.owns)
+    world.push(control.PushTopology(owned))
     await world.subscribed(everything("s1"))
     world.push(control.LetGo(world.spec.owns[1:], settle=True))
-    await settle_down()
+    await settle_down(60.0)
     assert said(world, control.Released)
     world.cut_off()
     await settle_down(10.0)
     assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[1]}: {HANDED_OVER}"]
     world.welcome()
+    taken = msgspec.structs.replace(owned, generation=3, sources=world.spec.owns[:1])
+    world.push(control.PushTopology(taken))
     await settle_down(10.0)
     assert FileRouterNotes(notes).waiting() == []
     world.cut_off()
     await settle_down(10.0)
-    assert FileRouterNotes(notes).waiting() == [], "it was heard of that"
+    assert FileRouterNotes(notes).waiting() == [], "it was heard of, and somebody has it"
 
 
 @with_notes

@@ -39,9 +39,10 @@ because nothing is shed or dead where a partition halts.
 
 A subscription that comes late and has to look into the log (`since`) is put together with nothing
 else here: tests/lane/test_lane.py and test_adopted.py have it alone. Single events that a gateway
-refuses while it takes newer ones are left out where partitions halt, and no reset skips them: a
-lane that dies with that answer can't tell the next one, whose notice of the gap the gateway takes
-for a repeat. Of a gap that letters lie in the middle of, the gateway is taken to tell whole.
+refuses while it takes newer ones are left out where partitions halt, and until they are settled no
+reset skips them and no log loses them: a lane that dies with that answer can't tell the next one,
+whose notice of the gap the gateway takes for a repeat. No transport there is answers so. Of a gap
+that letters lie in the middle of, the gateway is taken to tell whole.
 """
 
 from __future__ import annotations

@@ -196,6 +196,8 @@ class LaneWorld:
         self.gateways = FakeGateways()
         self.notes: Path | None = None
         self.away = False
+        self.hears = True
+        """Whether the coordinator answers a lane that is about to claim."""
         self.sent: list[control.ToCoordinator] = []
         self.session: MemoryControlSession | None = None
         self.revision = 0
@@ -249,12 +251,17 @@ class LaneWorld:
         return world
 
     def _connect(self, hello: HelloSource) -> MemoryControlSession:
-        self.session = MemoryControlSession(hello, self.sent.append)
+        self.session = MemoryControlSession(hello, self._hear)
         if self.away:
             hello()  # and nobody answers
         else:
             self.welcome()
         return self.session
+
+    def _hear(self, message: control.ToCoordinator) -> None:
+        self.sent.append(message)
+        if isinstance(message, control.MayClaim) and self.hears:
+            self.push(control.ClaimNow(message.number))
 
     def welcome(self) -> control.Hello:
         """The coordinator is there, or there again; returns what the lane says of itself."""

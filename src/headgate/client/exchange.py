@@ -1,6 +1,7 @@
 """One produce request and what its answer means for each of its events.
 
-Invariant: an answer is taken only when it speaks of the events that were sent, in their order.
+Invariant: an answer is taken only when it speaks of the events that were sent, in their order;
+from the request on events are marked as `asked`, until whoever asked has dealt with the answer.
 Never sends twice: whoever asked decides that.
 """
 
@@ -31,6 +32,8 @@ class Attempt:
 
     async def run(self, route: Route, batch: Sequence[Pending]) -> list[Outcome]:
         """An outcome for each event; an error that no other attempt would mend is raised."""
+        for pending in batch:
+            pending.asked = True
         try:
             async with route.connections.to(self.url) as client:
                 answer = await self._post(client, batch)
@@ -38,6 +41,8 @@ class Attempt:
             if "no_answer" in error.details:
                 route.unreachable(self.url)
             if not may_retry(error) and not isinstance(error, errors.StaleVersion):
+                for pending in batch:
+                    pending.asked = False
                 raise
             outcomes: list[Outcome] = [error] * len(batch)
         else:
@@ -59,6 +64,8 @@ class Attempt:
             timeout_s=self.timeout_s + ANSWER_MARGIN_S,
         )
         if [result.event_id for result in answer.events] != [event.event_id for event in events]:
+            for pending in batch:
+                pending.unknown = True
             raise errors.HeadgateError(f"{client.url} answered for other events than were sent")
         return answer
 

@@ -1,6 +1,8 @@
 """What a producer is given and gives back, and how that looks in a request.
 
-Invariant: an event that goes on the wire has an id, so that it can be sent again safely.
+Invariants: an event that goes on the wire has an id, so that it can be sent again safely. It can be
+hashed and encoded, too: what can't be is refused while the call that brought it is alone with it,
+because later on it would fail those that travel along.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -48,8 +50,18 @@ class OutgoingEvent:
 
 Outcome = Receipt | errors.HeadgateError
 
+_OPS = frozenset(get_args(Op))
+
 
 def wire_event(event: OutgoingEvent) -> ProduceEvent:
+    """`event` as it is sent; raises InvalidRequest for what never could be."""
+    if event.key is not None:
+        _check_text("key", event.key)
+    if event.event_id is not None:
+        _check_text("event_id", event.event_id)
+    _check_text("collection", event.collection)
+    if event.op not in _OPS:
+        raise errors.InvalidRequest(f"op is {event.op!r}: use one of {', '.join(sorted(_OPS))}")
     return ProduceEvent(
         document=msgspec.Raw(_document(event.document)),
         key=event.key,
@@ -60,24 +72,47 @@ def wire_event(event: OutgoingEvent) -> ProduceEvent:
     )
 
 
+def _check_text(field: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise errors.InvalidRequest(f"{field} is {_type_of(text)}: give it as str")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise errors.InvalidRequest(
+                f"{field} has half a character (a lone surrogate) at {error.start}, which UTF-8 "
+                "doesn't have: take it out"
+            ) from error
+
+
 def _document(document: Document) -> bytes:
     if isinstance(document, bytes | str):
-        return _one_object(document.encode() if isinstance(document, str) else document)
+        return _one_object(document)
     try:
-        return msgspec.json.encode(document)
-    except (TypeError, ValueError) as error:
+        text = msgspec.json.encode(document)
+    except (TypeError, ValueError, RecursionError) as error:
         raise errors.InvalidRequest(f"the document can't be written as JSON: {error}") from error
+    if not text.startswith(b"{"):
+        raise errors.InvalidRequest(f"the document is {_type_of(document)}: give it as a mapping")
+    return text
 
 
-def _one_object(text: bytes) -> bytes:
-    """`text`, which goes into a request as it is: so it must be one JSON object and no more."""
+def _one_object(document: bytes | str) -> bytes:
+    """The text, which goes into a request as it is: so it must be one JSON object and no more."""
     try:
+        text = document.encode() if isinstance(document, str) else document
+        if not text.isascii():
+            text.decode()  # The decoder doesn't look inside strings that it only skips.
         msgspec.json.decode(text, type=msgspec.Raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise errors.InvalidRequest(f"the document is not valid JSON: {error}") from error
     if not text.lstrip().startswith(b"{"):
         raise errors.InvalidRequest("the document is JSON but no object: write it in braces")
     return text
+
+
+def _type_of(value: object) -> str:
+    return f"of type {type(value).__name__}"
 
 
 def weight_bytes(event: ProduceEvent) -> int:

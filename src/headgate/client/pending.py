@@ -1,11 +1,13 @@
 """An event on its way out, and the call that waits for it.
 
 Invariant: every event of a call gets exactly one outcome; when the last one has it, the call ends.
+"Failed" means not written: while nobody knows that, the outcome is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headgate import errors
@@ -33,35 +35,66 @@ class ProducerOptions:
 class Call:
     """One `send_many`: its outcomes, in the order of its events.
 
-    `deadline_s` is set when there is room for its events: waiting for that isn't trying.
+    `deadline_s` is when it gives up, `entered` what of it got room. `release` is told of every
+    event that has left, `over` when nothing of the call is left.
     """
 
-    def __init__(self, events: int) -> None:
-        self.deadline_s = 0.0
+    def __init__(
+        self,
+        events: int,
+        deadline_s: float,
+        *,
+        release: Callable[[Pending], None],
+        over: Callable[[Call], None],
+    ) -> None:
+        self.deadline_s = deadline_s
         self.outcomes: list[Outcome] = [errors.HeadgateError("not sent")] * events
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.entered: list[Pending] = []
+        self.has_failed = False
+        self._release = release
+        self._over = over
         self._left = events
-        if not events:
-            self.done.set_result(None)
+        self._is_cut = False
+        self._end_if_over()
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Nobody waits for it any more."""
-        return self.done.cancelled()
+    def abandon(self) -> None:
+        """Nobody waits for it from now on; what got no room never will."""
+        self.done.cancel()
+        self.refuse_rest(errors.NotNow("the call was cancelled"))
 
-    def settle(self, index: int, outcome: Outcome) -> None:
-        self.outcomes[index] = outcome
+    def refuse_rest(self, outcome: errors.HeadgateError) -> None:
+        """What got no room until now was not sent and is not going to be."""
+        entered = len(self.entered)
+        rest = len(self.outcomes) - entered
+        if rest and not self._is_cut:
+            self._is_cut = True
+            self.outcomes[entered:] = [outcome] * rest
+            self._left -= rest
+            self._end_if_over()
+
+    def settle(self, pending: Pending, outcome: Outcome) -> None:
+        self.outcomes[pending.index] = outcome
+        if not isinstance(outcome, Receipt):
+            self.has_failed = True
         self._left -= 1
-        if not self._left and not self.done.done():
-            self.done.set_result(None)
+        self._release(pending)
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if not self._left:
+            if not self.done.done():
+                self.done.set_result(None)
+            self._over(self)
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
     """`number` is its place in the order of all events of the producer, `index` that in its call.
 
-    `unknown` is set once an attempt may have been written without anybody having said so, and
-    `bound` is then the address of the node that may have it.
+    `asked` is set while a request with it is under way, or the answer is being read; `unknown` once
+    an attempt may have been written without anybody having said so, and `bound` is then the address
+    of the node that may have it.
     """
 
     event: ProduceEvent
@@ -71,6 +104,7 @@ class Pending:
     call: Call
     index: int
     hops: int = 0
+    asked: bool = False
     unknown: bool = False
     bound: str | None = None
     is_settled: bool = False
@@ -81,15 +115,37 @@ class Pending:
         key = self.event.key
         return event_id(self) if key is None else key
 
-    def verdict(self, outcome: Outcome) -> Outcome:
+    def is_wanted(self, now_s: float) -> bool:
+        """Somebody waits for its outcome, and there is time left to get one."""
+        call = self.call
+        return not self.is_settled and call.deadline_s > now_s and not call.done.cancelled()
+
+    def settle(self, outcome: Outcome) -> None:
+        """Tell the call, unless it has heard of this event already."""
+        if not self.is_settled:
+            verdict = self._verdict(outcome)
+            self.is_settled = True
+            self.call.settle(self, verdict)
+
+    def _verdict(self, outcome: Outcome) -> Outcome:
         """What to tell the call: where an attempt may have been written, "failed" isn't known."""
-        if isinstance(outcome, Receipt) or not self.unknown:
+        if isinstance(outcome, Receipt) or not (self.unknown or self.asked):
             return outcome
         if isinstance(outcome, errors.OutcomeUnknown | errors.CallerError):
             return outcome
         return errors.OutcomeUnknown(
             f"the event may or may not be in the log, and then: {outcome}", **outcome.details
         )
+
+
+def settle_all(batch: Iterable[Pending], outcome: Outcome) -> None:
+    for pending in batch:
+        pending.settle(outcome)
+
+
+def failed(error: Exception) -> errors.HeadgateError:
+    """For callers, who must not wait for ever because of a mistake in here."""
+    return errors.HeadgateError(f"the producer failed: {error!r}")
 
 
 def event_id(pending: Pending) -> str:

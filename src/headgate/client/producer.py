@@ -2,8 +2,9 @@
 
 Invariants: every event carries an id made here, so a retry can't write it twice; the events of one
 key reach the log in the order of the calls (see topic_stream.py); what waits is bounded, and a call
-waits for room, first come, first served. One call's mistake never fails another call that happened
-to travel in the same request.
+waits for room, first come, first served. Every call ends, within its deadline and one margin (see
+calls.py), and so does closing. One call's mistake never fails another call that happened to travel
+in the same request.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from headgate import errors
+from headgate.client.calls import Calls, overdue
+from headgate.client.exchange import ANSWER_MARGIN_S
 from headgate.client.http import topic_path
 from headgate.client.outgoing import (
     Document,
@@ -24,7 +27,7 @@ from headgate.client.outgoing import (
     weight_bytes,
     wire_event,
 )
-from headgate.client.pending import Call, Pending, ProducerOptions
+from headgate.client.pending import Call, Pending, ProducerOptions, failed
 from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
@@ -49,8 +52,10 @@ class Producer:
             )
         self._route = route or Route(url)
         self._streams: dict[str, TopicStream] = {}
+        self._calls = Calls(self._options.deadline_s, release=self._leave)
         self._numbers = itertools.count()
         self._entrance = asyncio.Lock()
+        self._at_the_entrance = 0
         self._room = asyncio.Event()
         self._outstanding_events = 0
         self._outstanding_bytes = 0
@@ -68,18 +73,39 @@ class Producer:
     ) -> None:
         if isinstance(error, asyncio.CancelledError):
             # Somebody wants out now: what waits is not sent, and is told so.
-            for stream in list(self._streams.values()):
-                stream.abandon(errors.NotNow("the producer was cancelled"))
+            self._abandon(errors.NotNow("the producer was cancelled"))
         await self.close()
 
     async def close(self) -> None:
-        """Send what waits, then let go of the connections; at most `deadline_s`."""
+        """Send what waits, then let go of the connections; at most `deadline_s` and a margin.
+
+        What has no outcome by then gets one: not written, or unknown.
+        """
         self._closed = True
-        for stream in self._streams.values():
-            stream.hurry()
+        self._room.set()
+        deadline_s = _now_s() + self._options.deadline_s + ANSWER_MARGIN_S
+        try:
+            for stream in self._streams.values():
+                stream.hurry()
+            await self._ended(deadline_s)
+        finally:
+            self._abandon(errors.NotNow("the producer was closed"))
+            await self._ended(_now_s() + ANSWER_MARGIN_S)
+            await self._route.close()
+
+    async def _ended(self, until_s: float) -> None:
+        """Wait for everything that is under way, until then."""
         while tasks := [task for stream in self._streams.values() for task in stream.tasks()]:
-            await asyncio.gather(*tasks, return_exceptions=True)
-        await self._route.close()
+            left_s = until_s - _now_s()
+            if left_s <= 0:
+                return
+            await asyncio.wait(tasks, timeout=left_s)
+
+    def _abandon(self, error: errors.HeadgateError) -> None:
+        """Send nothing more; what is under way ends as an unknown outcome."""
+        self._calls.end_all(error)
+        for stream in list(self._streams.values()):
+            stream.abandon()
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -106,15 +132,19 @@ class Producer:
 
         An error that names an event by `index` means its place in `events`.
         """
+        if self._closed:
+            raise errors.InvalidRequest("the producer is closed: send before leaving its block")
         topic_path(topic)
         wired = [wire_event(event) for event in events]
-        call = Call(len(wired))
+        call = self._calls.begin(len(wired))
         try:
             for part in self._parts(wired):
-                await self._enter(topic, call, part)
+                if refused := await self._enter(topic, call, part):
+                    call.refuse_rest(refused)
+                    break
             await call.done
         except BaseException:
-            call.done.cancel()
+            call.abandon()
             raise
         return call.outcomes
 
@@ -139,21 +169,53 @@ class Producer:
 
     async def _enter(
         self, topic: str, call: Call, part: Sequence[tuple[int, ProduceEvent, int]]
-    ) -> None:
-        """Wait for room, then queue."""
+    ) -> errors.HeadgateError | None:
+        """Wait for room, then queue; returns why there was none before the call has to end."""
         size_bytes = sum(weight for _, _, weight in part)
-        async with self._entrance:
-            while not self._fits(len(part), size_bytes):
-                self._room.clear()
-                await self._room.wait()
-            if self._closed:
-                raise errors.InvalidRequest("the producer is closed: send before leaving its block")
-            self._outstanding_events += len(part)
-            self._outstanding_bytes += size_bytes
-            stream, now_s = self._stream(topic), _now_s()
+        if not self._at_the_entrance and self._fits(len(part), size_bytes):
+            return self._queue(topic, call, part, size_bytes)
+        self._at_the_entrance += 1
+        try:
+            async with asyncio.timeout_at(call.deadline_s), self._entrance:
+                await self._until_it_fits(len(part), size_bytes)
+                return self._queue(topic, call, part, size_bytes)
+        except TimeoutError:
+            return overdue(self._options.deadline_s)
+        finally:
+            self._at_the_entrance -= 1
+
+    async def _until_it_fits(self, events: int, size_bytes: int) -> None:
+        while not self._closed and not self._fits(events, size_bytes):
+            self._room.clear()
+            await self._room.wait()
+
+    def _queue(
+        self,
+        topic: str,
+        call: Call,
+        part: Sequence[tuple[int, ProduceEvent, int]],
+        size_bytes: int,
+    ) -> errors.HeadgateError | None:
+        if self._closed:
+            return errors.NotNow("the producer was closed before it could send the event")
+        now_s = _now_s()
+        if call.entered and not call.has_failed:
+            # The first part counts from when the call came in. A call of many parts gets on.
             call.deadline_s = now_s + self._options.deadline_s
-            for index, event, weight in part:
-                stream.add(Pending(event, next(self._numbers), weight, now_s, call, index))
+        entered = [
+            Pending(event, next(self._numbers), weight, now_s, call, index)
+            for index, event, weight in part
+        ]
+        self._outstanding_events += len(part)
+        self._outstanding_bytes += size_bytes
+        call.entered += entered
+        stream = self._stream(topic)
+        for pending in entered:
+            try:
+                stream.add(pending)
+            except Exception as error:  # noqa: BLE001  # the other events of the call go on
+                pending.settle(failed(error))
+        return None
 
     def _fits(self, events: int, size_bytes: int) -> bool:
         if self._outstanding_events == 0:
@@ -175,8 +237,7 @@ class Producer:
                 topic,
                 self._route,
                 self._options,
-                release=self._leave,
-                idle=lambda: self._streams.__delitem__(topic),
+                idle=lambda: self._streams.pop(topic, None),
             )
         return stream
 

@@ -91,7 +91,11 @@ class Route:
         if self.must_ask(topic):
             self.begin()
         if self._fetching is not None:
-            await asyncio.wait([self._fetching])
+            fetching = self._fetching
+            await asyncio.wait([fetching])
+            if self._fetching is fetching:
+                # It died before it could say so; to ask again at once would be to ask for ever.
+                self._fetching, self._ask_after_s = None, _now_s() + ASK_AGAIN_S
 
     def begin(self) -> None:
         if self._fetching is None:

@@ -5,7 +5,9 @@ one node, and so one queue; when the route changes, nothing new leaves until eve
 has ended, then all that waits is queued anew, oldest first. What a request leaves behind for a
 retry stands before everything that came later.
 
-Every loop here ends at the events' deadline.
+Every loop here ends at the events' deadline: nothing is sent after that, and nothing that has an
+outcome. No mistake in here leaves an event without one: whoever makes it settles what it had in
+hand, and the producer what was forgotten all the same (see calls.py).
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from itertools import groupby
 
 from headgate import errors
+from headgate.client.calls import overdue
 from headgate.client.exchange import Attempt, about_the_call, may_retry
-from headgate.client.outgoing import Outcome
-from headgate.client.pending import Pending, ProducerOptions
+from headgate.client.outgoing import Outcome, Receipt
+from headgate.client.pending import Pending, ProducerOptions, failed, settle_all
 from headgate.client.route import Route
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import TopicRoute
@@ -53,7 +56,7 @@ class _Lengths(Mapping[str, int]):
 
 
 class TopicStream:
-    """`release` is told of every event that has left, `idle` when nothing is left."""
+    """`idle` is told when nothing is left."""
 
     def __init__(
         self,
@@ -61,13 +64,11 @@ class TopicStream:
         route: Route,
         options: ProducerOptions,
         *,
-        release: Callable[[Pending], None],
-        idle: Callable[[], None],
+        idle: Callable[[], object],
     ) -> None:
         self.topic = topic
         self._route = route
         self._options = options
-        self._release = release
         self._idle = idle
         self._known: TopicRoute | None = None
         self._is_routed = False
@@ -97,13 +98,8 @@ class TopicStream:
         tasks = [queue.task for queue in self._queues.values()]
         return [task for task in (*tasks, self._rerouting) if task is not None and not task.done()]
 
-    def abandon(self, error: errors.HeadgateError) -> None:
-        """Send nothing that waits; what is under way ends as an unknown outcome."""
-        for queue in self._queues.values():
-            self._settle_all(queue.waiting, error)
-            queue.waiting.clear()
-        self._settle_all(self._held, error)
-        self._held.clear()
+    def abandon(self) -> None:
+        """Send nothing more: everything here has its outcome."""
         for task in self.tasks():
             task.cancel()
 
@@ -202,11 +198,8 @@ class TopicStream:
             batch = self._take(queue)
             try:
                 left = await self._deliver(queue.url, batch)
-            except asyncio.CancelledError:
-                self._settle_all(batch, errors.OutcomeUnknown("the producer was cancelled"))
-                raise
             except Exception as error:  # noqa: BLE001  # callers must not wait for ever
-                self._settle_all(batch, errors.HeadgateError(f"the producer failed: {error!r}"))
+                settle_all(batch, failed(error))
             else:
                 queue.waiting.extendleft(reversed(left))
         del self._queues[queue.url]
@@ -215,7 +208,7 @@ class TopicStream:
     def _give_up(self, *waiting: MutableSequence[Pending], of: Exception) -> None:
         """Callers must not wait for ever."""
         for pending in waiting:
-            self._settle_all(pending, errors.HeadgateError(f"the producer failed: {of!r}"))
+            settle_all(pending, failed(of))
             pending.clear()
         self._end_if_idle()
 
@@ -258,7 +251,7 @@ class TopicStream:
             may_be_anothers = isinstance(error, errors.InvalidRequest | errors.TooLarge)
             if len(parts) == 1 or not may_be_anothers:
                 for part in parts:
-                    self._settle_all(part, about_the_call(error, batch))
+                    settle_all(part, about_the_call(error, batch))
                 return []
         for at, part in enumerate(parts):
             left = await self._deliver(url, part)
@@ -271,22 +264,41 @@ class TopicStream:
 
         Raises the error of a request that was refused as a whole.
         """
-        deadline_s = max(pending.call.deadline_s for pending in batch)
         backoff_s = self._options.backoff_first_s
         left = list(batch)
-        while True:
-            left = self._without_abandoned(left)
-            if not left:
-                return []
+        while left := self._worth_sending(left):
+            deadline_s = max(pending.call.deadline_s for pending in left)
             answers = await self._attempt(url, left, deadline_s)
-            last = _now_s() + backoff_s >= deadline_s
+            again_s = _now_s() + backoff_s
             left = [
-                p for p, answer in zip(left, answers, strict=True) if self._stays(p, answer, last)
+                pending
+                for pending, answer in zip(left, answers, strict=True)
+                if self._stays(pending, answer, again_s, deadline_s)
             ]
             if not left or self._is_outdated():
-                return left
+                break
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
+        return left
+
+    def _worth_sending(self, batch: Sequence[Pending]) -> list[Pending]:
+        """Without those that nobody waits for, and those whose time is over, which are told so.
+
+        What is bound stays, so that its request is the same again, until all of it is over.
+        """
+        now_s = _now_s()
+        wanted = [pending for pending in batch if pending.is_wanted(now_s)]
+        if len(wanted) == len(batch):
+            return wanted
+        is_over = all(pending.call.deadline_s <= now_s for pending in batch)
+        left = []
+        for pending in batch:
+            is_bound = self._bound(pending) is not None and not is_over
+            if is_bound or pending.is_wanted(now_s):
+                left.append(pending)
+            else:
+                pending.settle(overdue(self._options.deadline_s))
+        return left
 
     async def _attempt(
         self, url: str, batch: Sequence[Pending], deadline_s: float
@@ -308,8 +320,17 @@ class TopicStream:
                 pending.bound = way
         return answers
 
-    def _stays(self, pending: Pending, answer: Outcome, last: bool) -> bool:
-        """Whether `pending` must be sent again; if not, it is settled."""
+    def _stays(self, pending: Pending, answer: Outcome, again_s: float, deadline_s: float) -> bool:
+        """Whether `pending` must be sent again, at `again_s`; if not, it is settled.
+
+        What is bound ends together with its request, at `deadline_s`.
+        """
+        if isinstance(answer, Receipt):
+            pending.settle(answer)
+            return False
+        pending.asked = False
+        end_s = pending.call.deadline_s if self._bound(pending) is None else deadline_s
+        last = end_s <= again_s
         if isinstance(answer, errors.StaleVersion):
             pending.hops += 1
             if pending.hops <= self._options.hops and not last:
@@ -320,30 +341,8 @@ class TopicStream:
             )
         elif may_retry(answer) and not last:
             return True
-        self._settle(pending, answer)
+        pending.settle(answer)
         return False
-
-    # --- outcomes --------------------------------------------------------------------------------
-
-    def _without_abandoned(self, batch: Sequence[Pending]) -> list[Pending]:
-        """Nobody waits for them. What is bound stays, so that its request is the same again."""
-        left = []
-        for pending in batch:
-            if pending.call.is_abandoned and self._bound(pending) is None:
-                self._settle(pending, errors.NotNow("the call was cancelled"))
-            else:
-                left.append(pending)
-        return left
-
-    def _settle(self, pending: Pending, outcome: Outcome) -> None:
-        if not pending.is_settled:
-            pending.is_settled = True
-            pending.call.settle(pending.index, pending.verdict(outcome))
-            self._release(pending)
-
-    def _settle_all(self, batch: Iterable[Pending], outcome: Outcome) -> None:
-        for pending in batch:
-            self._settle(pending, outcome)
 
 
 def _now_s() -> float:

@@ -1,15 +1,15 @@
 """How a lane takes the positions of its partitions, and shows again that they are its own.
 
 Invariants: what is about to be claimed is noted before (`Claims`), so that whoever goes on when
-this process is dead knows that it may have been. With the coordinator, a claim is begun only while
-the stream lives on which the subscriptions came: a lane of which nobody hears doesn't count, and
-others are told "subscribed" without its word.
+this process is dead knows that it may have been. With the coordinator, a claim is begun only when
+that has just said, on the stream on which the subscriptions came, that it hears this lane: one of
+which nobody hears doesn't count, and others are told "subscribed" without its word.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -31,6 +31,7 @@ CLAIM_PATIENCE_S = 30.0
 """How long a lane that starts puts up with a checkpoint store that is away."""
 
 Left = Mapping[PartitionRef, frozenset[Fence]]
+May = Callable[[], Awaitable[bool]]
 
 
 class Claiming:
@@ -44,15 +45,17 @@ class Claiming:
         self._note = note
         self.is_open = False
         """Whether something may have been claimed that `claimed` has not returned."""
+        self.fenced: set[PartitionRef] = set()
+        """What somebody newer held the last time."""
 
     async def claimed(
-        self, owners: Sequence[Owner], *, may: Callable[[], bool], after: Left | None = None
+        self, owners: Sequence[Owner], *, may: May, after: Left | None = None
     ) -> list[SourcePartition]:
         """Those of `owners` that could be had, with `after` only from one of those who left each;
-        begins no claim when it `may` not any more. Raises StorageFailed."""
+        begins no claim when it `may` not. Raises StorageFailed."""
         fences = {owner: self._fence(owner) for owner in owners}
         self._note(Claims(tuple((owner.ref, fence) for owner, fence in fences.items())))
-        self.is_open = True
+        self.is_open, self.fenced = True, set()
         froms = after or {}
         claims = [
             self._claim(owner, fence, may, froms.get(owner.ref)) for owner, fence in fences.items()
@@ -68,23 +71,28 @@ class Claiming:
         self,
         owner: Owner,
         fence: Fence,
-        may: Callable[[], bool],
+        may: May,
         after: Collection[Fence] | None,
     ) -> SourcePartition | None:
         deadline_s = asyncio.get_running_loop().time() + CLAIM_PATIENCE_S
-        while may():
+        is_open = False
+        while (may_claim := await may()) or is_open:
+            if not may_claim:
+                after = (fence,)  # nothing but whether it has taken effect
             try:
                 async with asyncio.timeout(CLAIM_TIMEOUT_S):
                     position = await self._checkpoints.claim(owner.ref, fence, after=after)
             except Fenced as error:
                 log.info(LogEvent.FENCED, partition=str(owner.ref), error=error.message)
+                if may_claim:
+                    self.fenced.add(owner.ref)
                 return None
             except (StorageFailed, TimeoutError) as error:
                 # A failed lane costs Spark one of its tries, and the next one fares no better.
                 if asyncio.get_running_loop().time() >= deadline_s:
                     raise StorageFailed(f"{owner.ref} can't be claimed: {error}") from error
                 log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(owner.ref), error=str(error))
-                # It may have taken effect.
+                is_open = True
                 after = None if after is None else frozenset((*after, fence))
                 await asyncio.sleep(CLAIM_AGAIN_S)
             else:

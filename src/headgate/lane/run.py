@@ -25,7 +25,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -59,8 +59,8 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
-UNHEARD_S = 5.0
-"""What was handed over less than this before the stream broke, nobody may have heard of."""
+HEARD_S = 1.0
+"""For so long it is news that the coordinator hears this lane."""
 
 
 class LeftBehind(HeadgateError):
@@ -130,9 +130,13 @@ class Lane:
         """How often there was a stream to the coordinator."""
         self._proved = asyncio.Event()
         """Set while the coordinator was told on this stream what the lane holds."""
-        self._connected_s = asyncio.get_running_loop().time()
-        self._gone: dict[PartitionRef, float] = {}
-        """What others have by now, and since when."""
+        self._heard = asyncio.Event()
+        self._questions = 0
+        self._proof: asyncio.Task[None] | None = None
+        self._heard_s = -math.inf
+        """When it was asked that the coordinator has said it hears this lane."""
+        self._gone: set[PartitionRef] = set()
+        """What others have by now."""
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
         self._overdue = False
         self._handed_off: list[Owner] = []
@@ -204,23 +208,27 @@ class Lane:
     async def _begin(self, session: ControlSession) -> Left | None:
         """Claim what is planned once the subscriptions are there; or return what else to begin
         with."""
-        if self._has_begun:
-            return None
-        while not await self._may_begin(session):
+        while not self._has_begun and not self._ending.is_set():
+            if await self._may_begin(session):
+                await self._begin_as_told(session)
+                continue
             left = await self._beginning.without_coordinator(
                 self._planned, connected=session.connected
             )
             if left is not None:
                 return left
-        streams = self._streams
-        await self._take(self._spec.owns, may=lambda: self._is_heard(session, streams))
-        if not self._partitions:
-            self._end("somebody newer has taken over")
-        elif self._is_heard(session, streams):
-            await self._say_claimed(session)
-        else:
-            await self._prove(session)
         return None
+
+    async def _begin_as_told(self, session: ControlSession) -> None:
+        streams, self._heard_s = self._streams, -math.inf
+        await self._take(self._spec.owns, may=lambda: self._is_heard(session, streams))
+        self._gone |= self._claiming.fenced
+        if self._gone.issuperset(self._planned):
+            self._end("somebody newer has taken over")
+        elif self._partitions and self._is_same(session, streams):
+            await self._say_claimed(session)
+        elif self._partitions:
+            await self._prove(session)
 
     async def _may_begin(self, session: ControlSession) -> bool:
         """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
@@ -234,7 +242,22 @@ class Lane:
                 await asyncio.sleep(LOOK_EVERY_S)
         return False
 
-    def _is_heard(self, session: ControlSession, streams: int) -> bool:
+    async def _is_heard(self, session: ControlSession, streams: int) -> bool:
+        """Does the coordinator still hear this lane, on the stream that was there then?"""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            while self._is_same(session, streams) and loop.time() - self._heard_s >= HEARD_S:
+                asked_s = loop.time()
+                self._heard.clear()
+                self._questions += 1
+                await session.send(control.MayClaim(self._questions))
+                async with asyncio.timeout(HEARD_S):
+                    await self._heard.wait()
+                self._heard_s = max(self._heard_s, asked_s)
+            return self._is_same(session, streams)
+        return False
+
+    def _is_same(self, session: ControlSession, streams: int) -> bool:
         """Does the stream live that was there then?"""
         return session.connected and self._streams == streams
 
@@ -244,7 +267,7 @@ class Lane:
         await self._adopted.begin_with(left.revision, left.subscriptions)
         self._subscribed.set()
         owners = [owner for owner in self._spec.owns if owner.ref in left.fences]
-        await self._take(owners, may=lambda: True, after=left.fences)
+        await self._take(owners, may=_always, after=left.fences)
         self._beginning.tried(left, self._partitions)
         if not self._has_begun:
             # Somebody has claimed all of it since, and may know more.
@@ -255,7 +278,7 @@ class Lane:
         self,
         owners: Sequence[Owner],
         *,
-        may: Callable[[], bool],
+        may: Callable[[], Awaitable[bool]],
         after: Mapping[PartitionRef, frozenset[Fence]] | None = None,
     ) -> None:
         """All at once for whoever looks: what is adopted from then on is late for all of them."""
@@ -266,36 +289,40 @@ class Lane:
         self._note_held()
         self._ports.notes.tidy()
 
-    async def _prove(self, session: ControlSession) -> None:
+    def _start_proof(self, session: ControlSession, asked_ms: int = 0) -> None:
+        """Instead of one that is under way: what was asked last is what counts."""
+        if self._proof is not None:
+            self._proof.cancel()
+        self._proof = self._crew.start("proof", self._prove(session, asked_ms=asked_ms))
+
+    async def _prove(self, session: ControlSession, *, asked_ms: int = 0) -> None:
         """Show that nobody newer holds what the lane reads, and say so: whoever claimed it unheard
         counts, not who is heard first."""
         streams = self._streams
         lost = await self._claiming.lost(
-            self._partitions.values(), may=lambda: self._is_heard(session, streams)
+            self._partitions.values(), may=lambda: self._is_same(session, streams)
         )
         if lost is None:
             return  # the next stream begins with another proof
         for ref in lost:
             self.overtaken(ref, "somebody newer has taken over")
         if self._partitions:
-            await self._say_claimed(session)
+            await self._say_claimed(session, asked_ms=asked_ms)
 
-    async def _say_claimed(self, session: ControlSession) -> None:
-        await session.send(control.Claimed(self._owned()))
+    async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:
+        await session.send(control.Claimed(self._owned(), asked_ms))
         self._proved.set()
 
     async def _look_after(self, session: ControlSession) -> None:
         """Whoever holds the rest of what was planned may die while the coordinator is away."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if session.connected:
-                self._connected_s = asyncio.get_running_loop().time()
             if not self._has_begun or self._window_over.is_set():
                 continue
             left = await self._beginning.without_coordinator(
                 [ref for ref in self._planned if ref not in self._partitions.keys() | self._gone],
                 connected=session.connected,
-                handed_over=[r for r, s in self._gone.items() if self._connected_s - s < UNHEARD_S],
+                handed_over=[o.ref for o in self._handed_off if o in self._topology.sources],
             )
             if left is not None:
                 names = ", ".join(map(str, left.fences))
@@ -359,7 +386,7 @@ class Lane:
         if self._partitions.pop(ref, None) is not None:
             log.info(LogEvent.FENCED, partition=str(ref), error=reason)
             self._dispatcher.drop(ref)
-            self._gone[ref] = -math.inf
+            self._gone.add(ref)
             self._note_held()
         if not self._partitions:
             self._end(reason)
@@ -421,8 +448,10 @@ class Lane:
                     self._let_go(session, owners, settle=settle)
                 case control.TroubledGateways(gateway_ids):
                     self._dispatcher.hint(gateway_ids)
-                case control.Prove():
-                    self._crew.start("proof", self._prove(session))
+                case control.Prove(asked_ms):
+                    self._start_proof(session, asked_ms)
+                case control.ClaimNow(number) if number == self._questions:
+                    self._heard.set()
                 case control.LettersRevived():
                     self._dispatcher.look_for_letters()
                 case control.Refused(reason):
@@ -450,7 +479,7 @@ class Lane:
 
     async def _welcomed(self, session: ControlSession) -> None:
         if self._has_begun:
-            self._crew.start("proof", self._prove(session))
+            self._start_proof(session)
         if self._handed_off:
             # The coordinator may not have heard it the first time.
             await session.send(control.Released(tuple(self._handed_off)))
@@ -490,7 +519,7 @@ class Lane:
         for owner in gone:
             self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
         self._handed_off += gone
-        self._gone |= {owner.ref: asyncio.get_running_loop().time() for owner in gone}
+        self._gone |= {owner.ref for owner in gone}
         self._note_held()
         log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
         await session.send(control.Released(tuple(gone)))
@@ -584,3 +613,7 @@ class Lane:
             started_s=self._started_s,
             ended_s=time.time(),
         )
+
+
+async def _always() -> bool:
+    return True

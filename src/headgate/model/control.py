@@ -83,9 +83,11 @@ class Recall(Message, frozen=True):
 
 class Claimed(Message, frozen=True):
     """A lane has claimed the positions of these on this stream, for the first time or again, and
-    reads them: its predecessors' count no more."""
+    reads them: its predecessors' count no more. `asked_ms` is that of the `Prove` it answers (0: it
+    was not asked)."""
 
     owners: tuple[Owner, ...]
+    asked_ms: int = 0
 
 
 class Released(Message, frozen=True):
@@ -363,6 +365,20 @@ class Prove(Message, frozen=True):
     """Asks a lane to claim what it reads once more, and to say so: one of which nobody hears may
     have claimed it."""
 
+    asked_ms: int
+
+
+class MayClaim(Message, frozen=True):
+    """A lane is about to claim: does the coordinator still hear it?"""
+
+    number: int
+
+
+class ClaimNow(Message, frozen=True):
+    """It does; the answer to the question of that number."""
+
+    number: int
+
 
 class LettersRevived(Message, frozen=True):
     """An operator wants dead letters to be sent again: look for them now."""
@@ -400,6 +416,7 @@ ToCoordinator = (
     | AckTopology
     | Recall
     | Claimed
+    | MayClaim
     | Released
     | EpochTooLow
     | AckSubscriptions
@@ -430,6 +447,7 @@ FromCoordinator = (
     | RefuseConsumer
     | TroubledGateways
     | Prove
+    | ClaimNow
     | LettersRevived
     | Refused
 )

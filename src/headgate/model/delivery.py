@@ -12,7 +12,8 @@ from headgate.model.event_message import event_part
 
 Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry", "rejected"]
 """`accepted`, `duplicate` and `no_subscriber` settle the event; `retry` means not now, `rejected`
-never; a sender whose fence is stale must stop."""
+never; a sender whose fence is stale must stop. Whoever rejects an event takes nothing newer of its
+partition in the same answer: that has to wait until its letter is written."""
 
 SETTLING_VERDICTS: frozenset[Verdict] = frozenset({"accepted", "duplicate", "no_subscriber"})
 

@@ -418,8 +418,8 @@ class Router:
         if self._assignment is None:
             return [NOTHING_NOTED]
         lanes = self._running.lanes if self._running is not None else ()
-        planned = {owner.ref for lane in lanes for owner in lane.owns}
-        missing = {owner.ref for owner in self._assignment.sources} - planned
+        planned = {owner for lane in lanes for owner in lane.owns}
+        missing = [owner.ref for owner in self._assignment.sources if owner not in planned]
         return nobody_reads(dict.fromkeys(missing, NO_WINDOW)) if self._running else []
 
     async def _report(self) -> None:

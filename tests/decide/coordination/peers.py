@@ -286,8 +286,8 @@ class Lane(Peer):
                     self.parts = set()
                     self.say(control.AckSubscriptions(self.revision))
                     self.claim()
-            case control.Prove():
-                self.prove()
+            case control.Prove(asked_ms):
+                self.prove(asked_ms)
             case control.SubscriptionChanges(revision, upserts, removals):
                 if revision > self.revision:
                     kept = self.subscriptions - set(removals)
@@ -307,11 +307,11 @@ class Lane(Peer):
     def _adopt(self, revision: int, subscriptions: set[str]) -> None:
         self.revision, self.subscriptions = revision, subscriptions
 
-    def claim(self) -> None:
+    def claim(self, *, unheard: bool = False) -> None:
         """Take what is left of the plan, if it is time; a lane that gets nothing ends."""
         if self.claimed or self.hesitates or not self.revision or not self.alive:
             return
-        if self.session is None:
+        if self.session is None and not unheard:
             return  # others may have subscribed since
         self.claimed = True
         self.holds = {o.ref: o for o in self.planned if self.claims(self.fence(o), o)}
@@ -319,7 +319,7 @@ class Lane(Peer):
         if not self.holds:
             self.end()
 
-    def prove(self) -> None:
+    def prove(self, asked_ms: int = 0) -> None:
         """Claim what it reads once more, and say what of it is still its own."""
         if not self.claimed or not self.alive:
             return
@@ -331,7 +331,7 @@ class Lane(Peer):
             if not is_ours:
                 self.drop(ref)
         if self.alive:
-            self.say(control.Claimed(self.owned()))
+            self.say(control.Claimed(self.owned(), asked_ms))
 
     def check_in(self) -> None:
         if not self.frozen:

@@ -66,14 +66,14 @@ class Begun:
             assert told <= lane.subscriptions
 
 
-def begun() -> Begun:
+def begun(partitions: int = 1) -> Begun:
     sim = Simulation()
     gateway = Gateway(node_id="gateway-1")
     router = Router(node_id="router-1", incarnation="0")
     sim.start(Ingest(node_id="ingest-1", store=sim.log_epochs))
     sim.start(gateway)
     sim.start(router)
-    sim.ask(lambda: sim.cluster.create_topic("flights", 1, "keyed"))
+    sim.ask(lambda: sim.cluster.create_topic("flights", partitions, "keyed"))
     sim.calm(3)
     gateway.subscribe("s0")
     sim.wait(1)
@@ -106,6 +106,21 @@ def test_whoever_claimed_unheard_and_died_has_left_all_that_anybody_was_told_of(
     world.sim.wait(CLAIM_S + 1)
     world.goes_on_from_the_notes_of(dead)
     world.nobody_was_told_too_early()
+
+
+def test_a_proof_that_shows_a_loss_leaves_the_rest_where_it_is() -> None:
+    """A successor has claimed one of two partitions, and died before it said so."""
+    world = begun(partitions=2)
+    reader, (first, second) = world.lane, world.sim.cluster.refs()
+    world.sim.open_window(world.router, hesitates=True)
+    successor = world.lane
+    taken = next(owner for owner in successor.planned if owner.ref == second)
+    assert successor.claims(successor.fence(taken), taken)
+    world.sim.kill(successor)
+    world.sim.wait(CLAIM_S + 2)
+    assert world.sim.readers(first) == [reader]
+    world.sim.calm(LEASES_S)
+    assert list(world.sim.unrest()) == []
 
 
 def test_a_frozen_predecessor_that_thaws_ends_no_doubt() -> None:
@@ -216,6 +231,19 @@ def test_a_reader_that_can_not_prove_it_is_left_alone() -> None:
         world.sim.wait(1)
         assert world.sim.readers(world.ref) == [reader]
     assert world.sim.cluster.sources.owners[world.ref].epoch == epoch
+
+
+def test_of_two_that_were_about_to_claim_the_newer_one_stays_in_doubt() -> None:
+    """The claim of the newer one is on its way when the older one is lost as well."""
+    world = begun()
+    for _ in range(2):
+        world.sim.open_window(world.router, hesitates=True)
+    older, newer = world.sim.lanes[-2:]
+    world.sim.disconnect(newer)
+    world.sim.wait(1)
+    world.sim.disconnect(older)
+    newest = max(one.fence for one in world.sim.cluster.lanes.unsaid.values() if one.fence)
+    assert newest == newer.fence(newer.planned[0])
 
 
 def test_what_another_epoch_was_given_for_is_in_doubt_no_more() -> None:

@@ -53,6 +53,20 @@ class LaneMachine(RuleBasedStateMachine):
             lane.hesitates = False
             lane.claim()
 
+    @rule(data=st.data(), dies=st.booleans())
+    def a_lane_claims_and_nobody_hears(self, data: st.DataObject, dies: bool) -> None:
+        lane = self.some_lane(data)
+        if lane is None or lane.session is None or self.sim.store_is_away:
+            return
+        session, lane.session, lane.hesitates = lane.session, None, False
+        lane.claim(unheard=True)
+        lane.session = session
+        if dies:
+            self.sim.kill(lane)
+        else:
+            self.sim.disconnect(lane)
+        self.sim.bury()
+
     @rule(data=st.data())
     def a_lane_saves(self, data: st.DataObject) -> None:
         if (lane := self.some_lane(data)) is not None:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _Change = Callable[[apsw.Connection], Checkpoint]
 """Claims, saves or resets in a transaction that is open; raises Fenced."""
 
-BUSY_TIMEOUT_MS = 5_000
+BUSY_TIMEOUT_MS = 4_000
 _COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to"
 _OF_TOPICS = f"""
 SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?

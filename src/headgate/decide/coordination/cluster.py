@@ -170,10 +170,8 @@ class Cluster(State):
                     return []  # of another coordinator
                 self.lanes.acknowledge(session, revision)
                 return moving.started(self, session) + subscribing.settle_floor(self)
-            case control.Claimed(owners) if lane is not None:
-                claimed = windows.lane_claimed(self, session, owners, now_ms)
-                started = moving.started(self, session)
-                return claimed + started + subscribing.settle_floor(self)
+            case control.MayClaim() | control.Claimed() if lane is not None:
+                return self._claiming(session, message, now_ms)
             case control.Released(owners) if lane is not None:
                 released = moving.released(self, session, owners, now_ms)
                 return released + resetting.released(self, owners)
@@ -195,6 +193,15 @@ class Cluster(State):
             case _:
                 pass
         return []
+
+    def _claiming(
+        self, session: int, message: control.MayClaim | control.Claimed, now_ms: int
+    ) -> list[Effect]:
+        if isinstance(message, control.MayClaim):
+            return [Send(session, control.ClaimNow(message.number))]
+        owners, asked_ms = message.owners, message.asked_ms
+        claimed = windows.lane_claimed(self, session, owners, asked_ms, now_ms)
+        return claimed + moving.started(self, session) + subscribing.settle_floor(self)
 
     def _member_said(
         self, member: Member, session: int, message: control.ToCoordinator, now_ms: int

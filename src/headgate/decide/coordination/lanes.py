@@ -24,9 +24,9 @@ from headgate.model.control import Hello, LaneReport
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 
-CLAIM_MS = 5_000
+CLAIM_MS = 10_000
 """A claim that was under way when its lane's stream broke has reached the store by then, or never
-will: a lane begins none without a stream."""
+will: a lane begins none without having asked on its stream, a second ago at most."""
 
 _Identity = tuple[str, int, int]
 
@@ -47,9 +47,10 @@ class _Unsaid:
     since_ms: int
     fence: Fence | None = None
 
-    def is_over(self, claimed: Fence, now_ms: int) -> bool:
-        """Whether somebody who has just claimed the partition shows that it didn't, and won't."""
-        return (self.fence is not None and self.fence <= claimed) or self.is_ripe(now_ms)
+    def is_over(self, claimed: Fence, asked_ms: int) -> bool:
+        """Whether somebody who was asked then, and has claimed the partition, shows that it didn't
+        and won't."""
+        return (self.fence is not None and self.fence <= claimed) or self.is_ripe(asked_ms)
 
     def is_ripe(self, now_ms: int) -> bool:
         return now_ms - self.since_ms >= CLAIM_MS
@@ -120,7 +121,9 @@ class Lanes:
         self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
         return self._run(session, owns)
 
-    def claim(self, session: int, owns: Sequence[Owner], *, now_ms: int) -> dict[int, list[Owner]]:
+    def claim(
+        self, session: int, owns: Sequence[Owner], *, asked_ms: int = 0, now_ms: int
+    ) -> dict[int, list[Owner]]:
         """A lane that is there already holds the positions of `owns`, and of nothing else; returns
         the same."""
         self.keep(session, {owner.ref for owner in owns}, now_ms=now_ms)
@@ -130,7 +133,7 @@ class Lanes:
         for owner in owns:
             self.lost_since_ms.pop(owner.ref, None)
             unsaid = self.unsaid.get(owner.ref)
-            if unsaid is not None and unsaid.is_over(_fence(lane.hello, owner), now_ms):
+            if unsaid is not None and unsaid.is_over(_fence(lane.hello, owner), asked_ms):
                 del self.unsaid[owner.ref]
         return taken
 
@@ -203,7 +206,9 @@ class Lanes:
             return
         self.suspect(self.end(session, now_ms=now_ms), now_ms=now_ms)
         for owner in lane.hello.wants:
-            self.unsaid[owner.ref] = _Unsaid(now_ms, _fence(lane.hello, owner))
+            doubts = [one.fence for one in [self.unsaid.get(owner.ref)] if one is not None]
+            fences = [fence for fence in doubts if fence is not None] + [_fence(lane.hello, owner)]
+            self.unsaid[owner.ref] = _Unsaid(now_ms, None if None in doubts else max(fences))
 
     def suspect(self, refs: Iterable[PartitionRef], *, now_ms: int) -> None:
         """Any of these may be read by a lane of which nobody hears."""

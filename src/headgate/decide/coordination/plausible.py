@@ -33,6 +33,7 @@ _SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
     control.EndMyWindow: ("router",),
     control.AckSubscriptions: ("lane",),
     control.Claimed: ("lane",),
+    control.MayClaim: ("lane",),
     control.LaneReport: ("lane",),
     control.Released: ("lane", "gateway"),
     control.EpochTooLow: ("ingest", "gateway"),

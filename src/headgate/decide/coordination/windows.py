@@ -60,15 +60,17 @@ def refusal(state: State, hello: Hello, *, learns: bool) -> str:
     return ""
 
 
-def lane_claimed(state: State, session: int, said: Sequence[Owner], now_ms: int) -> list[Effect]:
+def lane_claimed(
+    state: State, session: int, said: Sequence[Owner], asked_ms: int, now_ms: int
+) -> list[Effect]:
     """A lane holds the positions: from now on it counts as the reader, and nobody else."""
     owns = _readable(state, state.lanes.by_session[session].hello, said, learns=False)
-    taken = state.lanes.claim(session, owns, now_ms=now_ms)
+    taken = state.lanes.claim(session, owns, asked_ms=asked_ms, now_ms=now_ms)
     return [*overtaken(taken), *_not_theirs(session, said, owns), *let_go(state, owns)]
 
 
 def ask_for_proof(state: State, now_ms: int) -> list[Effect]:
-    return [Send(session, control.Prove()) for session in state.lanes.to_prove(now_ms)]
+    return [Send(session, control.Prove(now_ms)) for session in state.lanes.to_prove(now_ms)]
 
 
 def _not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
