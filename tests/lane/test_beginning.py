@@ -688,26 +688,32 @@ async def test_what_is_asked_for_by_a_coordinator_that_dies_is_read_on(notes: Pa
     assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 0))
 
 
-@with_notes
-async def test_what_was_handed_over_as_the_coordinator_died_is_said(notes: Path) -> None:
-    world = LaneWorld(partitions=2).noting(notes)
+@pytest.mark.parametrize("kept", [0, 1])
+def test_what_was_handed_over_as_the_coordinator_died_is_said(tmp_path: Path, kept: int) -> None:
+    run_virtual(handed_over_as_the_coordinator_died(tmp_path, kept))
+
+
+async def handed_over_as_the_coordinator_died(notes: Path, kept: int) -> None:
+    world = LaneWorld(partitions=2, window_s=1_000.0).noting(notes)
     known = world.topology("gateway-1", "gateway-2")
     world.start()
     await settle_down()
     owned = msgspec.structs.replace(known, generation=2, sources=world.spec.owns)
     world.push(control.PushTopology(owned))
     await world.subscribed(everything("s1"))
-    world.push(control.LetGo(world.spec.owns[1:], settle=True))
+    world.push(control.LetGo(world.spec.owns[kept:], settle=True))
     await settle_down(60.0)
     assert said(world, control.Released)
     world.cut_off()
     await settle_down(10.0)
-    assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[1]}: {HANDED_OVER}"]
+    names = ", ".join(map(str, world.refs[kept:]))
+    assert FileRouterNotes(notes).waiting() == [f"nobody reads {names}: {HANDED_OVER}"]
     world.welcome()
-    taken = msgspec.structs.replace(owned, generation=3, sources=world.spec.owns[:1])
+    taken = msgspec.structs.replace(owned, generation=3, sources=world.spec.owns[:kept])
     world.push(control.PushTopology(taken))
     await settle_down(10.0)
     assert FileRouterNotes(notes).waiting() == []
+    assert world.life.done() == (kept == 0), "it ends once it was heard that it has nothing"
     world.cut_off()
     await settle_down(10.0)
     assert FileRouterNotes(notes).waiting() == [], "it was heard of, and somebody has it"

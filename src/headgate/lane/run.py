@@ -322,7 +322,7 @@ class Lane:
             left = await self._beginning.without_coordinator(
                 [ref for ref in self._planned if ref not in self._partitions.keys() | self._gone],
                 connected=session.connected,
-                handed_over=[o.ref for o in self._handed_off if o in self._topology.sources],
+                handed_over=self._unheard,
             )
             if left is not None:
                 names = ", ".join(map(str, left.fences))
@@ -471,6 +471,7 @@ class Lane:
         )
         self._dispatcher.heard(gateways)
         self._found_gateways.set()
+        self._end_if_handed_off()
 
     async def _adopt(self, session: ControlSession) -> None:
         while True:
@@ -523,7 +524,16 @@ class Lane:
         self._note_held()
         log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
         await session.send(control.Released(tuple(gone)))
-        if not self._partitions:
+        self._end_if_handed_off()
+
+    @property
+    def _unheard(self) -> list[PartitionRef]:
+        """What this lane has handed off, and the coordinator hasn't given to anybody since."""
+        return [owner.ref for owner in self._handed_off if owner in self._topology.sources]
+
+    def _end_if_handed_off(self) -> None:
+        """Not before the coordinator has heard it: nobody else could say that nobody reads it."""
+        if self._handed_off and not self._partitions and not self._unheard:
             self._end("everything is handed off")
 
     def _owned(self) -> tuple[Owner, ...]:

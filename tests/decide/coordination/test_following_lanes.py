@@ -266,3 +266,50 @@ def test_what_another_epoch_was_given_for_is_in_doubt_no_more() -> None:
     for _ in range(LEASES_S):
         world.sim.wait(1)
         assert world.sim.readers(world.ref) == [reader]
+
+
+# --- a coordinator that has lost its store --------------------------------------------------------
+
+
+def claimed_unheard(world: Begun) -> tuple[Lane, Lane]:
+    """A lane, and its successor, which has claimed the position when the coordinator dies."""
+    former = world.lane
+    world.sim.open_window(world.router, hesitates=True)
+    newer = world.lane
+    session, newer.session, newer.hesitates = newer.session, None, False
+    say, newer.say = newer.say, lambda _: None
+    newer.claim(unheard=True)
+    newer.session, newer.say = session, say
+    assert world.sim.readers(world.ref) == [newer]
+    world.sim.restart(with_nothing=True)
+    return former, newer
+
+
+def test_a_lane_that_is_heard_first_after_a_loss_of_memory_ends_no_doubt() -> None:
+    world = begun()
+    former, _ = claimed_unheard(world)
+    world.sim.store_is_away = True
+    world.sim.connect(former)
+    world.everybody_is_back()
+    world.sim.store_is_away = False
+    former.prove()
+    world.sim.bury()
+    world.gateway.subscribe("s1")
+    for _ in range(CLAIM_S):
+        world.sim.wait(1)
+        world.nobody_was_told_too_early()
+
+
+def test_a_claim_that_is_on_its_way_during_a_loss_of_memory_is_waited_for() -> None:
+    world = begun()
+    former = world.lane
+    world.sim.open_window(world.router, hesitates=True)
+    newer = world.lane
+    world.sim.restart(with_nothing=True)
+    world.everybody_is_back()
+    world.sim.connect(former)
+    world.gateway.subscribe("s1")
+    world.sim.wait(CLAIM_S - 1)
+    newer.hesitates = False
+    newer.claim(unheard=True)
+    world.nobody_was_told_too_early()

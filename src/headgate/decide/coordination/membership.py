@@ -6,7 +6,7 @@ here before gets what its former self had, under new epochs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 from headgate.decide.coordination import consuming, moving, subscribing, windows
 from headgate.decide.coordination.effects import Effect, Hang, Send
@@ -207,8 +207,8 @@ def _claims(state: State, hello: Hello, now_ms: int, *, is_news: bool) -> list[E
     return []
 
 
-def _believed(state: State, owners: Iterable[Owner], now_ms: int) -> list[Effect]:
-    believed = [owner for owner in owners if state.sources.claim(owner)]
+def _believed(state: State, owners: Sequence[Owner], now_ms: int) -> list[Effect]:
+    believed = windows.learn(state, owners, now_ms)
     others = state.lanes.take_from_others([o for o in believed if not _reads(state, o)])
     unread = [owner.ref for owner in believed if not state.lanes.is_running(owner.ref)]
     state.lanes.suspect(unread, now_ms=now_ms)

@@ -24,8 +24,7 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
     may_read = _readable(state, hello, _planned(hello), learns=state.learning.is_on)
     effects: list[Effect] = []
     if state.learning.is_on:
-        for owner in may_read:
-            state.sources.claim(owner)
+        learn(state, may_read, now_ms)
         effects = _out_of_date(state, may_read, now_ms)
     state.sessions[session] = ("lane", hello.node_id)
     # A lane that starts reads nothing before it has applied the snapshot, so it counts as having
@@ -50,6 +49,15 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
         hand_over = not state.window_ends.is_over_for_good(hello)
         effects += end_window(state, hello.node_id, "the window ended early", hand_over=hand_over)
     return effects
+
+
+def learn(state: State, owners: Sequence[Owner], now_ms: int) -> list[Owner]:
+    """Believe these; returns those that nothing speaks against. Of what is news, somebody may be
+    reading, or about to claim it, of whom nobody has heard yet."""
+    news = [owner.ref for owner in owners if state.sources.owners.get(owner.ref) != owner]
+    believed = [owner for owner in owners if state.sources.claim(owner)]
+    state.lanes.suspect_all({owner.ref for owner in believed}.intersection(news), now_ms=now_ms)
+    return believed
 
 
 def refusal(state: State, hello: Hello, *, learns: bool) -> str:
