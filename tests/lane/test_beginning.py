@@ -591,8 +591,10 @@ async def test_a_lane_that_the_coordinator_does_not_answer_claims_nothing(notes:
     world = LaneWorld().noting(notes)
     world.hears = False
     world.start()
-    await world.subscribed(everything("s1"))
-    await settle_down(20.0)
+    with structlog.testing.capture_logs() as logs:
+        await world.subscribed(everything("s1"))
+        await settle_down(20.0)
+    assert "the coordinator gives no answer within 1 s" in {line.get("reason") for line in logs}
     assert world.held() == {}
     assert not world.life.done()
     world.hears = True

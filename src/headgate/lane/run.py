@@ -61,6 +61,8 @@ log = structlog.get_logger()
 
 HEARD_S = 1.0
 """For so long it is news that the coordinator hears this lane."""
+SAID_AFTER = 5
+"""Questions that were not answered in time, until the log says so."""
 
 
 class LeftBehind(HeadgateError):
@@ -255,6 +257,9 @@ class Lane:
                     await self._heard.wait()
                 self._heard_s = max(self._heard_s, asked_s)
             return self._is_same(session, streams)
+        if self._questions % SAID_AFTER == 0:
+            reason = f"the coordinator gives no answer within {HEARD_S:g} s"
+            log.warning(LogEvent.LANE_WAITS, reason=reason)
         return False
 
     def _is_same(self, session: ControlSession, streams: int) -> bool:
