@@ -31,11 +31,14 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     `moves` and `target_moves` are the handoffs under way, `draining` the nodes that shall give
     everything away, `resets` what operators want of positions and isn't done yet. `learning` says
     that this was written while the coordinator still learnt what there is.
+
+    Where not all of a change is stored it is the first fields of it: a topic is `deleted` before it
+    is gone, or nobody would drop its records.
     """
 
     boot: int = 0
-    topics: tuple[Topic, ...] = ()
     deleted: tuple[str, ...] = ()
+    topics: tuple[Topic, ...] = ()
     logs: tuple[Owner, ...] = ()
     sources: tuple[Owner, ...] = ()
     gateways: tuple[str, ...] = ()

@@ -95,8 +95,8 @@ STATE = StoredState(
 def test_elements_are_named_by_what_tells_them_apart() -> None:
     assert list(changed_elements(StoredState(), STATE)) == [
         "boot",
-        "topics/a",
         "deleted/old%2Fone",
+        "topics/a",
         "logs/a/10",
         "nodes/ingest-1",
     ]

@@ -69,6 +69,20 @@ def test_any_part_of_any_change_is_something_to_begin_with() -> None:
             check(Cluster(partly, TIMING, "coordinator-1", 1_000))
 
 
+def half_deletions() -> Iterator[tuple[StoredState, Cluster]]:
+    """What was kept before flights were deleted, and who begins with some of what came then."""
+    for before, after in pairwise(history()):
+        if set(after.deleted) - set(before.deleted):
+            for partly in every_part(before, after):
+                yield before, Cluster(partly, TIMING, "coordinator-1", 1_000)
+
+
+def test_half_a_deletion_is_one_or_none() -> None:
+    """A topic that was merely absent would keep its records, for one of the same name."""
+    for _, cluster in half_deletions():
+        assert ("flights" in cluster.topics) is ("flights" not in cluster.deleted)
+
+
 def test_what_was_kept_whole_comes_back_as_it_was() -> None:
     for state in history():
         assert fitting(state) == state
