@@ -132,12 +132,13 @@ async def test_nothing_is_written_where_it_isnt_open_under_that_epoch(log: Log) 
     assert await log.here("a") is None
     await log.writer.open(REF, epoch=2)
     assert await log.here("a", epoch=1) is None
-    await log.writer.drop_records(REF)
+    await log.writer.drop_records(REF, epoch=3)
     assert await log.here("a", epoch=2) is None
-    await log.writer.open(REF, epoch=3)
-    assert await log.here("a", epoch=3) == [Appended(1)]
+    assert await log.here("a", epoch=3) is None
+    await log.writer.open(REF, epoch=4)
+    assert await log.here("a", epoch=4) == [Appended(1)]
     await log.writer.close()
-    assert await log.here("b", epoch=3) is None
+    assert await log.here("b", epoch=4) is None
     assert await log.stored() == [(1, "a")]
 
 

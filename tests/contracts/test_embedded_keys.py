@@ -97,7 +97,8 @@ class Keys(RuleBasedStateMachine):
 
     @rule()
     def drop_records(self) -> None:
-        self.file.drop_records()
+        self.epoch += 1
+        self.file.drop_records(self.epoch)
         self.seqs.clear()
         self.crash()
 

@@ -157,8 +157,6 @@ async def test_a_higher_epoch_fences_the_writer_before_it(logs: Opened) -> None:
         with pytest.raises(Fenced):
             await append(old, "b")
     with pytest.raises(Fenced):
-        await old.drop_records(REF)
-    with pytest.raises(Fenced):
         await old.open(REF, epoch=4)
     assert await append(new, "c") == [Appended(2)]
     assert names(await everything(reader)) == [(1, "a"), (2, "c")]
@@ -181,11 +179,54 @@ async def test_dropped_records_are_gone_and_seq_goes_on(logs: Opened) -> None:
     writer, reader = logs.writer(), logs.reader()
     await writer.open(REF, epoch=1)
     await append(writer, "a", "b", "c")
-    await writer.drop_records(REF)
-    assert await everything(reader) == []
-    assert await reader.extent(REF) == Extent(4, 3)
+    for _ in range(2):
+        await writer.drop_records(REF, epoch=2)
+        assert await everything(reader) == []
+        assert await reader.extent(REF) == Extent(4, 3)
+    assert await writer.open(REF, epoch=3) == Extent(4, 3)
     assert await append(writer, "a") == [Appended(4)]
     assert await reader.extent(REF) == Extent(4, 4)
+
+
+async def test_a_drop_fences_whoever_has_the_partition_open(logs: Opened) -> None:
+    """Whatever its own writer has had open: that one was overtaken before."""
+    deleting, owner, reader = logs.writer(), logs.writer(), logs.reader()
+    await deleting.open(REF, epoch=1)
+    await owner.open(REF, epoch=2)
+    await append(owner, "a")
+    await deleting.drop_records(REF, epoch=3)
+    for former in (owner, deleting):
+        with pytest.raises(Fenced):
+            await append(former, "b")
+        with pytest.raises(Fenced):
+            await former.open(REF, epoch=2)
+    assert await everything(reader) == []
+
+
+async def test_a_drop_that_comes_late_takes_nothing_from_a_topic_that_is_back(
+    logs: Opened,
+) -> None:
+    late, owner, reader = logs.writer(), logs.writer(), logs.reader()
+    await owner.open(REF, epoch=4)
+    await append(owner, "a")
+    with pytest.raises(Fenced) as refused:
+        await late.drop_records(REF, epoch=3)
+    assert refused.value.epoch == 4
+    assert await append(owner, "a", "b") == [Appended(1, repeated=True), Appended(2)]
+    assert names(await everything(reader)) == [(1, "a"), (2, "b")]
+
+
+async def test_what_was_dropped_before_anybody_opened_it_is_not_opened_under_a_lower_epoch(
+    logs: Opened,
+) -> None:
+    """Its owner may have been slow; a topic of the same name would find what it writes then."""
+    deleting, slow, reader = logs.writer(), logs.writer(), logs.reader()
+    await deleting.drop_records(REF, epoch=2)
+    with pytest.raises(Fenced):
+        await slow.open(REF, epoch=1)
+    assert await reader.extent(REF) == Extent(1, 0)
+    assert await slow.open(REF, epoch=3) == Extent(1, 0)
+    assert await append(slow, "a") == [Appended(1)]
 
 
 async def test_records_can_be_dropped_without_opening_the_partition(logs: Opened) -> None:
@@ -194,14 +235,14 @@ async def test_records_can_be_dropped_without_opening_the_partition(logs: Opened
     await append(first, "a")
     await first.close()
     second = logs.writer()
-    await second.drop_records(REF)
-    await second.drop_records(OTHER)
+    await second.drop_records(REF, epoch=7)
+    await second.drop_records(OTHER, epoch=7)
     assert await reader.extent(REF) == Extent(2, 1)
     assert await reader.extent(OTHER) == Extent(1, 0)
     with pytest.raises(Fenced):
         await append(second, "b")
     with pytest.raises(Fenced):
-        await second.open(REF, epoch=5)
+        await second.open(REF, epoch=6)
 
 
 async def test_close_finishes_what_is_queued_and_refuses_what_comes_later(logs: Opened) -> None:

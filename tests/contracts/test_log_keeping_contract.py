@@ -129,8 +129,8 @@ async def test_dropped_records_take_seal_and_version_with_them(logs: Opened) -> 
     await writer.open(REF, epoch=1, version=3)
     await append(writer, "a", version=3)
     await writer.seal(REF)
-    await writer.drop_records(REF)
-    await writer.open(REF, epoch=2, version=1)
+    await writer.drop_records(REF, epoch=2)
+    await writer.open(REF, epoch=3, version=1)
     assert await append(writer, "a") == [Appended(2)]
 
 
@@ -292,7 +292,7 @@ async def test_repeats_and_dropped_records_count_nothing(logs: Opened) -> None:
     for _ in range(5):
         await append(writer, "same", size=1_000)
     assert await retained(writer, settled=9, max_bytes=1_200) == Extent(1, 1)
-    await writer.drop_records(REF)
+    await writer.drop_records(REF, epoch=1)
     await append(writer, "new", size=1_000)
     assert await retained(writer, settled=9, max_bytes=1_200) == Extent(2, 2)
 

@@ -113,7 +113,7 @@ async def test_no_other_call_touches_the_partition_that_has_the_number_now(
         await writer.move_on(ORDERS, from_head=1, to_head=9)
     assert await database.all() == [["o1"], ["p1"]]
     await restored()
-    await writer.drop_records(ORDERS)
+    await writer.drop_records(ORDERS, epoch=2)
     assert await database.all() == [[], ["p1"]]
     await writer.open(PAYMENTS, epoch=1)
     assert await database.append(PAYMENTS, "p2") == [Appended(2)], "neither sealed nor moved"

@@ -25,10 +25,15 @@ from headgate.services.ingest.writing import Writing, WritingOptions
 NODE = "ingest-1"
 
 
-def topology(generation: int, *topics: Topic, deleted: tuple[str, ...] = ()) -> Topology:
-    """Every partition belongs to NODE, under epoch 1."""
-    owners = tuple(Owner(ref, NODE, 1) for topic in topics for ref in topic.refs())
-    return Topology(generation, topics=topics, logs=owners, deleted=deleted)
+def topology(generation: int, *topics: Topic, deleted: tuple[Topic, ...] = ()) -> Topology:
+    """Every partition belongs to NODE, under epoch 1; deletions took epoch 2."""
+    return Topology(
+        generation,
+        topics=topics,
+        logs=tuple(Owner(ref, NODE, 1) for topic in topics for ref in topic.refs()),
+        deleted=tuple(topic.name for topic in deleted),
+        emptied=tuple(Owner(ref, "", 2) for topic in deleted for ref in topic.refs()),
+    )
 
 
 def shared_topology(
@@ -51,17 +56,21 @@ class FaultyLogWriter(MemoryLogWriter):
     `gates` are waited for and `delays_s` pass before an append; `failures` are raised instead;
     `lost_answers` are raised after it was written; `find_failures` are raised by `find`. No
     answer ever comes from those that are `mute`, where an append is written (True) or not (False).
+    `drop_gates` are waited for before a drop, and `drop_failures` raised instead.
     """
 
     def __init__(self, stored: MemoryLog | None = None) -> None:
         super().__init__(stored)
-        self.dropped: list[PartitionRef] = []
+        self.dropped: list[tuple[PartitionRef, int]] = []
+        """With the epochs under which they were to be."""
         self.retained: list[tuple[PartitionRef, Retention, dict[str, int]]] = []
         self.failures: dict[PartitionRef, Exception] = {}
         self.lost_answers: dict[PartitionRef, Exception] = {}
         self.open_failures: dict[PartitionRef, Exception] = {}
         self.find_failures: dict[PartitionRef, Exception] = {}
         self.retain_failures: dict[PartitionRef, Exception] = {}
+        self.drop_failures: dict[PartitionRef, Exception] = {}
+        self.drop_gates: dict[PartitionRef, asyncio.Event] = {}
         self.finds: list[PartitionRef] = []
         self.opened: dict[PartitionRef, int] = {}
         """Under which epoch each was opened last."""
@@ -114,7 +123,7 @@ class FaultyLogWriter(MemoryLogWriter):
             self._news.notify_all()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until `condition` holds; looks whenever an append begins or ends."""
+        """Waits until `condition` holds; looks when an append begins or ends, or a drop begins."""
         async with self._news:
             await asyncio.wait_for(self._news.wait_for(condition), 10)
 
@@ -133,9 +142,13 @@ class FaultyLogWriter(MemoryLogWriter):
         _fail(self.retain_failures, ref)
         return await super().retain(ref, retention, **called)
 
-    async def drop_records(self, ref: PartitionRef) -> None:
-        self.dropped.append(ref)
-        await super().drop_records(ref)
+    async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
+        self.dropped.append((ref, epoch))
+        await self._tell()
+        if ref in self.drop_gates:
+            await self.drop_gates[ref].wait()
+        _fail(self.drop_failures, ref)
+        await super().drop_records(ref, epoch=epoch)
 
     async def close(self) -> None:
         await super().close()

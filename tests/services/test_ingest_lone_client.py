@@ -237,7 +237,7 @@ async def test_a_partition_that_moved_away_is_written_by_nobody_here(lone: Lone)
 
 async def test_a_deleted_topic_is_written_by_nobody(lone: Lone) -> None:
     await lone.warm_up()
-    await lone.adopt(Topology(2, deleted=("flights",)))
+    await lone.adopt(topology(2, deleted=(FLIGHTS,)))
     assert await lone.produce("a") == (404, "unknown_topic")
     assert await lone.stored() == []
 

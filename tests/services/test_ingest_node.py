@@ -24,7 +24,7 @@ from headgate.errors import (
     UnknownTopic,
 )
 from headgate.model.api import Health, ProduceAnswer
-from headgate.model.control import AckTopology, Hello, IngestReport, Refused, Welcome
+from headgate.model.control import AckTopology, EpochTooLow, Hello, IngestReport, Refused, Welcome
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology
@@ -67,7 +67,6 @@ async def serve() -> AsyncIterator[Serve]:
             writer: LogWriter,
             *,
             settled: dict[PartitionRef, Position] | None = None,
-            stored: list[PartitionRef] | None = None,
             **options: Any,
         ) -> Served:
             async def settled_positions() -> dict[PartitionRef, Position]:
@@ -82,7 +81,6 @@ async def serve() -> AsyncIterator[Serve]:
                 open_session=coordinator.open,
                 settled=settled_positions,
                 now_ms=lambda: NOW_MS,
-                stored=None if stored is None else lambda: stored,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)
@@ -232,28 +230,41 @@ async def test_a_deleted_topic_is_emptied_and_its_sequence_goes_on(
     single = Topic("single", 1)
     await served.adopt(topology(1, single))
     first = await served.produce("single", {"document": {}, "event_id": "a"})
-    await served.adopt(topology(2, deleted=("single",)))
+    await served.adopt(topology(2, deleted=(single,)))
     with pytest.raises(UnknownTopic):
         await served.produce("single", {"document": {}})
-    recreated = Topology(3, (single,), logs=(Owner(PartitionRef("single", 0), NODE, 2),))
+    recreated = Topology(3, (single,), logs=(Owner(PartitionRef("single", 0), NODE, 3),))
     await served.adopt(recreated)
     again = await served.produce("single", {"document": {}, "event_id": "a"})
     assert (first.events[0].seq, again.events[0].seq) == (1, 2)
 
 
-async def test_a_topic_deleted_while_the_node_was_away_is_emptied_at_its_start(
+async def test_a_deletion_is_acknowledged_when_its_records_are_dropped(serve: Serve) -> None:
+    writer = FaultyLogWriter()
+    served, [gone] = await serve(writer), Topic("gone", 1).refs()
+    writer.drop_failures[gone] = StorageFailed("the disk is away")
+    served.coordinator.push(topology(1, Topic("kept", 1), deleted=(Topic("gone", 1),)))
+    await served.coordinator.heard(IngestReport(((PartitionRef("kept", 0), 0),)))
+    assert AckTopology(1) not in served.coordinator.sent
+    writer.drop_failures.clear()
+    await served.coordinator.heard(AckTopology(1))
+
+
+async def test_the_coordinator_hears_that_a_topic_was_opened_after_its_deletion(
     serve: Serve,
 ) -> None:
-    writer = FaultyLogWriter()
-    gone, kept = PartitionRef("gone", 0), PartitionRef("kept", 0)
-    served = await serve(writer, stored=[gone, kept])
-    await served.adopt(topology(1, deleted=("gone",)))
-    assert writer.dropped == [gone]
+    writer, [back] = FaultyLogWriter(), Topic("back", 1).refs()
+    await writer.open(back, epoch=5)
+    served = await serve(writer)
+    await served.adopt(topology(1, deleted=(Topic("back", 1),)))
+    assert served.coordinator.sent.index(EpochTooLow(back, 5)) < served.coordinator.sent.index(
+        AckTopology(1)
+    ), "before it takes the deletion for done"
 
 
 async def test_a_topic_that_is_merely_absent_keeps_its_records(serve: Serve) -> None:
     writer = FaultyLogWriter()
-    served = await serve(writer, stored=[PartitionRef("flights", 0)])
+    served = await serve(writer)
     await served.adopt(topology(1, FLIGHTS))
     await served.adopt(topology(2))
     assert writer.dropped == []

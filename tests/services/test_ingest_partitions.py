@@ -167,7 +167,7 @@ async def test_a_crash_of_the_writer_is_an_error_and_not_a_hang(writer: FaultyLo
 async def test_an_older_topology_changes_nothing(writer: FaultyLogWriter) -> None:
     world = await opened(writer)
     assert await world.adopt(topology(5, FLIGHTS))
-    assert await world.adopt(topology(4, deleted=("flights",)))
+    assert await world.adopt(topology(4, deleted=(FLIGHTS,)))
     assert (world.partitions.generation, len(world.partitions.heads()), writer.dropped) == (
         5,
         4,

@@ -58,7 +58,7 @@ class Log:
 
         async def work() -> None:
             writer = self.writer()
-            await writer.drop_records(PartitionRef(TOPIC, partition))
+            await writer.drop_records(PartitionRef(TOPIC, partition), epoch=1)
             await writer.close()
 
         asyncio.run(work())

@@ -68,9 +68,10 @@ class Topology(msgspec.Struct, frozen=True):
     """`logs` are log partitions at ingest nodes; `sources` are the same partitions at routers;
     `targets` are those of the consumer `groups` at their consumers.
 
-    `deleted` names topics whose records the ingest nodes must drop; a topic that is merely absent
-    keeps its files, so that a coordinator without state can't destroy data. Without a `ring`,
-    subscribers stay where they connect.
+    `deleted` names topics that were deleted, and `emptied` are their log partitions, which nobody
+    owns, under the epochs that their deletion took: ingest nodes drop their records. A topic that
+    is merely absent keeps its files, so that a coordinator without state can't destroy data.
+    Without a `ring`, subscribers stay where they connect.
     """
 
     generation: int
@@ -82,6 +83,7 @@ class Topology(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...] = ()
     targets: tuple[Owner, ...] = ()
     ring: GatewayRing | None = None
+    emptied: tuple[Owner, ...] = ()
 
     def topic(self, name: str) -> Topic | None:
         return next((topic for topic in self.topics if topic.name == name), None)

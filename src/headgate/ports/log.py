@@ -65,9 +65,9 @@ class LogWriter(Protocol):
         """Make `ref` ready to be appended to under `epoch`; creates it when it's new.
 
         Stores `version`, the partitioning version that appends must carry, unless a higher one is
-        stored. Raises Fenced when a higher epoch has opened it before. A seal outlives it. A store
-        that has changed is opened as it is now: one that ends before what was given out takes
-        nothing until `move_on` has put its head behind that.
+        stored. Raises Fenced when a higher epoch has opened or dropped it before. A seal outlives
+        it. A store that has changed is opened as it is now: one that ends before what was given out
+        takes nothing until `move_on` has put its head behind that.
         """
 
     def append(
@@ -136,12 +136,15 @@ class LogWriter(Protocol):
         From the front only, so that what is left is dense. Raises Fenced like `append`.
         """
 
-    async def drop_records(self, ref: PartitionRef) -> None:
-        """Forget every record and idempotency key (the topic was deleted) but keep the head.
+    async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
+        """Forget every record and idempotency key (the topic was deleted, which took `epoch`), but
+        keep the head.
 
         Version and seal are forgotten with them, `seq` goes on from there, or from what was given
-        out where the store has forgotten that. `ref` need not be open; where nothing is stored
-        nothing happens.
+        out where the store has forgotten that. `ref` need not be open, here or anywhere. `epoch` is
+        stored, so that whoever has it open under a lower one, or comes late to open it, is fenced
+        from then on; creates it when it's new, for the same reason. Raises Fenced when a higher
+        epoch has opened or dropped it, and changes nothing then. Repeating it is harmless.
         """
 
     async def close(self) -> None:

@@ -24,7 +24,6 @@ from headgate.wiring.stores import (
     open_log_reader,
     open_log_writer,
     retention,
-    stored_partitions,
 )
 
 if TYPE_CHECKING:
@@ -163,7 +162,6 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
         settled=open_checkpoints(checkpoint_place(config), folder).list,
         now_ms=wall_ms,
-        stored=stored_partitions(log_store(config), folder),
     )
 
 

@@ -6,13 +6,12 @@ The one place that knows which stores there are. A store's libraries are loaded 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import Config
 from headgate.errors import InvalidConfig
 from headgate.lane.spec import CheckpointPlace, LogStore
-from headgate.model.event import PartitionRef
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
@@ -68,19 +67,6 @@ def open_letters(store: LogStore, folder: DataFolder) -> LetterStore:
     from headgate.adapters.embedded.letters import EmbeddedLetterStore
 
     return EmbeddedLetterStore(folder)
-
-
-def stored_partitions(store: LogStore, folder: DataFolder) -> Callable[[], Sequence[PartitionRef]]:
-    """What lists every partition that the log holds, also those of deleted topics."""
-    if store.backend == "postgresql":
-        return lambda: _stored_in_postgres(store.dsn)
-    return folder.stored_partitions
-
-
-def _stored_in_postgres(dsn: str) -> Sequence[PartitionRef]:
-    from headgate.adapters.postgres.log_reader import stored_partitions as in_postgres
-
-    return in_postgres(dsn)
 
 
 def checkpoint_place(config: Config) -> CheckpointPlace:

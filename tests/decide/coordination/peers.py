@@ -8,6 +8,7 @@ believes about it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -98,9 +99,11 @@ class Peer:
 
 @dataclass(kw_only=True)
 class Ingest(Peer):
-    """Opens what it is given in `store`, which remembers the highest epoch of every partition."""
+    """Opens what it is given in `store`, which remembers the highest epoch of every partition, and
+    drops its `records` under that of a deletion."""
 
     store: dict[PartitionRef, int]
+    records: Counter[PartitionRef] = field(default_factory=Counter)
     opened: dict[PartitionRef, Owner] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,11 +116,24 @@ class Ingest(Peer):
         mine = {owner.ref: owner for owner in topology.logs if owner.node_id == self.node_id}
         self.opened = {ref: owner for ref, owner in self.opened.items() if ref in mine}
         for ref, owner in mine.items():
-            if owner.epoch < self.store.get(ref, 0):
-                self.opened.pop(ref, None)
-                self.say(control.EpochTooLow(ref, self.store[ref]))
+            if self.may_have(owner):
+                self.opened[ref] = owner
             else:
-                self.store[ref], self.opened[ref] = owner.epoch, owner
+                self.opened.pop(ref, None)
+        for nobodys in topology.emptied:
+            if self.may_have(nobodys):
+                self.records.pop(nobodys.ref, None)
+
+    def may_have(self, owner: Owner) -> bool:
+        if owner.epoch < self.store.get(owner.ref, 0):
+            self.say(control.EpochTooLow(owner.ref, self.store[owner.ref]))
+            return False
+        self.store[owner.ref] = owner.epoch
+        return True
+
+    def append(self) -> None:
+        """A record to all that it has open, also while it is frozen or cut off."""
+        self.records.update(r for r, owner in self.opened.items() if self.store[r] == owner.epoch)
 
 
 @dataclass(kw_only=True)

@@ -24,6 +24,7 @@ Events
     GATEWAY stops renewing        it only checks in, until it `renews` its subscriptions again
     store has X at epoch N        the checkpoint of X is held under that epoch
     log has X at epoch N          so is its log
+    produces INGEST               a record to every log that it has open
     everything settles            nobody fails, everybody obeys, until nothing changes any more
   X is a node, or `lanes of ROUTER`, or `older lanes of ROUTER`: those of windows before the last.
 
@@ -36,6 +37,7 @@ Expectations
     asked ROUTER to let go of LIST, told ROUTER to drop LIST
     window of ROUTER ends | goes on
     members LIST, topics LIST|none, deleted LIST|none
+    records LIST|none             the logs that have any
     refused [TEXT]                the last event was refused, in words that contain TEXT
     learning, not learning
     pushed LIST, not pushed LIST  who got a topology since the last event

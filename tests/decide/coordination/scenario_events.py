@@ -22,7 +22,12 @@ def _join(stage: Stage, node_id: str, role: str | None, weight: str | None) -> N
         case "router":
             peer = Router(node_id=node_id, incarnation=incarnation, weight=float(weight or 1))
         case "ingest":
-            peer = Ingest(node_id=node_id, incarnation=incarnation, store=stage.sim.log_epochs)
+            peer = Ingest(
+                node_id=node_id,
+                incarnation=incarnation,
+                store=stage.sim.log_epochs,
+                records=stage.sim.log_records,
+            )
         case _:
             peer = Gateway(node_id=node_id, incarnation=incarnation)
     stage.sim.start(peer)
@@ -162,6 +167,13 @@ def _renews(stage: Stage, gateway_id: str, how: str) -> None:
 @event(r"store has (\S+) at epoch (\d+)")
 def _store_has(stage: Stage, ref: str, epoch: str) -> None:
     stage.sim.checkpoints[partition(ref)] = Fence(int(epoch))
+
+
+@event(r"produces (\S+)")
+def _produces(stage: Stage, node_id: str) -> None:
+    node = stage.node(node_id)
+    assert isinstance(node, Ingest)
+    node.append()
 
 
 @event(r"log has (\S+) at epoch (\d+)")

@@ -84,6 +84,12 @@ def _topics(stage: Stage, which: str, names: str) -> None:
     assert found == listed(names), f"they are {sorted(found)}"
 
 
+@expectation(r"records (.+)")
+def _records(stage: Stage, refs: str) -> None:
+    found = set(stage.sim.log_records)
+    assert found == partitions(refs), f"they are in {sorted(map(str, found))}"
+
+
 @expectation(r"refused(?: (.+))?")
 def _refused(stage: Stage, text: str | None) -> None:
     assert stage.refusal, "nobody was"

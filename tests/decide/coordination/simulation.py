@@ -9,7 +9,7 @@ nothing. A decision that fails half-way ends the coordinator's term, as it does 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -63,6 +63,9 @@ class Simulation:
         self.store_is_away = False
         """Nobody claims or saves a position, nor learns who holds it."""
         self.log_epochs: dict[PartitionRef, int] = {}
+        self.log_records: Counter[PartitionRef] = Counter()
+        self.has_forgotten = False
+        """A coordinator has ever begun with nothing."""
         self.put: dict[PartitionRef, list[Reset]] = {}
         """The resets that were carried out, each once; a test must not want two that are alike."""
         self.read_on: set[PartitionRef] = set()
@@ -93,7 +96,7 @@ class Simulation:
         self.dies_after_persist = False
         self.faults.left = None
         if with_nothing:
-            self.durable = StoredState()
+            self.durable, self.has_forgotten = StoredState(), True
             # No store remembers an epoch under which nobody ever read: that one may come again.
             claimed = {(o.ref, o.epoch) for lane in self.ever for o in lane.planned}
             self.assigned = {k: node for k, node in self.assigned.items() if k in claimed}

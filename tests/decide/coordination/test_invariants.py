@@ -40,6 +40,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.sim = Simulation()
         self.processes = 0
         self.resets = 0
+        self.deleted: set[str] = set()
+        """Every topic that ever was."""
         self.wanted: dict[PartitionRef, Reset] = {}
         """The last reset of each partition that was promised."""
         self.ownerless_since_ms: dict[PartitionRef, int] = {}
@@ -59,7 +61,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if node_id in ROUTERS:
             peer = Router(**name)  # type: ignore[arg-type]
         elif node_id in INGEST:
-            peer = Ingest(**name, store=self.sim.log_epochs)  # type: ignore[arg-type]
+            stored = {"store": self.sim.log_epochs, "records": self.sim.log_records}
+            peer = Ingest(**name, **stored)  # type: ignore[arg-type]
         else:
             peer = Gateway(**name)  # type: ignore[arg-type]
         self.sim.start(peer)
@@ -112,6 +115,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
         gateway = self.sim.nodes.get(gateway_id)
         if isinstance(gateway, Gateway):
             gateway.renews = renews
+
+    @rule(node_id=st.sampled_from(INGEST))
+    def producers_write(self, node_id: str) -> None:
+        node = self.sim.nodes.get(node_id)
+        if isinstance(node, Ingest):
+            node.append()
 
     # --- lanes -----------------------------------------------------------------------------------
 
@@ -182,8 +191,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(1, 4))
     def topic_is_created(self, topic: str, partitions: int) -> None:
         cluster = self.sim.cluster
-        if cluster.is_dropped(topic):
+        if cluster.is_dropped(topic) and topic not in cluster.topics:
             self.ask(lambda: self.sim.ask(lambda: cluster.create_topic(topic, partitions, "keyed")))
+            found = [ref for ref in self.sim.log_records if ref.topic == topic]
+            assert not found or self.sim.has_forgotten, f"{found} have records of a former topic"
 
     @rule(topic=st.sampled_from(TOPICS))
     def topic_is_deleted(self, topic: str) -> None:
@@ -290,6 +301,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 if ref in lane.holds and lane.holds[ref].epoch == epoch
             }
             assert len(processes) <= 1, f"{ref} under epoch {epoch}: {processes}"
+
+    @invariant()
+    def what_is_deleted_stays_deleted_until_it_is_back(self) -> None:
+        """No ingest node that is late with a deletion casts a doubt on a later one."""
+        kept = self.sim.durable
+        self.deleted.update(kept.deleted)
+        missing = self.deleted.difference(kept.deleted, (topic.name for topic in kept.topics))
+        assert not missing or self.sim.has_forgotten, f"{missing} are merely absent"
 
     def nothing_stays_without_an_owner(self) -> None:
         """For longer than it takes, while somebody is there who could have it."""

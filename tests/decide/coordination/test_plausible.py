@@ -201,6 +201,24 @@ def _refused(effects: list[Effect]) -> str:
             Topology(9, sources=(Owner(ref("flights"), "", 1),)), "belong to nobody", id="no owner"
         ),
         pytest.param(
+            Topology(9, deleted=("flights",), emptied=(Owner(ref("flights"), "i", 1),)),
+            "it is somebody's",
+            id="left by a topic, and owned",
+        ),
+        pytest.param(
+            Topology(9, emptied=(Owner(ref("flights"), "", 1),)), "somebody's", id="not deleted"
+        ),
+        pytest.param(
+            Topology(9, deleted=("flights",), emptied=(Owner(ref("flights"), "", LARGEST),)),
+            "can't be flights:0 under epoch",
+            id="a deletion without end",
+        ),
+        pytest.param(
+            Topology(9, deleted=("a/b",), emptied=(Owner(ref("a/b"), "", 1),)),
+            "is not allowed",
+            id="a deletion of what can't be a topic",
+        ),
+        pytest.param(
             Topology(9, groups=(Group(RADAR, "flights", "radar", 1 << 40),)),
             f"1 to {MAX_TARGETS} targets",
             id="a huge group",
@@ -334,6 +352,7 @@ topologies = st.builds(
     st.lists(topics, max_size=1).map(tuple),
     st.lists(groups, max_size=2).map(tuple),
     st.lists(st.builds(Owner, targets, names, numbers), max_size=2).map(tuple),
+    emptied=owned_by(mostly(("",), "router-1")),
 )
 subscriptions = st.builds(
     Subscription,

@@ -83,6 +83,14 @@ def test_half_a_deletion_is_one_or_none() -> None:
         assert ("flights" in cluster.topics) is ("flights" not in cluster.deleted)
 
 
+def test_half_a_deletion_is_above_whoever_had_the_logs() -> None:
+    halves = [(before, c) for before, c in half_deletions() if "flights" in c.deleted]
+    assert halves
+    for before, cluster in halves:
+        emptied = {owner.ref: owner.epoch - 1 for owner in cluster.topology().emptied}
+        assert emptied == {o.ref: o.epoch for o in before.logs if o.ref.topic == "flights"}
+
+
 def test_what_was_kept_whole_comes_back_as_it_was() -> None:
     for state in history():
         assert fitting(state) == state
@@ -119,6 +127,19 @@ WHOLE = StoredState(
                 "target_moves": (),
             },
             id="its topic is gone",
+        ),
+        pytest.param(
+            {"topics": (), "deleted": ("flights",)},
+            {
+                "logs": (Owner(FLIGHTS, "", 2),),
+                "sources": (Owner(FLIGHTS, "", 4),),
+                "moves": (),
+                "resets": (),
+                "groups": (),
+                "targets": (Owner(ref(RADAR), "", 2),),
+                "target_moves": (),
+            },
+            id="its topic is deleted, and has yet to take an epoch",
         ),
         pytest.param(
             {"nodes": (Node("i-1", "ingest"),)},

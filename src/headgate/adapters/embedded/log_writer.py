@@ -113,11 +113,10 @@ class EmbeddedLogWriter:
         await self._give_back(thread)
         return await thread.call(PartitionFile.extent)
 
-    async def drop_records(self, ref: PartitionRef) -> None:
-        if self._exists(ref):
-            thread = self._thread(ref)
-            await thread.call(PartitionFile.drop_records)
-            await self._give_back(thread)
+    async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
+        thread = self._thread(ref)
+        await thread.call(lambda file: file.drop_records(epoch))
+        await self._give_back(thread)
 
     async def close(self) -> None:
         self._closed = True

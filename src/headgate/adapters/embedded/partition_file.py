@@ -45,7 +45,6 @@ from headgate.adapters.log.appending import (
     check_fence,
     check_history,
     check_owner,
-    fenced,
     place,
 )
 from headgate.adapters.log.retention import expired_prefix
@@ -101,8 +100,7 @@ class PartitionFile(LogFile):
         self._connect_again()
         with self._transactions.begin():
             state = self._state()
-            if state.epoch > epoch:
-                raise fenced(self._ref, stored=state.epoch, mine=epoch)
+            check_fence(self._ref, state, mine=epoch)
             if state.epoch < epoch or state.version < version:
                 self._execute(
                     "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
@@ -307,19 +305,21 @@ class PartitionFile(LogFile):
             left -= count
         return found
 
-    def drop_records(self) -> None:
-        """Forget records, keys, seal and version of a deleted topic; head and epoch stay.
+    def drop_records(self, epoch: int) -> None:
+        """Forget records, keys, seal and version of a topic that was deleted under `epoch`, which
+        is the file's from now on; the head stays.
 
         What the file has lost already needs no dropping, but stays given out.
         """
         self._connect_again()
         with self._transactions.begin():
-            if self._epoch is not None:
-                check_fence(self._ref, self._state(), mine=self._epoch)
+            check_fence(self._ref, self._state(), mine=epoch)
             self._execute("DELETE FROM records")
             self._execute("DELETE FROM ids")
             self._execute(
-                "UPDATE partition SET sealed = 0, version = 1, size_bytes = 0, head = max(head, ?)",
+                "UPDATE partition SET epoch = ?, sealed = 0, version = 1, size_bytes = 0,"
+                " head = max(head, ?)",
+                epoch,
                 self._reach,
             )
         self._unlisted.clear()

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from headgate.adapters.log.appending import (
     AppendRequest,
     PartitionState,
+    check_fence,
     check_owner,
-    fenced,
     place,
     unwritable,
 )
@@ -67,8 +67,7 @@ class MemoryPartition:
         return Extent(self.records[0].seq if self.records else head + 1, head)
 
     def open(self, epoch: int, version: int) -> Extent:
-        if self.state.epoch > epoch:
-            raise fenced(self.ref, stored=self.state.epoch, mine=epoch)
+        check_fence(self.ref, self.state, mine=epoch)
         self.state = replace(self.state, epoch=epoch, version=max(self.state.version, version))
         return self.extent
 
@@ -136,12 +135,11 @@ class MemoryPartition:
             del self._ids[name]
         return DROP_ROWS in (count, len(forgotten))
 
-    def drop_records(self, *, mine: int | None) -> None:
-        if mine is not None:
-            self._check(mine)
+    def drop_records(self, epoch: int) -> None:
+        check_fence(self.ref, self.state, mine=epoch)
         self.records.clear()
         self._ids.clear()
-        self.state = replace(NEW, epoch=self.state.epoch, head=self.state.head)
+        self.state = replace(NEW, epoch=epoch, head=self.state.head)
 
     def _check(self, mine: int | None) -> None:
         check_owner(self.ref, self.state, mine=mine)

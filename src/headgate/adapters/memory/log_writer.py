@@ -84,8 +84,8 @@ class MemoryLogWriter:
             await asyncio.sleep(0)  # Each turn drops something; appends get theirs in between.
         return partition.extent
 
-    async def drop_records(self, ref: PartitionRef) -> None:
-        self._partition(ref).drop_records(mine=self._epochs.get(ref))
+    async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
+        self._partition(ref).drop_records(epoch)
         await asyncio.sleep(0)
 
     async def close(self) -> None:

@@ -123,8 +123,8 @@ class PostgresLogWriter:
             pass  # Each turn drops something; appends get theirs in between.
         return await turns.call(PartitionTable.extent)
 
-    async def drop_records(self, ref: PartitionRef) -> None:
-        await self._turns_of(ref).call(PartitionTable.drop_records)
+    async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
+        await self._turns_of(ref).call(lambda table: table.drop_records(epoch))
 
     async def close(self) -> None:
         self._closed = True

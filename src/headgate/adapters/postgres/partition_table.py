@@ -23,7 +23,6 @@ from headgate.adapters.log.appending import (
     check_fence,
     check_history,
     check_owner,
-    fenced,
     place,
     store_changed,
 )
@@ -63,8 +62,7 @@ class PartitionTable:
             lock = (statements.lock, self._mine)
             async with self._connections.transaction(session, self._what, lock) as [rows]:
                 state, earliest = self._state(rows)
-                if state.epoch > epoch:
-                    raise fenced(self._ref, stored=state.epoch, mine=epoch)
+                check_fence(self._ref, state, mine=epoch)
                 if state.epoch < epoch or state.version < version:
                     values = {**self._mine, "epoch": epoch, "version": version}
                     await session.query(statements.open, values)
@@ -197,24 +195,21 @@ class PartitionTable:
 
         return await self._run(work)
 
-    async def drop_records(self) -> None:
-        """Forget records, keys, seal and version of a deleted topic; head and epoch stay.
+    async def drop_records(self, epoch: int) -> None:
+        """Forget records, keys, seal and version of a topic that was deleted under `epoch`, which
+        is the partition's from now on; the head stays.
 
         What the store has lost already needs no dropping, but stays given out.
         """
 
         async def work(session: Session) -> None:
             self._found = None
-            statements = await self._statements(session)
-            if statements is None:
-                return
+            statements = await self._statements(session) or await self._create(session)
             lock = (statements.lock, self._mine)
             async with self._connections.transaction(session, self._what, lock) as [rows]:
-                state, _ = self._state(rows)
-                if self._epoch is not None:
-                    check_fence(self._ref, state, mine=self._epoch)
+                check_fence(self._ref, self._state(rows)[0], mine=epoch)
                 await session.query(statements.empty)
-                values = {**self._mine, "given_out": self._given_out}
+                values = {**self._mine, "epoch": epoch, "given_out": self._given_out}
                 await session.query(statements.reset, values)
 
         await self._run(work)

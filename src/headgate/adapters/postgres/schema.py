@@ -157,7 +157,7 @@ class PartitionStatements:
         )
         self.empty = statement("TRUNCATE {records}, {ids}")
         self.reset = statement(
-            "UPDATE {partitions} SET head = greatest(head, %(given_out)s),"
+            "UPDATE {partitions} SET epoch = %(epoch)s, head = greatest(head, %(given_out)s),"
             " earliest = greatest(head, %(given_out)s) + 1, size_bytes = 0, sealed = false,"
             " version = 1 WHERE {mine}"
         )

@@ -43,6 +43,7 @@ from headgate.decide.coordination.effects import (
     Send,
 )
 from headgate.decide.coordination.members import Member
+from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.publishing import Client
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.state import State
@@ -373,8 +374,16 @@ class Cluster(State):
         return topology_changes.changed(self, grown={owner.node_id}, fenced=(owner,))
 
     def _log_overtaken(self, member: Member, ref: PartitionRef, epoch: int) -> list[Effect]:
+        """The log of `ref` is held under a higher epoch than was given out, to its owner or for the
+        deletion of its topic: go above it."""
         current = self.logs.owners.get(ref)
-        if current is None or current.node_id != member.hello.node_id or current.epoch > epoch:
+        if current is None or current.epoch > epoch:
+            return []
+        if current.node_id == NOBODY and ref.topic in self.deleted:
+            if current.epoch == epoch:
+                return []  # somebody has dropped its records
+            operating.doubt_deletions(self, {ref.topic})
+        elif current.node_id != member.hello.node_id:
             return []
         self.logs.raise_above(ref, epoch)
         return topology_changes.changed(self)

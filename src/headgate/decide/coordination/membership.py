@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from headgate.decide.coordination import consuming, moving, subscribing, windows
+from headgate.decide.coordination import consuming, moving, operating, subscribing, windows
 from headgate.decide.coordination.effects import Effect, Hang, Send
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.ownership import Ownership
@@ -243,7 +243,7 @@ def _taken_in(
     state.deleted_at = dict.fromkeys(state.deleted, state.generation + 1)
     state.expected = absent
     state.registry.awaited |= {node.id for node in absent.values() if node.role == "gateway"}
-    for owner in topology.logs:
+    for owner in (*topology.logs, *topology.emptied):
         state.logs.claim(owner)
     state.groups.recall(topology.groups, topology.targets)
     overtaken = _believed(state, topology.sources, now_ms)
@@ -256,6 +256,7 @@ def end_learning(state: State) -> list[Effect]:
     was_complete = state.registry.complete
     state.registry.lost = False
     known, refs = {*state.members, *state.expected}, set(state.refs())
+    operating.doubt_deletions(state, {owner.ref.topic for owner in state.logs.owned()})
     for table in (state.logs, state.sources):
         for owner in table.owned():
             if owner.node_id not in known or owner.ref not in refs:

@@ -6,6 +6,8 @@ only asked where nothing speaks against it. Resets of positions are in resetting
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headgate.decide.coordination import (
     consuming,
     moving,
@@ -61,10 +63,10 @@ def delete_topic(state: State, name: str) -> list[Effect]:
     state.handoffs.end(topic.refs())
     readers = {o.node_id for o in state.sources.owned() if o.ref.topic == name}
     # A new epoch, though nobody gets it: a lane that still reads must not count for a topic
-    # of the same name that comes later.
+    # of the same name that comes later, and the records are dropped under it.
     fenced = tuple(state.sources.take(ref, NOBODY) for ref in topic.refs())
     for ref in topic.refs():
-        state.logs.release(ref)
+        state.logs.take(ref, NOBODY)
         state.heads.pop(ref, None)
         state.growth.pop(ref, None)
         state.resets.end(ref)
@@ -73,6 +75,13 @@ def delete_topic(state: State, name: str) -> list[Effect]:
     effects = topology_changes.changed(state, shrunk=readers, fenced=fenced)
     state.deleted_at[name] = state.generation
     return [*effects, *told, *subscribing.spread_change(state, change)]
+
+
+def doubt_deletions(state: State, names: Collection[str]) -> None:
+    """Somebody has had these topics under higher epochs than their deletion took, so they came back
+    after it, and whoever knew is forgotten. They are merely absent, and keep what they have: above
+    those epochs, records would be dropped that nobody has given up."""
+    state.deleted.difference_update(names)
 
 
 def left_behind(state: State, name: str) -> dict[PartitionRef, Fence]:

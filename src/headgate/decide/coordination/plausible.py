@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from headgate.decide.coordination import topic_rules
+from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN, is_weight
 from headgate.model import control
@@ -117,6 +118,13 @@ def _topology_refusal(topology: Topology) -> str:
     for owners in (topology.logs, topology.sources, topology.targets):
         if reason := _owners_refusal(owners):
             return reason
+    for owner in topology.emptied:
+        if owner.node_id != NOBODY or owner.ref.topic not in topology.deleted:
+            return f"it recalls {owner.ref} as left by a topic, and it is somebody's"
+        if (error := topic_rules.refusal(owner.ref.topic, 1)) is not None:
+            return f"it recalls what can't be: {error.message}"
+    if reason := _epochs_refusal(topology.emptied):
+        return reason
     if not all(is_target(owner.ref) for owner in topology.targets):
         return "it recalls a target of no group"
     return ""
@@ -136,6 +144,11 @@ def _owners_refusal(owners: Collection[Owner], node_id: str = "") -> str:
         if not _is_name(owner.node_id) or (node_id and owner.node_id != node_id):
             who = owner.node_id[:NAME_CHARS_MAX] or "nobody"
             return f"{owner.ref} is said to belong to {who}" + (f" by {node_id}" if node_id else "")
+    return _epochs_refusal(owners, node_id)
+
+
+def _epochs_refusal(owners: Collection[Owner], node_id: str = "") -> str:
+    for owner in owners:
         if not _is_partition(owner.ref) or not _is_number(owner.epoch):
             return f"there can't be {owner.ref} under epoch {owner.epoch}"
     if len({owner.ref for owner in owners}) != len(owners):

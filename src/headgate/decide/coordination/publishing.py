@@ -61,7 +61,7 @@ def _content(role: SessionRole, topology: Topology) -> object:
         case "client":
             return topology.topics, topology.logs, _addresses(topology, "ingest")
         case "ingest":
-            return topology.topics, topology.logs, _addresses(topology, "ingest"), topology.deleted
+            return topology.topics, topology.logs, _addresses(topology, "ingest"), topology.emptied
         case "gateway":
             known = topology.topics, topology.sources, _addresses(topology, "ingest")
             return known, topology.ring, _doors(topology)
@@ -71,7 +71,8 @@ def _content(role: SessionRole, topology: Topology) -> object:
             # What it owns comes with its assignment. There are few routers, so they hear of all
             # the rest too, and remember it for a coordinator that has lost its own memory.
             everything = topology.topics, topology.nodes, topology.logs, topology.sources
-            return everything, topology.deleted, topology.groups, topology.targets
+            gone = topology.deleted, topology.emptied
+            return everything, gone, topology.groups, topology.targets
 
 
 def _addresses(topology: Topology, role: Role) -> tuple[tuple[str, str], ...]:

@@ -36,6 +36,8 @@ def fitting(stored: StoredState) -> StoredState:
         nodes = {node_id for node_id, known in roles.items() if known == role}
         return [o if o.ref in refs and o.node_id in nodes else _nobodys(o) for o in owners]
 
+    gone: set[str] = set() if stored.learning else set(stored.deleted) - topics
+    logs = [_overtaken(o) if o.ref.topic in gone else o for o in stored.logs]
     sources = of("router", stored.sources)
     shared = [o if o.ref in targets else _nobodys(o) for o in stored.targets]
     owner_of = {o.ref: o.node_id for o in sources}
@@ -43,7 +45,7 @@ def fitting(stored: StoredState) -> StoredState:
     return msgspec.structs.replace(
         stored,
         deleted=tuple(name for name in stored.deleted if name not in topics),
-        logs=tuple(of("ingest", stored.logs)),
+        logs=tuple(of("ingest", logs)),
         sources=tuple(sources),
         moves=tuple(m for m in stored.moves if m.to_id in roles and _is_under_way(m, owner_of)),
         groups=tuple(groups),
@@ -57,6 +59,11 @@ def fitting(stored: StoredState) -> StoredState:
 
 def _nobodys(owner: Owner) -> Owner:
     return Owner(owner.ref, NOBODY, owner.epoch)
+
+
+def _overtaken(owner: Owner) -> Owner:
+    """Its topic was deleted, and the epoch that took wasn't stored: it is the next one."""
+    return owner if owner.node_id == NOBODY else Owner(owner.ref, NOBODY, owner.epoch + 1)
 
 
 def _is_under_way(move: Move, owner_of: Mapping[PartitionRef, str]) -> bool:

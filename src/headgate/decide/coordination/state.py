@@ -14,7 +14,7 @@ from headgate.decide.coordination.lane_totals import LaneTotals
 from headgate.decide.coordination.lanes import Lanes
 from headgate.decide.coordination.learning import Learning
 from headgate.decide.coordination.members import Balance, Member, Timing
-from headgate.decide.coordination.ownership import Ownership
+from headgate.decide.coordination.ownership import NOBODY, Ownership
 from headgate.decide.coordination.publishing import Client, Publication
 from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.coordination.rates import Meter
@@ -148,7 +148,12 @@ class State:
             self.groups.all(),
             self.groups.targets.owned(),
             self.ring(),
+            self.emptied(),
         )
+
+    def emptied(self) -> tuple[Owner, ...]:
+        """The log partitions of deleted topics, under the epochs that their deletion took."""
+        return tuple(o for o in self.logs.of_node(NOBODY) if o.ref.topic in self.deleted)
 
     def ring(self) -> GatewayRing | None:
         """The gateways that subscribers are spread over, as they are now."""

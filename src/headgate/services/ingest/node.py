@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -36,7 +36,6 @@ from headgate.model.control import (
     Refused,
     Welcome,
 )
-from headgate.model.event import PartitionRef
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.log import LogWriter, Retention
@@ -51,9 +50,6 @@ log = structlog.get_logger()
 
 LAST_ANSWERS_S = 1.0
 """What is left for answers on their way when a stop has used up its time."""
-
-StoredPartitions = Callable[[], Sequence[PartitionRef]]
-"""Every partition that the store holds, also those of topics that nobody owns any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +81,11 @@ class Ingest:
         open_session: Callable[[HelloSource], ControlSession],
         settled: SettledPositions,
         now_ms: Callable[[], int],
-        stored: StoredPartitions | None = None,
     ) -> None:
         self._options = options
         self._writer = writer
         self._open_session = open_session
         self._now_ms = now_ms
-        self._stored = stored
         self._settled = Settled(settled)
         self._peers = HttpProducePeers()
         self._writing = Writing(
@@ -198,10 +192,6 @@ class Ingest:
             topology = self._unapplied
             if topology is None or not await self._partitions.adopt(topology):
                 return
-            if self._stored is not None and topology.deleted:
-                if not await self._partitions.drop_topics(self._stored()):
-                    return
-                self._stored = None  # Deletions from now on are seen as they happen.
             if self._unapplied is topology:
                 self._unapplied = None
             log.info(LogEvent.TOPOLOGY_APPLIED, generation=self._partitions.generation)

@@ -3,13 +3,15 @@
 Invariants: a partition is served only while the topology says it's ours and the store agrees, under
 the epoch it was opened with; an older topology changes nothing. Never opens what another node owns.
 A log that ends before what was settled or acknowledged of it has lost its history: it goes on
-behind that, so that no seq is given out twice.
+behind that, so that no seq is given out twice. What a deleted topic left is emptied under the epoch
+of its deletion, whoever had it open: a topic of the same name finds nothing of it, and loses
+nothing to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -46,6 +48,9 @@ class Partitions:
         self._changed = asyncio.Event()
         self._too_low: dict[PartitionRef, int] = {}
         self._unopened: set[PartitionRef] = set()
+        self._emptied: set[Owner] = set()
+        self._unemptied: dict[PartitionRef, int] = {}
+        """Those of deleted topics that the store has under a higher epoch, and which."""
         self._stores_changed: set[PartitionRef] = set()
         self.closing = False
 
@@ -60,8 +65,9 @@ class Partitions:
         return self._topology
 
     def too_low(self) -> list[tuple[PartitionRef, int]]:
-        """Partitions that are ours, but the store has seen a higher epoch, and which."""
-        return sorted(self._too_low.items())
+        """Partitions that are ours, or that we should empty, but the store has seen a higher epoch,
+        and which."""
+        return sorted([*self._too_low.items(), *self._unemptied.items()])
 
     def mine(self) -> list[PartitionRef]:
         """Those that this node has, and those that it should have and couldn't open."""
@@ -167,7 +173,7 @@ class Partitions:
             del self._open[ref]
         self._too_low.clear()
         self._unopened &= mine.keys()
-        emptied = await self._drop([ref for ref in leaving if ref.topic in topology.deleted])
+        emptied = await self._empty(topology.emptied)
         news = [owner for owner in mine.values() if self._is_news(owner)]
         if news:
             await self._settled.read()
@@ -264,16 +270,31 @@ class Partitions:
             log.error(LogEvent.HISTORY_LOST, partition=str(ref), error=lost.message)
         return moved
 
-    async def drop_topics(self, stored: Iterable[PartitionRef]) -> bool:
-        """Empty those partitions of `stored` whose topic was deleted while this node was away."""
-        return await self._drop([ref for ref in stored if ref.topic in self._topology.deleted])
+    async def _empty(self, wanted: Collection[Owner]) -> bool:
+        """Drop what deleted topics left, each once; False when one couldn't be, and the rest waits.
 
-    async def _drop(self, refs: Sequence[PartitionRef]) -> bool:
+        All of it, not only what was open here: whoever had the others may not be there any more.
+        """
+        self._unemptied.clear()
+        self._emptied.intersection_update(wanted)
+        for nobodys in wanted:
+            if nobodys not in self._emptied and not await self._empty_one(nobodys):
+                return False
+        return True
+
+    async def _empty_one(self, nobodys: Owner) -> bool:
+        ref, epoch = nobodys.ref, nobodys.epoch
         try:
-            for ref in refs:
-                await self._appends.finished(ref)
-                await self._writer.drop_records(ref)
+            await self._appends.finished(ref)
+            await self._writer.drop_records(ref, epoch=epoch)
+        except errors.Fenced as error:
+            # The topic is back, and nothing in there is the former one's. A coordinator that has
+            # forgotten so must hear it.
+            log.warning(LogEvent.FENCED, partition=str(ref), epoch=epoch)
+            self._unemptied[ref] = max(error.epoch, epoch)
         except errors.HeadgateError as error:
-            log.error(LogEvent.APPEND_FAILED, reason=str(error))
+            log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
             return False
+        else:
+            self._emptied.add(nobodys)
         return True
