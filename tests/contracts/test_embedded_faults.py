@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from headgate.adapters.embedded.doorbell import Bell, Follower, _digest, bell_di
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
-from headgate.errors import DataFolderError, OutcomeUnknown, Overloaded, StorageFailed
+from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, Overloaded, StorageFailed
 from headgate.model.event import Event, Fence, PartitionRef
 from headgate.model.stored import StoredState
 from headgate.ports.log import Appended, Extent, Retention
@@ -221,6 +222,20 @@ async def test_what_retention_drops_gives_its_space_back(folder: DataFolder) -> 
     assert folder.log_file(REF).stat().st_size < 3_000_000
     await writer.drop_records(REF, epoch=2)
     assert folder.log_file(REF).stat().st_size < 1_500_000
+    await writer.close()
+
+
+async def test_what_deleted_topics_left_holds_no_threads(folder: DataFolder) -> None:
+    writer = EmbeddedLogWriter(folder)
+    await writer.open(REF, epoch=1)
+    before = threading.active_count()
+    for partition in range(20):
+        ref = PartitionRef("deleted", partition)
+        await writer.drop_records(ref, epoch=3)
+        with pytest.raises(Fenced):
+            await writer.drop_records(ref, epoch=2)
+    assert threading.active_count() < before + 10, "the last one may be about to end"
+    assert await append(writer, "a") == [Appended(1)]
     await writer.close()
 
 

@@ -114,9 +114,16 @@ class EmbeddedLogWriter:
         return await thread.call(PartitionFile.extent)
 
     async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
+        is_used = ref in self._threads
         thread = self._thread(ref)
-        await thread.call(lambda file: file.drop_records(epoch))
-        await self._give_back(thread)
+        try:
+            await thread.call(lambda file: file.drop_records(epoch))
+            await self._give_back(thread)
+        finally:
+            if not is_used:
+                # Topics are deleted for ever: nobody may come back to this one.
+                del self._threads[ref]
+                await thread.stop()
 
     async def close(self) -> None:
         self._closed = True
