@@ -103,14 +103,15 @@ async def test_what_cannot_be_emptied_now_is_tried_again(shared: MemoryLog) -> N
     await node.adopt(owned(1, NODE, 1))
     await node.append("a")
     node.writer.drop_failures[REF] = StorageFailed("the disk is away")
-    gone = deleted(2, (OTHER, 1), (REF, 2))
+    gone = deleted(2, (REF, 2), (OTHER, 1))
     for _ in range(2):
-        assert not await node.adopt(gone)
+        assert await node.adopt(gone), "only a topic of that name has to wait"
+        assert node.partitions.undropped == {"traffic"}
     assert left(shared) == ["a"]
     node.writer.drop_failures.clear()
     assert await node.adopt(gone)
-    assert left(shared) == []
-    assert node.writer.dropped == [(OTHER, 1), *[(REF, 2)] * 3]
+    assert (left(shared), node.partitions.undropped) == ([], set())
+    assert node.writer.dropped == [(REF, 2), (OTHER, 1), *[(REF, 2)] * 2]
 
 
 async def test_each_deletion_of_a_topic_counts(shared: MemoryLog) -> None:

@@ -244,10 +244,20 @@ async def test_a_deletion_is_acknowledged_when_its_records_are_dropped(serve: Se
     served, [gone] = await serve(writer), Topic("gone", 1).refs()
     writer.drop_failures[gone] = StorageFailed("the disk is away")
     served.coordinator.push(topology(1, Topic("kept", 1), deleted=(Topic("gone", 1),)))
-    await served.coordinator.heard(IngestReport(((PartitionRef("kept", 0), 0),)))
+    await served.coordinator.heard(AckTopology(1, undropped=("gone",)))
     assert AckTopology(1) not in served.coordinator.sent
     writer.drop_failures.clear()
     await served.coordinator.heard(AckTopology(1))
+
+
+async def test_one_that_cannot_be_opened_keeps_no_other_from_being_given_anew(serve: Serve) -> None:
+    writer, [damaged, low] = FaultyLogWriter(), Topic("two", 2).refs()
+    await writer.open(low, epoch=9)
+    writer.open_failures[damaged] = StorageFailed("the file is damaged")
+    served = await serve(writer)
+    served.coordinator.push(topology(1, Topic("two", 2)))
+    await served.coordinator.heard(EpochTooLow(low, 9))
+    assert AckTopology(1) not in served.coordinator.sent
 
 
 async def test_the_coordinator_hears_that_a_topic_was_opened_after_its_deletion(

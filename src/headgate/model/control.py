@@ -69,10 +69,12 @@ class Goodbye(Message, frozen=True):
 
 
 class AckTopology(Message, frozen=True):
-    """This generation is applied. `topics` are those that a client routes by it."""
+    """This generation is applied. `topics` are those that a client routes by it, `undropped` the
+    deleted ones of which an ingest node couldn't drop everything yet."""
 
     generation: int
     topics: tuple[str, ...] = ()
+    undropped: tuple[str, ...] = ()
 
 
 class Recall(Message, frozen=True):

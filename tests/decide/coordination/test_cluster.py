@@ -200,6 +200,19 @@ class TestTopics:
         world.say(again, control.AckTopology(world.cluster.generation))
         world.create("flights")
 
+    def test_a_topic_of_which_not_all_is_dropped_cannot_come_back(self) -> None:
+        world = World(acks=False)
+        ingest = world.join("ingest", "ingest-1")
+        world.create("flights")
+        world.apply(world.cluster.delete_topic("flights"))
+        generation = world.cluster.generation
+        world.say(ingest, control.AckTopology(generation, undropped=("flights",)))
+        with pytest.raises(NotNow):
+            world.create("flights")
+        world.create("ships")
+        world.say(ingest, control.AckTopology(world.cluster.generation))
+        world.create("flights")
+
     def test_every_refusal_is_the_callers_error(self) -> None:
         assert issubclass(InvalidRequest, CallerError)
         assert issubclass(TopicExists, CallerError)

@@ -15,7 +15,7 @@ from headgate.model.control import (
     Register,
     RegistrationComplete,
 )
-from headgate.services.gateway import registration
+from headgate.services.gateway import registration, subscriptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import NODE, WAIT_S, World, running, until
@@ -158,6 +158,36 @@ async def test_the_log_may_be_away_when_a_forgotten_gateway_returns(world: World
     await asyncio.sleep(0.1)
     world.log.failing = None
     assert await subscriber.events(1) == [(0, 1)]
+
+
+async def test_one_that_is_forgotten_again_before_the_log_is_back_trusts_nobody_too_early(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun after the first return would trust lanes that don't know of us yet."""
+    monkeypatch.setattr(subscriptions, "AIM_RETRY_S", 0.0)
+    subscriber, coordinator = await world.websocket(), world.coordinator
+    await subscriber.next()
+    partition = next(iter(world.log.records))
+
+    async def forgotten(*, adopted: bool) -> None:
+        coordinator.disconnect()
+        coordinator.registry.clear()
+        coordinator.remembers, coordinator.adopting = False, adopted
+        returns = len(coordinator.of_kind(RegistrationComplete))
+        coordinator.connect()
+        await until(lambda: len(coordinator.of_kind(RegistrationComplete)) > returns)
+
+    world.lanes.cursor[partition] = world.log.append({"n": 1}).seq
+    world.log.failing = errors.StorageFailed("the disk is away")
+    await forgotten(adopted=True)
+    await until(lambda: world.gateway._subscriptions._returning is not None)
+    await forgotten(adopted=False)
+    world.log.failing = None
+    for _ in range(100):
+        await asyncio.sleep(0)  # it would have looked at the log again by then
+    world.lanes.cursor[partition] = world.log.append({"n": 2}).seq
+    coordinator.adopt()
+    assert await subscriber.events(2) == [(0, 1), (0, 2)]
 
 
 async def test_the_first_delivery_after_a_return_does_not_hide_what_was_settled_meanwhile(

@@ -12,6 +12,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
 from headgate.services.gateway.service import DedupOptions
 from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
+from tests.services.gateway.doubles import topology
 from tests.services.gateway.world import World, WsSubscriber, running, until
 from tests.written_log import TOPIC
 
@@ -312,6 +313,30 @@ async def test_repeat_passes(dedup: DedupOptions, redelivery: bool, wait_s: floa
         verdicts = await twice(world, client, redelivery=redelivery, wait_s=wait_s)
         assert verdicts == ["accepted", "accepted"]
         assert await client.events(2) == [(0, 1), (1, 1)]
+
+
+async def test_what_a_former_topic_had_in_a_partition_that_is_no_more_is_no_repeat(
+    world: World,
+) -> None:
+    """It is created anew with fewer partitions, and filled with the same events."""
+    client = await world.connection()
+    await client.subscribe("a")
+    first = world.log.append({"n": 1}, partition=1)
+    match = world.lanes.match(msgspec.structs.replace(first, event_id="the same"))
+    assert match is not None
+    await world.lanes.deliver([match])
+    assert await client.events(1) == [(1, 1)]
+    world.coordinator.publish(topology(2, names=(), deleted=(TOPIC,)))
+    assert (await client.next())["type"] == "error"
+    world.coordinator.publish(topology(3, partitions=1, epoch=7))
+    world.lanes.epoch = 7
+    again = await world.connection()
+    await again.subscribe("b")
+    second = world.log.append({"n": 1})
+    match = world.lanes.match(msgspec.structs.replace(second, event_id="the same"))
+    assert match is not None
+    await world.lanes.deliver([match])
+    assert await again.events(1) == [(0, 1)]
 
 
 async def test_repeat_reaches_a_subscriber_that_began_after_the_first(world: World) -> None:

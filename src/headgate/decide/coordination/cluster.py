@@ -164,8 +164,8 @@ class Cluster(State):
         match message:
             case control.Goodbye():
                 return self._withheld(membership.goodbye(self, session, now_ms))
-            case control.AckTopology(generation, topics):
-                return self._acknowledged(session, generation, topics)
+            case control.AckTopology():
+                return self._acknowledged(session, message)
             case control.AckSubscriptions(revision) if lane is not None:
                 if revision > self.registry.revision:
                     return []  # of another coordinator
@@ -238,14 +238,16 @@ class Cluster(State):
                 pass
         return []
 
-    def _acknowledged(self, session: int, generation: int, topics: tuple[str, ...]) -> list[Effect]:
+    def _acknowledged(self, session: int, message: control.AckTopology) -> list[Effect]:
+        generation = message.generation
         if generation > self.generation:
             return []  # of another coordinator: a client may have fetched it from a gateway
         if (client := self.clients.get(session)) is not None:
             client.generation = max(client.generation, generation)
-            client.topics = topics
+            client.topics = message.topics
         if (member := self.member_of(session)) is not None:
             member.generation = max(member.generation, generation)
+            member.undropped = frozenset(message.undropped)
             return topology_changes.assign_routers(self)
         return []
 

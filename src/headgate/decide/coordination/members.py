@@ -61,6 +61,8 @@ class Member:
     grown_at: int = 0
     """The last assignment that gave the router something; windows planned before it must end."""
     report: control.GatewayReport | control.RouterReport | None = None
+    undropped: frozenset[str] = frozenset()
+    """Deleted topics of which this ingest node couldn't drop everything yet."""
 
     @property
     def is_starting(self) -> bool:

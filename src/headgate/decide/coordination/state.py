@@ -174,7 +174,8 @@ class State:
             return False
         nodes, known_at = self.of_role("ingest"), self.deleted_at[name]
         return bool(nodes) and all(
-            m.session is not None and self.has_adopted(m, known_at) for m in nodes
+            m.session is not None and self.has_adopted(m, known_at) and name not in m.undropped
+            for m in nodes
         )
 
     def logs_adopted(self, topic: Topic) -> bool:

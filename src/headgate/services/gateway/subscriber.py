@@ -128,8 +128,9 @@ class Subscriber:
         self._count()
 
     def covers(self, partition: int, seq: int) -> bool:
-        """Whether that place lies after this subscriber's start: it has it, or will read it."""
-        return seq > self.starts.get(partition, 0)
+        """Whether that place lies after this subscriber's start: it has it, or will read it. Not
+        where there is no such partition: it was that of a former topic of the same name."""
+        return partition in self.starts and seq > self.starts[partition]
 
     def replayed(self, read: Read, through_seq: int, matches: list[tuple[int, bytes]]) -> None:
         if self.closing is not None:

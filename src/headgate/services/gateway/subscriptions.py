@@ -256,6 +256,8 @@ class Subscriptions:
     def _on_forgotten(self) -> None:
         """Before anything is registered again: the first delivery after that must not hide what the
         lanes settled without us."""
+        if self._returning is not None:
+            self._returning.cancel()  # what it would trust is over
         for subscriber in self:
             if not subscriber.feed.held:  # those that are wait for their first adoption
                 subscriber.feed.hold()

@@ -189,15 +189,21 @@ class Ingest:
     async def _apply(self, session: ControlSession) -> None:
         """Adopt the newest topology, then acknowledge; what fails is tried again with a report."""
         async with self._applying:
-            topology = self._unapplied
-            if topology is None or not await self._partitions.adopt(topology):
+            topology, partitions = self._unapplied, self._partitions
+            if topology is None:
                 return
-            if self._unapplied is topology:
-                self._unapplied = None
-            log.info(LogEvent.TOPOLOGY_APPLIED, generation=self._partitions.generation)
-            for ref, epoch in self._partitions.too_low():
+            is_open = await partitions.adopt(topology)
+            for ref, epoch in partitions.too_low():
                 await session.send(EpochTooLow(ref, epoch))
-            await session.send(AckTopology(self._partitions.generation))
+            if not is_open:
+                return
+            undropped = tuple(sorted(partitions.undropped))
+            if self._unapplied is topology and not undropped:
+                self._unapplied = None
+            log.info(
+                LogEvent.TOPOLOGY_APPLIED, generation=partitions.generation, undropped=undropped
+            )
+            await session.send(AckTopology(partitions.generation, undropped=undropped))
             await session.send(IngestReport(self._partitions.heads()))
 
     async def _report(self, session: ControlSession) -> None:

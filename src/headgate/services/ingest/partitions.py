@@ -51,6 +51,8 @@ class Partitions:
         self._emptied: set[Owner] = set()
         self._unemptied: dict[PartitionRef, int] = {}
         """Those of deleted topics that the store has under a higher epoch, and which."""
+        self.undropped: set[str] = set()
+        """The deleted topics of which not everything could be dropped."""
         self._stores_changed: set[PartitionRef] = set()
         self.closing = False
 
@@ -160,7 +162,8 @@ class Partitions:
     async def adopt(self, topology: Topology) -> bool:
         """Serve what `topology` gives to this node and nothing else; True once that is so.
 
-        False means that a partition could not be opened or emptied; calling again tries again.
+        False means that a partition could not be opened; calling again tries again, also to empty
+        what is `undropped`.
         """
         if topology.generation < self.generation:
             return True
@@ -173,14 +176,14 @@ class Partitions:
             del self._open[ref]
         self._too_low.clear()
         self._unopened &= mine.keys()
-        emptied = await self._empty(topology.emptied)
+        await self._empty(topology.emptied)
         news = [owner for owner in mine.values() if self._is_news(owner)]
         if news:
             await self._settled.read()
         opened = [await self._open_one(owner) for owner in news]
         self._tell()
         self.on_change()
-        return emptied and all(opened)
+        return all(opened)
 
     def _version(self, ref: PartitionRef) -> int:
         topic = self._topology.topic(ref.topic)
@@ -270,19 +273,20 @@ class Partitions:
             log.error(LogEvent.HISTORY_LOST, partition=str(ref), error=lost.message)
         return moved
 
-    async def _empty(self, wanted: Collection[Owner]) -> bool:
-        """Drop what deleted topics left, each once; False when one couldn't be, and the rest waits.
+    async def _empty(self, wanted: Collection[Owner]) -> None:
+        """Drop what deleted topics left, each once.
 
         All of it, not only what was open here: whoever had the others may not be there any more.
+        One that can't be dropped keeps nobody waiting but a topic of its own name.
         """
         self._unemptied.clear()
+        self.undropped.clear()
         self._emptied.intersection_update(wanted)
         for nobodys in wanted:
-            if nobodys not in self._emptied and not await self._empty_one(nobodys):
-                return False
-        return True
+            if nobodys not in self._emptied:
+                await self._empty_one(nobodys)
 
-    async def _empty_one(self, nobodys: Owner) -> bool:
+    async def _empty_one(self, nobodys: Owner) -> None:
         ref, epoch = nobodys.ref, nobodys.epoch
         try:
             await self._appends.finished(ref)
@@ -294,7 +298,6 @@ class Partitions:
             self._unemptied[ref] = max(error.epoch, epoch)
         except errors.HeadgateError as error:
             log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
-            return False
+            self.undropped.add(ref.topic)
         else:
             self._emptied.add(nobodys)
-        return True
