@@ -15,10 +15,12 @@ from headgate.model.control import (
     Register,
     RegistrationComplete,
 )
+from headgate.model.event import PartitionRef
 from headgate.services.gateway import registration, subscriptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import NODE, WAIT_S, World, running, until
+from tests.written_log import TOPIC
 
 
 async def test_hello_names_the_addresses_others_need(world: World) -> None:
@@ -167,7 +169,7 @@ async def test_one_that_is_forgotten_again_before_the_log_is_back_trusts_nobody_
     monkeypatch.setattr(subscriptions, "AIM_RETRY_S", 0.0)
     subscriber, coordinator = await world.websocket(), world.coordinator
     await subscriber.next()
-    partition = next(iter(world.log.records))
+    partition = PartitionRef(TOPIC, 0)
 
     async def forgotten(*, adopted: bool) -> None:
         coordinator.disconnect()
