@@ -19,11 +19,11 @@ from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_r
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.client.consumer import Consumer
-from headgate.client.subscription import Event
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
 from headgate.decide.coordination.members import Timing
 from headgate.model.api import Status
+from headgate.model.client_messages import Event
 from headgate.model.control import ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
@@ -244,9 +244,16 @@ class Worker:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        assert self.consumer._link is not None
-        self.consumer._link.abort()
-        await self.consumer._doors.close()
+        self.consumer._membership.ended()
+        if (link := self.consumer._line.link) is not None:
+            link.abort()
+        await self.consumer.close()
+
+    def lose_connection(self) -> None:
+        link = self.consumer._line.link
+        assert link is not None
+        link.abort()
+        self.consumer._line.lost()
 
     @property
     def failed(self) -> BaseException | None:

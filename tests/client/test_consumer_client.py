@@ -12,7 +12,7 @@ import pytest
 
 from headgate import errors
 from headgate.client import Consumer, Event
-from headgate.client.share import Share
+from headgate.decide.following.share import Share
 from headgate.services.gateway.consumer import ConsumerBounds
 from tests.client.group_system import WAIT_S, GroupSystem, Worker, group_system, position_ref
 from tests.services.gateway.world import until
@@ -189,7 +189,7 @@ async def test_a_lost_connection_repeats_nothing_that_was_processed() -> None:
         await system.produce(200)
         for count in (40, 100):
             await until(lambda: len(processed) > count)  # noqa: B023 - awaited at once
-            workers["a"].consumer._link.abort()  # type: ignore[union-attr]
+            workers["a"].lose_connection()
         await all_processed(system, processed)
         check(system, processed)
         assert workers["a"].consumer.reconnects == 2

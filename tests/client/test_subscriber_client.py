@@ -219,7 +219,7 @@ async def test_a_log_that_lost_what_came_from_it_is_waited_for_until_it_is_moved
             connection.abort()
         lost = PartitionRef("flights", 0)
         following = asyncio.ensure_future(anext(subscriber))
-        await until(lambda: subscriber._beyond_since_s is not None)
+        await until(lambda: subscriber._following.beyond_since_s is not None)
         world.log.move_on(lost, 1_000)
         async with asyncio.timeout(WAIT_S):
             resync = await following
@@ -278,8 +278,7 @@ async def test_slow_loop_bounds_what_waits_and_misses_nothing() -> None:
         total = 1_500
         for begin in range(0, total, 100):
             await world.produce(*({"n": n, "f": "x" * 10_000} for n in range(begin, begin + 100)))
-        assert subscriber._link is not None
-        assert len(subscriber._link._messages) < 200
+        assert len(subscriber._following.waiting) < 200
         assert places(await take(subscriber, total)) == [(0, seq) for seq in range(1, total + 1)]
 
 

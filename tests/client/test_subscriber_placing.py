@@ -23,11 +23,11 @@ from headgate.client.doors import MOST_STEPS, Way
 from headgate.client.http import HttpClient
 from headgate.client.producer import Producer
 from headgate.client.subscriber import Event, Subscriber
-from headgate.client.subscription import Redirect, decoder
 from headgate.config import Config, load_config
 from headgate.decide.gateway_ring import Places
 from headgate.demo.stage import PORTS
 from headgate.model.api import TopicInfo
+from headgate.model.client_messages import Redirect, decode_for_subscriber
 from headgate.model.topology import GatewayRing
 from headgate.services.gateway.service import Gateway
 from headgate.wiring.control import addresses
@@ -92,7 +92,7 @@ def ring_of(gateway: Gateway) -> GatewayRing:
 
 
 def id_of(subscriber: Subscriber) -> str:
-    return subscriber._doors.subscriber_id
+    return subscriber._line.doors.subscriber_id
 
 
 @asynccontextmanager
@@ -268,4 +268,4 @@ def test_no_way_is_endless() -> None:
 
 def test_a_redirect_keeps_its_place_in_the_protocol() -> None:
     raw = msgspec.json.encode({"type": "redirect", "url": "u", "gateway": "g", "id": "i", "x": 1})
-    assert decoder.decode(raw) == Redirect("u", "g", "i")
+    assert decode_for_subscriber(raw) == Redirect("u", "g", "i")

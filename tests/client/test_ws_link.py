@@ -6,7 +6,7 @@ import asyncio
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
-from headgate.client.ws_link import WsLink
+from headgate.client.ws_link import Link, WsLink
 
 WAIT_S = 10.0
 
@@ -26,6 +26,17 @@ class PingingServer(WSListener):
             self._answered.set_result(frame.get_payload_as_bytes())
 
 
+class Nobody:
+    def opened(self, link: Link) -> None:
+        pass
+
+    def heard(self, message: bytes) -> None:
+        pass
+
+    def lost(self) -> None:
+        pass
+
+
 async def test_a_ping_is_answered_and_counts_as_a_sign_of_life() -> None:
     """Else whoever hears nothing of a quiet topic would connect again and again, and while the
     coordinator is away nobody can tell it that it has subscribed."""
@@ -37,7 +48,8 @@ async def test_a_ping_is_answered_and_counts_as_a_sign_of_life() -> None:
     server = await ws_create_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        link = await WsLink.open(f"ws://127.0.0.1:{port}/", bound=10)
+        link = WsLink(Nobody(), silence_s=WAIT_S)
+        await link.connect(f"ws://127.0.0.1:{port}/")
         async with asyncio.timeout(WAIT_S):
             assert await answered == b"are you there?"
         assert link._frames == 1

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate import errors
-from headgate.client.http import HttpClient, rebuild, topic_path
+from headgate.client.http import HttpClient, topic_path
 from headgate.client.outgoing import Outcome, Receipt
 from headgate.client.pending import Pending
 from headgate.client.route import Route
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
+from headgate.model.refusals import rebuild
 
 ANSWER_MARGIN_S = 2.0
 """How much longer than the server's own deadline to wait for its answer."""

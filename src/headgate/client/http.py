@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import re
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
@@ -27,7 +26,8 @@ from pyreqwest.exceptions import (
 from pyreqwest.http import Url
 
 from headgate import errors
-from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer, ErrorBody
+from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer
+from headgate.model.refusals import rebuild
 
 EXIT_PAUSE_S = 0.02
 
@@ -173,28 +173,3 @@ def topic_path(name: str) -> str:
             topic=name,
         )
     return f"/v1/topics/{name}"
-
-
-def rebuild(body: ErrorBody, status: int = 0) -> errors.HeadgateError:
-    """The error that `body` describes, as the class that the server raised."""
-    kind = _KINDS.get(body.code) or _kind_of_status(status)
-    error = kind(body.message)
-    error.details.update(body.details)
-    return error
-
-
-def _kind_of_status(status: int) -> type[errors.HeadgateError]:
-    """For a code that only a newer server knows."""
-    if status == errors.NotNow.status:
-        return errors.NotNow
-    return errors.InvalidRequest if 400 <= status < 500 else errors.HeadgateError
-
-
-def _tree(kind: type[errors.HeadgateError]) -> Iterator[type[errors.HeadgateError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _tree(child)
-
-
-_KINDS = {kind.code: kind for kind in _tree(errors.HeadgateError)}
-"""Error classes by code; where a child keeps its parent's code, the child."""

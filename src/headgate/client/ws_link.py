@@ -1,14 +1,17 @@
-"""One WebSocket connection of a subscriber, with a bounded buffer of messages.
+"""One WebSocket connection of a subscriber or consumer, which tells what it hears at once.
 
-Invariant: when the buffer is full the socket isn't read, so the sender feels it; messages that
-arrived before the connection was lost are still received.
+Invariants: what arrives is told where it arrives, whether somebody waits for it or not; while it is
+paused the socket isn't read, so the sender feels it; after `close` or `abort` nothing is told any
+more, not even by a connection that only now comes about, which ends at once. A connection that is
+left in good manners is gone after `CLOSE_TIMEOUT_S` at the latest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+import socket
+from typing import Protocol
 
 from picows import (
     WSCloseCode,
@@ -16,6 +19,7 @@ from picows import (
     WSFrame,
     WSListener,
     WSMsgType,
+    WSParsedURL,
     WSTransport,
     ws_connect,
 )
@@ -23,125 +27,204 @@ from picows import (
 from headgate import errors
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+TEXT = WSMsgType.TEXT
+CLOSE_TIMEOUT_S = 2.0
+"""For what was sent last to leave this machine."""
+
+
+class Listener(Protocol):
+    """Whoever has the connection; called within the event loop."""
+
+    def opened(self, link: Link) -> None:
+        """It is there; nothing is heard before this."""
+
+    def heard(self, message: bytes) -> None:
+        """The next message."""
+
+    def lost(self) -> None:
+        """It ended, or was silent for too long; nothing is heard after this."""
+
+
+class Link(Protocol):
+    """A connection, as its owner sees it."""
+
+    is_paused: bool
+
+    def send(self, message: bytes) -> None:
+        """Hand over one text message; on a connection that is lost nothing happens."""
+
+    def pause(self) -> None:
+        """Read no more for the moment."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+    def close(self) -> None:
+        """Leave in good manners."""
+
+    def abort(self) -> None:
+        """Leave at once."""
+
+    async def wait_closed(self) -> None:
+        """Until nothing of it is open; for one that was closed or aborted."""
 
 
 class WsLink(WSListener):
-    def __init__(self, bound: int) -> None:
-        super().__init__()
-        self._bound = max(1, bound)
-        self._messages: deque[bytes] = deque()
-        self._partial = bytearray()
-        self._transport: WSTransport | None = None
-        self._arrived = asyncio.Event()
-        self._lost = False
-        self._paused = False
-        self._frames = 0
-        self.waiting = False
-        """Whether somebody waits for a message right now."""
+    """A gateway pings far more often than every `silence_s`: silence means that nobody is there."""
 
-    @classmethod
-    async def open(cls, url: str, bound: int) -> WsLink:
-        # Kept here, because picows forgets the listener of a connection that has ended already.
-        link = cls(bound)
+    def __init__(self, listener: Listener, silence_s: float) -> None:
+        super().__init__()
+        self._listener = listener
+        self._silence_s = silence_s
+        self._partial = bytearray()
+        self._socket: socket.socket | None = None
+        self._transport: WSTransport | None = None
+        self._gone = asyncio.Event()
+        self._over = False
+        self._frames = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_paused = False
+
+    async def connect(self, url: str) -> None:
+        """Raises PeerUnreachable where no gateway is. Cancelled, it leaves nothing open."""
         try:
             await ws_connect(
-                lambda: link,
+                lambda: self,
                 url,
                 max_frame_size=MAX_FRAME_BYTES,
                 logger_name="subscriber",
                 enable_auto_pong=False,  # picows would answer pings, and never show one
+                socket_factory=self._dial,
             )
         except (OSError, WSError, TimeoutError) as error:
+            self.abort()
             where = url.partition("?")[0]
             raise errors.PeerUnreachable(
                 f"no gateway takes subscribers at {where}: {error}", url=where
             ) from error
-        return link
+        except BaseException:
+            self.abort()
+            raise
 
-    async def receive(self, silence_s: float) -> bytes | None:
-        """The next message; None when the connection is lost or silent for `silence_s`.
-
-        A gateway pings far more often than that, so silence means that nobody is there.
-        """
-        while not self._messages:
-            if self._lost:
-                return None
-            self._arrived.clear()
-            heard = self._frames
-            self.waiting = True
+    async def _dial(self, url: WSParsedURL) -> socket.socket:
+        """A socket of our own: picows keeps one open whose handshake was cancelled."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        failure: OSError = OSError(f"{url.host} has no address")
+        for family, kind, protocol, _, address in found:
+            dialled = socket.socket(family, kind, protocol)
             try:
-                async with asyncio.timeout(silence_s):
-                    await self._arrived.wait()
-            except TimeoutError:
-                if self._frames == heard:
-                    self.abort()
-                    return None
-            finally:
-                self.waiting = False
-        message = self._messages.popleft()
-        if self._paused and 2 * len(self._messages) <= self._bound and self._transport is not None:
-            self._paused = False
-            self._transport.underlying_transport.resume_reading()
-        return message
+                dialled.setblocking(False)
+                await loop.sock_connect(dialled, address)
+            except OSError as error:
+                dialled.close()
+                failure = error
+            except BaseException:
+                dialled.close()
+                raise
+            else:
+                self._socket = dialled
+                return dialled
+        raise failure
 
-    @property
-    def ready(self) -> bool:
-        """Would `receive` return at once?"""
-        return bool(self._messages) or self._lost
+    # --- for its owner ---------------------------------------------------------------------------
 
     def send(self, message: bytes) -> None:
-        """Hand over one text message; on a connection that is lost nothing happens."""
-        if self._transport is not None and not self._lost:
+        if self._transport is not None and not self._over:
             with contextlib.suppress(WSError, OSError):
                 self._transport.send(WSMsgType.TEXT, message)
 
+    def pause(self) -> None:
+        if not self.is_paused and self._transport is not None:
+            self.is_paused = True
+            self._transport.underlying_transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.is_paused and self._transport is not None:
+            self.is_paused = False
+            self._frames += 1  # silence is counted from now on
+            self._transport.underlying_transport.resume_reading()
+
     def close(self) -> None:
-        """Leave in good manners."""
-        self._end()
-        if self._transport is not None:
-            with contextlib.suppress(WSError):
+        if self._end() and self._transport is not None and not self._gone.is_set():
+            with contextlib.suppress(WSError, OSError):
                 self._transport.send_close(WSCloseCode.OK)
             self._transport.disconnect()
+            self._timer = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.abort)
 
     def abort(self) -> None:
         self._end()
         if self._transport is not None:
             self._transport.disconnect(graceful=False)
+        elif self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    async def wait_closed(self) -> None:
+        if self._transport is not None:
+            await self._gone.wait()
 
     # --- from picows -----------------------------------------------------------------------------
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        if self._over:
+            transport.disconnect(graceful=False)
+            return
+        self._watch()
+        self._listener.opened(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._frames += 1
         kind = frame.msg_type
-        if kind == WSMsgType.CLOSE:
+        if kind == TEXT and frame.fin:
+            if not self._over:
+                self._listener.heard(frame.get_payload_as_bytes())
+        elif kind == WSMsgType.CLOSE:
             transport.disconnect()
         elif kind == WSMsgType.PING:
             transport.send_pong(frame.get_payload_as_bytes())
-        elif kind in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
-            self._receive(frame)
-        if not self._paused and len(self._messages) >= self._bound:
-            self._paused = True
-            transport.underlying_transport.pause_reading()
+        elif kind != WSMsgType.PONG and not self._over:
+            self._receive_part(frame)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self._end()
+        self._gone.set()
+        if self._end():
+            self._listener.lost()
+        elif self._timer is not None:
+            self._timer.cancel()
 
-    def _receive(self, frame: WSFrame) -> None:
-        if frame.fin and not self._partial:
-            self._messages.append(frame.get_payload_as_bytes())
-        else:
-            self._partial += frame.get_payload_as_bytes()
-            if len(self._partial) > MAX_FRAME_BYTES:
-                self.abort()
-            if not frame.fin:
-                return
-            self._messages.append(bytes(self._partial))
+    def _receive_part(self, frame: WSFrame) -> None:
+        self._partial += frame.get_payload_as_bytes()
+        if len(self._partial) > MAX_FRAME_BYTES:
+            self._lose()
+        elif frame.fin:
+            message = bytes(self._partial)
             self._partial.clear()
-        self._arrived.set()
+            self._listener.heard(message)
 
-    def _end(self) -> None:
-        self._lost = True
-        self._arrived.set()
+    # --- silence and the end ---------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        heard = self._frames
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._silence_s, self._look, heard)
+
+    def _look(self, heard: int) -> None:
+        """One that isn't read can't be heard either."""
+        if self._frames == heard and not self.is_paused:
+            self._lose()
+        else:
+            self._watch()
+
+    def _lose(self) -> None:
+        self.abort()
+        self._listener.lost()
+
+    def _end(self) -> bool:
+        """Whether it wasn't over before."""
+        was_over, self._over = self._over, True
+        if not was_over and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return not was_over

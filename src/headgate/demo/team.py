@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from headgate.client.consumer import Consumer
-from headgate.client.subscription import Event
 from headgate.demo.aircraft import Report
 from headgate.demo.audience import Patiently, Received
 from headgate.demo.figures import Meter
 from headgate.demo.view import ConsumerView
 from headgate.demo.watches import Watch
+from headgate.model.client_messages import Event
 
 GROUP = "radar"
 

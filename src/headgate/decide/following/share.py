@@ -7,19 +7,24 @@ acknowledged, in whatever order the acknowledgements came; positions only grow.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from headgate import errors
 
+EMPTY: Mapping[int, int] = MappingProxyType({})
+
 
 class Share:
-    """`leaving`: the gateway has asked for it back."""
+    """It begins after `positions`. `leaving`: the gateway has asked for it back."""
 
-    def __init__(self, target: int, epoch: int) -> None:
+    def __init__(self, target: int, epoch: int, positions: Mapping[int, int] = EMPTY) -> None:
         self.target = target
         self.epoch = epoch
         self.leaving = False
         self._order: dict[int, deque[int]] = {}
         self._open: dict[int, set[int]] = {}
+        self._last = dict(positions)
         self._unsaid: dict[int, int] = {}
 
     @property
@@ -27,20 +32,35 @@ class Share:
         """Items that were handed out and not acknowledged."""
         return sum(map(len, self._open.values()))
 
+    def places_in_hand(self) -> Iterator[tuple[int, int]]:
+        """Their partitions and seqs."""
+        for partition, seqs in self._open.items():
+            for seq in seqs:
+                yield partition, seq
+
     def hand_out(self, partition: int, seq: int) -> None:
         self._order.setdefault(partition, deque()).append(seq)
         self._open.setdefault(partition, set()).add(seq)
+        self._last[partition] = seq
+
+    def was_handed_out(self, partition: int, seq: int) -> bool:
+        return seq <= self._last.get(partition, 0)
 
     def acknowledge(self, partition: int, seq: int) -> int:
         """Returns the position that this brings the partition to; 0: it stays where it is.
 
         Acknowledging twice is fine. Raises InvalidRequest for what was never handed out.
         """
-        waiting, order = self._open.get(partition), self._order.get(partition)
-        if waiting is None or order is None:
+        if not self.was_handed_out(partition, seq):
             raise errors.InvalidRequest(
                 f"nothing of partition {partition} of target {self.target} was handed out"
+                if partition not in self._last
+                else f"partition {partition} of target {self.target} was handed out up to seq "
+                f"{self._last[partition]}, so {seq} can't be acknowledged"
             )
+        waiting, order = self._open.get(partition), self._order.get(partition)
+        if waiting is None or order is None:
+            return 0
         waiting.discard(seq)
         position = 0
         while order and order[0] not in waiting:

@@ -1,0 +1,270 @@
+"""Carries a client's conversation: tells it what happens, and does what it decides, at once.
+
+What a gateway says is taken in where it arrives, between the user's calls as well. Only getting a
+connection takes time; one task does it, which belongs to the client and not to the call that
+happens to wait. So a call only ever waits for something to be here: cancelling it changes nothing.
+
+Invariants: there is one connection at most; when `room` items wait the socket isn't read until half
+of them are taken; after `close` has returned, nothing of the client is open or running, also when
+an earlier `close` was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, Generic
+
+import msgspec
+
+from headgate import errors
+from headgate.client.doors import Doors, Way
+from headgate.client.ws_link import Link, WsLink
+from headgate.decide.following.conversation import Control, Conversation, Phase
+from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Send
+from headgate.model.client_messages import Event, Item, Left, Resync
+from headgate.tasks import Crew
+
+CONNECT_TIMEOUT_S = 5.0
+"""For a gateway to answer at all, before another one is tried."""
+LEAVE_TIMEOUT_S = 10.0
+"""For a gateway to save what was acknowledged."""
+ITEMS = (Event, Left, Resync)
+
+
+class Line(Generic[Control]):
+    """`url_of` says where to connect on a way in."""
+
+    def __init__(
+        self,
+        conversation: Conversation[Control, Any],
+        decode: Callable[[bytes], Item | Control],
+        *,
+        name: str,
+        doors: Doors,
+        url_of: Callable[[Way], str],
+        room: int,
+        open_timeout_s: float,
+        silence_s: float,
+    ) -> None:
+        self._conversation = conversation
+        self._decode = decode
+        self.doors = doors
+        self._url_of = url_of
+        self._room = max(1, room)
+        self._open_timeout_s = open_timeout_s
+        self._silence_s = silence_s
+        self._crew = Crew(name)
+        self.link: Link | None = None
+        self._news = asyncio.Event()
+        """Set when there may be something for whoever waits."""
+        self._is_paused = False
+        self._wanted: Connect | None = None
+        self._is_connecting = False
+        self._redirected: Redirected | None = None
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    async def enter(self) -> None:
+        """Until the conversation is live; raises what is wrong, and leaves nothing open then."""
+        conversation = self._conversation
+        if conversation.phase is not Phase.NEW:
+            raise errors.InvalidRequest("a client is entered once: make another one")
+        try:
+            self.do(conversation.enter())
+            while not conversation.has_begun and conversation.failure is None:
+                if conversation.is_over:
+                    raise errors.InvalidRequest("the client was closed while it was entered")  # noqa: TRY301 - closed like for any other reason
+                await self._something_new()
+        except BaseException:
+            await self.close()
+            raise
+        if not conversation.has_begun and (failure := conversation.failure) is not None:
+            await self.close()
+            raise failure
+
+    async def next(self) -> Item:
+        conversation = self._conversation
+        if effects := conversation.done(_now_s()):
+            self.do(effects)
+        while True:
+            item = conversation.take()
+            if self._is_paused:
+                self._read_on()
+            if item is not None:
+                return item
+            self.do(conversation.asked(_now_s()))
+            if conversation.is_over:
+                raise StopAsyncIteration
+            await self._something_new()
+
+    async def close(self) -> None:
+        """All that can be done at once is done first, so that nothing stays open when this is
+        cancelled; what it waits for, the next one waits for again."""
+        conversation = self._conversation
+        self.do(conversation.close())
+        self._crew.cancel()
+        self._wanted = None
+        self._news.set()
+        try:
+            await self._crew.close()
+            await self._left()
+        finally:
+            conversation.ended()
+            if self.link is not None:
+                self.link.close()
+        if self.link is not None:
+            await self.link.wait_closed()
+        await self.doors.close()
+
+    async def _left(self) -> None:
+        """Until the gateway has said its last word, for a while."""
+        if self._conversation.phase is not Phase.CLOSING:
+            return
+        if self.link is not None:
+            self.link.resume()
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                while self._conversation.phase is Phase.CLOSING:
+                    await self._something_new()
+        except TimeoutError:
+            return
+
+    async def _something_new(self) -> None:
+        self._news.clear()
+        await self._news.wait()
+
+    # --- from the connection ---------------------------------------------------------------------
+
+    def opened(self, link: Link) -> None:
+        self.link = link
+        self._is_paused = False
+        self.do(self._conversation.opened())
+
+    def heard(self, message: bytes) -> None:
+        try:
+            decoded = self._decode(message)
+        except msgspec.DecodeError:
+            self.do(self._conversation.misunderstood())
+            self._news.set()
+            return
+        conversation = self._conversation
+        if not isinstance(decoded, ITEMS):
+            self.do(conversation.heard(decoded, _now_s()))
+        elif not conversation.arrived(decoded):
+            self.do(conversation.unexpected(_now_s()))
+        self._news.set()
+        if len(conversation.waiting) >= self._room and not self._is_paused:
+            self._bound()
+
+    def lost(self) -> None:
+        self.link = None
+        self.do(self._conversation.lost(_now_s()))
+        self._news.set()
+
+    def _bound(self) -> None:
+        """While the conversation opens, what it waits for may stand behind any number of items."""
+        if self.link is not None and self._conversation.phase is Phase.LIVE:
+            self._is_paused = True
+            self.link.pause()
+
+    def _read_on(self) -> None:
+        if 2 * len(self._conversation.waiting) <= self._room:
+            self._is_paused = False
+            if self.link is not None:
+                self.link.resume()
+
+    # --- what the conversation decides -----------------------------------------------------------
+
+    def do(self, effects: Effects) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    if self.link is not None:
+                        self.link.send(effect.message)
+                case HangUp():
+                    self._hang_up()
+                case Redirected():
+                    self._hang_up()
+                    self._redirected = effect
+                case Connect():
+                    self._wanted = effect
+                    if not self._is_connecting:
+                        self._is_connecting = True
+                        self._crew.start("connecting", self._connect_on())
+
+    def _hang_up(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            link.abort()
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    async def _connect_on(self) -> None:
+        """Attempt after attempt, for as long as the conversation wants another one."""
+        try:
+            while (wanted := self._wanted) is not None:
+                self._wanted = None
+                await asyncio.sleep(wanted.pause_s * random.uniform(0.5, 1.0))
+                try:
+                    await self._attempt()
+                except errors.HeadgateError as error:
+                    self._failed(error)
+        except Exception as error:
+            # Whoever waits must hear of a mistake in here, too.
+            self._failed(errors.HeadgateError(f"the client failed: {error!r}; please report this"))
+            raise
+        finally:
+            self._is_connecting = False
+
+    def _failed(self, error: errors.HeadgateError) -> None:
+        self._hang_up()
+        self.do(self._conversation.unreachable(error, _now_s()))
+        self._news.set()
+
+    async def _attempt(self) -> None:
+        """Until the conversation is live, or wants another attempt."""
+        where = "no gateway"
+        try:
+            async with asyncio.timeout(self._open_timeout_s):
+                way = await self.doors.way_in()
+                where = way.door
+                while (redirected := await self._asked_at(way)) is not None:
+                    way.redirected(redirected.url, redirected.gateway)
+                    where = way.door
+        except TimeoutError as error:
+            raise errors.Timeout(
+                f"{where} gave no answer within {self._open_timeout_s:g} s; try again"
+            ) from error
+
+    async def _asked_at(self, way: Way) -> Redirected | None:
+        """Ask the next gateway that is there; returns where it sends us, if it does."""
+        self._redirected = None
+        while not await self._is_there(way):
+            pass
+        while self._conversation.phase is Phase.OPENING:
+            await self._something_new()
+        return self._redirected
+
+    async def _is_there(self, way: Way) -> bool:
+        link = self.make_link()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await link.connect(self._url_of(way))
+        except TimeoutError:
+            failure = errors.PeerUnreachable(f"{way.door} gave no answer", url=way.door)
+        except errors.PeerUnreachable as error:
+            failure = error
+        else:
+            return True
+        self._hang_up()
+        way.failed(failure)
+        return False
+
+    def make_link(self) -> WsLink:
+        return WsLink(self, self._silence_s)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

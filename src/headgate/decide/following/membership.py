@@ -1,0 +1,208 @@
+"""A consumer's conversation with its gateways: joining its group, its targets, leaving.
+
+Invariants: only what belongs to a target that is owned, under its epoch, is handed out; a target
+that is asked for back is released once nothing of it is in the user's hands, and nothing of it is
+handed out meanwhile. Nothing is said to a gateway before it has answered the join. What a lost
+connection brought and nobody took is forgotten, because whoever owns it by then gets it again.
+
+An acknowledgement of what is owned no more is no mistake and says nothing. One that comes after its
+connection was lost is remembered: when the same item comes again, it counts as processed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate import errors
+from headgate.decide.following.conversation import Acks, Conversation, Phase
+from headgate.decide.following.effects import Effects, Send
+from headgate.decide.following.hands import Hands
+from headgate.decide.following.patience import Patience
+from headgate.decide.following.share import Share
+from headgate.model.client_messages import (
+    Assigned,
+    Ended,
+    Failure,
+    Item,
+    Joined,
+    Revoke,
+    Revoked,
+    ToConsumer,
+    is_redelivery,
+    seq_of,
+)
+from headgate.model.refusals import rebuild
+
+ACK_EVERY = 32
+ACK_EVERY_S = 0.05
+"""Acknowledgements are said together: after so many, so long, or when nothing waits."""
+
+
+class Membership(Conversation[ToConsumer, Item]):
+    """`request` is the join message."""
+
+    _has_to_wait = True
+
+    def __init__(self, acks: Acks, patience: Patience, request: Mapping[str, Any]) -> None:
+        super().__init__(acks, patience)
+        self.joined: Joined | None = None
+        self._request = request
+        self._shares: dict[int, Share] = {}
+        self._hands = Hands()
+        self._unsaid = 0
+        self._said_s = 0.0
+
+    @property
+    def targets(self) -> frozenset[int]:
+        return frozenset(self._shares)
+
+    def check(self) -> None:
+        if not self._request["topic"] or not self._request["group"]:
+            raise errors.InvalidRequest("name a topic and a group: Consumer(topic=…, group=…)")
+
+    # --- what comes ------------------------------------------------------------------------------
+
+    def arrived(self, item: Item) -> bool:
+        if self.phase is Phase.LIVE:
+            self.waiting.append(item)
+        return self.phase is not Phase.OPENING
+
+    def unexpected(self, now_s: float) -> Effects:
+        return self._fail(errors.InvalidRequest("the gateway doesn't speak to consumers"))
+
+    def heard(self, message: ToConsumer, now_s: float) -> Effects:
+        if self.phase is Phase.OPENING:
+            match message:
+                case Joined():
+                    self.joined = message
+                    self._begun()
+                case Failure():
+                    return self._try_again(rebuild(message.error), now_s)
+                case _:
+                    return self.unexpected(now_s)
+        elif self.phase is Phase.CLOSING:
+            if isinstance(message, Ended):
+                self.phase = Phase.CLOSED
+        elif self.phase is Phase.LIVE:
+            return self._heard_live(message, now_s)
+        return ()
+
+    def _heard_live(self, message: ToConsumer, now_s: float) -> Effects:
+        match message:
+            case Assigned(target, epoch, positions):
+                self._shares[target] = Share(target, epoch, positions)
+                self._hands.assigned(target, positions)
+            case Revoke(target, epoch):
+                share = self._shares.get(target)
+                if share is not None and share.epoch == epoch:
+                    share.leaving = True
+                    return self._released_if_done(share, now_s)
+            case Revoked(target, epoch):
+                share = self._shares.get(target)
+                if share is not None and share.epoch == epoch:
+                    del self._shares[target]
+            case Failure():
+                return self._failed(message, now_s)
+            case Joined() | Ended():
+                pass
+        return ()
+
+    def _failed(self, failure: Failure, now_s: float) -> Effects:
+        error = rebuild(failure.error)
+        if failure.target is not None and isinstance(error, errors.Fenced):
+            return ()  # it was ours when we spoke of it
+        return self._try_again(error, now_s)
+
+    # --- acknowledging ---------------------------------------------------------------------------
+
+    def ack(self, item: Item, now_s: float) -> Effects:
+        """`item` is processed; said at once. Raises InvalidRequest for what never was handed out
+        under an epoch that is ours."""
+        released = self._acknowledge(item, now_s)
+        return released + self._say_acks(now_s)
+
+    def _done_with(self, entry: Item, now_s: float) -> Effects:
+        released = self._acknowledge(entry, now_s)
+        if self._unsaid >= ACK_EVERY or now_s - self._said_s >= ACK_EVERY_S:
+            return released + self._say_acks(now_s)
+        return released
+
+    def _acknowledge(self, item: Item, now_s: float) -> Effects:
+        if is_redelivery(item):
+            return ()
+        partition, seq = item.partition, seq_of(item)
+        is_earlier = self._hands.acknowledge((item.target, partition, seq))
+        share = self._shares.get(item.target)
+        if share is None or share.epoch != item.epoch:
+            return ()
+        if is_earlier and not share.was_handed_out(partition, seq):
+            return ()
+        self._process(share, partition, seq)
+        return self._released_if_done(share, now_s)
+
+    def _process(self, share: Share, partition: int, seq: int) -> None:
+        position = share.acknowledge(partition, seq)
+        if position:
+            self._hands.reached(share.target, partition, position)
+        self._unsaid += 1
+
+    def _say_acks(self, now_s: float) -> Effects:
+        self._unsaid = 0
+        self._said_s = now_s
+        return tuple(
+            [
+                _said(share, "ack", positions=positions)
+                for share in self._shares.values()
+                if (positions := share.unsaid()) is not None
+            ]
+        )
+
+    def _released_if_done(self, share: Share, now_s: float) -> Effects:
+        if not share.leaving or share.in_hand:
+            return ()
+        acks = self._say_acks(now_s)
+        del self._shares[share.target]
+        return (*acks, _said(share, "released"))
+
+    # --- for every conversation ------------------------------------------------------------------
+
+    def _requests(self) -> Iterable[bytes]:
+        return [msgspec.json.encode(self._request)]
+
+    def _farewell(self) -> Effects:
+        acks = self._say_acks(self._said_s)
+        self._shares.clear()
+        return (*acks, Send(b'{"type":"leave"}'))
+
+    def _disconnected(self) -> None:
+        self._hands.disconnected(
+            (share.target, partition, seq)
+            for share in self._shares.values()
+            for partition, seq in share.places_in_hand()
+        )
+        self._shares.clear()
+        self.waiting.clear()
+        self._unsaid = 0
+
+    def _hand_out(self, entry: Item) -> Item | None:
+        """None for what isn't ours any more, or was processed here before."""
+        item = entry
+        share = self._shares.get(item.target)
+        if share is None or share.epoch != item.epoch or share.leaving:
+            return None
+        if is_redelivery(item):
+            return item
+        partition, seq = item.partition, seq_of(item)
+        share.hand_out(partition, seq)
+        if not self._hands.is_new((share.target, partition, seq)):
+            self._process(share, partition, seq)
+            return None
+        return item
+
+
+def _said(share: Share, kind: str, **rest: Any) -> Send:
+    said = {"type": kind, "target": share.target, "epoch": share.epoch, **rest}
+    return Send(msgspec.json.encode(said))
