@@ -1,8 +1,8 @@
-"""What a consumer itself has been handed and has processed, whatever became of its connections.
+"""What a consumer itself has been handed and has processed, whatever became of its targets.
 
-A gateway gives what it hasn't heard to be processed again, after every new connection. Invariants:
-what was processed here, before or after the connection was lost, isn't handed out here again; what
-is remembered is bounded: what is forgotten comes again.
+What a gateway hasn't heard to be processed is given out again, after a lost connection or to the
+next owner. Invariants: what was processed here, before or after the target was lost, isn't handed
+out here again; what is remembered is bounded: what is forgotten comes again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 MOST_REMEMBERED = 10_000
-"""Items from earlier connections that may still be acknowledged."""
+"""Items of targets that were lost, which may still be acknowledged or come again."""
 
 Place = tuple[int, int, int]
 """Target, partition and seq."""
@@ -21,24 +21,25 @@ class Hands:
         self._done: dict[tuple[int, int], int] = {}
         """Per target and partition the seq up to which all is processed."""
         self._held: set[Place] = set()
-        """Handed out on an earlier connection, not acknowledged."""
+        """Handed out before the target was lost, not acknowledged."""
         self._processed: set[Place] = set()
-        """Acknowledged after their connection was lost; they come again."""
+        """Acknowledged, which no gateway has heard; they come again."""
 
     def reached(self, target: int, partition: int, seq: int) -> None:
         """All up to there is processed."""
         where = target, partition
         self._done[where] = max(seq, self._done.get(where, 0))
 
-    def disconnected(self, held: Iterable[Place]) -> None:
-        """These are in the user's hands, and come again unless they are acknowledged."""
-        self._held.update(held)
+    def let_go(self, unsettled: Iterable[tuple[Place, bool]]) -> None:
+        """These come again, here or elsewhere; each is in hand, or was acknowledged already."""
+        for place, in_hand in unsettled:
+            (self._held if in_hand else self._processed).add(place)
         if len(self._held) + len(self._processed) > MOST_REMEMBERED:
             self._held.clear()
             self._processed.clear()
 
     def acknowledge(self, place: Place) -> bool:
-        """Whether it is one of an earlier connection."""
+        """Whether it is from before its target was lost, or settled."""
         if place in self._held:
             self._held.discard(place)
             self._processed.add(place)

@@ -103,7 +103,7 @@ class Membership(Conversation[ToConsumer, Item]):
             case Revoked(target, epoch):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:
-                    del self._shares[target]
+                    self._gone(self._shares.pop(target))
             case Failure():
                 return self._failed(message, now_s)
             case Joined() | Ended():
@@ -178,14 +178,18 @@ class Membership(Conversation[ToConsumer, Item]):
         return (*acks, Send(b'{"type":"leave"}'))
 
     def _disconnected(self) -> None:
-        self._hands.disconnected(
-            (share.target, partition, seq)
-            for share in self._shares.values()
-            for partition, seq in share.places_in_hand()
-        )
+        for share in self._shares.values():
+            self._gone(share)
         self._shares.clear()
         self.waiting.clear()
         self._unsaid = 0
+
+    def _gone(self, share: Share) -> None:
+        """What of it isn't settled comes again, to whoever owns it then."""
+        self._hands.let_go(
+            ((share.target, partition, seq), in_hand)
+            for partition, seq, in_hand in share.unsettled()
+        )
 
     def _hand_out(self, entry: Item) -> Item | None:
         """None for what isn't ours any more, or was processed here before."""

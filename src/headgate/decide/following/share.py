@@ -32,11 +32,12 @@ class Share:
         """Items that were handed out and not acknowledged."""
         return sum(map(len, self._open.values()))
 
-    def places_in_hand(self) -> Iterator[tuple[int, int]]:
-        """Their partitions and seqs."""
-        for partition, seqs in self._open.items():
+    def unsettled(self) -> Iterator[tuple[int, int, bool]]:
+        """Partition and seq of all that isn't behind a position, and whether it is in hand; the
+        rest was acknowledged before something that stands ahead of it."""
+        for partition, seqs in self._order.items():
             for seq in seqs:
-                yield partition, seq
+                yield partition, seq, seq in self._open[partition]
 
     def hand_out(self, partition: int, seq: int) -> None:
         self._order.setdefault(partition, deque()).append(seq)

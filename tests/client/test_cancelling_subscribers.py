@@ -1,0 +1,197 @@
+"""Every public call of a Subscriber and of a Consumer, cancelled at each of its awaits in turn,
+while connections are lost, refused, redirected and slow: the next call goes on, nothing is lost,
+nothing comes twice that was acknowledged, and in the end nothing is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from headgate import errors
+from headgate.client import Consumer, Event, Subscriber
+from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
+from tests.client.virtual_gateway import VirtualGateway, options
+
+Acks = Literal["auto", "manual"]
+AnyClient = TypeVar("AnyClient", Subscriber, Consumer)
+Seen = tuple[str, int]
+NOT_NOW = {"code": "unavailable", "message": "not now", "details": {}}
+INVALID = {"code": "invalid", "message": "no", "details": {}}
+
+
+async def entered(
+    cancelling: Cancelling, gateway: VirtualGateway, make: Callable[[], AnyClient]
+) -> AnyClient:
+    """A client that was cancelled while it was entered is closed: the next one is a new one."""
+    while True:
+        client = make()
+        try:
+            await cancelling.call("enter", client.__aenter__())
+        except Cancelled:
+            assert gateway.is_left()
+            continue
+        return client
+
+
+async def closed(cancelling: Cancelling, client: Subscriber | Consumer) -> None:
+    try:
+        await cancelling.call("close", client.close())
+    except Cancelled:
+        await client.close()
+    await client.close()
+    assert await anext(client, None) is None
+
+
+class Books:
+    """What a user has seen and acknowledged."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.acknowledged: set[Seen] = set()
+
+    def saw(self, item: Event) -> None:
+        place = (item.topic, item.seq)
+        assert place not in self.acknowledged, f"{place} came again"
+        self.seen.append(place)
+
+    def check(self, heads: dict[str, int], acks: Acks) -> None:
+        for topic, head in heads.items():
+            seqs = [seq for of, seq in self.seen if of == topic]
+            firsts = list(dict.fromkeys(seqs))
+            assert firsts == list(range(1, head + 1)), (topic, seqs)
+            if acks == "auto":
+                assert seqs == firsts, (topic, seqs)
+
+
+def trouble(gateway: VirtualGateway, step: int, names: tuple[str, ...]) -> None:
+    """Something goes wrong at every step, and something new happens."""
+    gateway.silent.clear()
+    gateway.refused.clear()
+    gateway.unreachable.clear()
+    match step:
+        case 1:
+            gateway.drop_all()
+        case 2:
+            gateway.silent.add(names[-1])
+            gateway.drop_all()
+            asyncio.get_running_loop().call_later(0.2, gateway.answer, names[-1])
+        case 3:
+            gateway.refused[names[-1]] = NOT_NOW
+            gateway.drop_all()
+            asyncio.get_running_loop().call_later(0.2, gateway.refused.clear)
+        case 4:
+            away = {"type": "redirect", "url": "ws://other", "gateway": "g2", "id": "me"}
+            gateway.redirect.append(away)
+            gateway.unreachable.add("ws://first")
+            gateway.drop_all()
+        case 5:
+            gateway.drop_all()
+            asyncio.get_running_loop().call_later(0.02, gateway.drop_all)
+        case 6:
+            gateway.refused[names[-1]] = INVALID
+            gateway.drop_all()
+
+
+def happens(gateway: VirtualGateway, *topics: str) -> None:
+    """The first is there at once, the others come one by one, whatever goes on meanwhile."""
+    gateway.append(topics[0])
+    for number, topic in enumerate(topics[1:], 1):
+        asyncio.get_running_loop().call_later(0.008 * number, gateway.append, topic)
+
+
+async def follow(acks: Acks, cancelling: Cancelling) -> None:
+    gateway, books = VirtualGateway(), Books()
+
+    def make() -> Subscriber:
+        subscriber = Subscriber(acks=acks, buffer=4, **options())
+        subscriber.add("a", id="sa", start="earliest")
+        subscriber.add("b", id="sb", start="earliest")
+        return gateway.served(subscriber)
+
+    subscriber = await entered(cancelling, gateway, make)
+    for step in range(8):
+        trouble(gateway, step, ("sa", "sb"))
+        happens(gateway, "a", "b", "a", "a", "b")
+        while len(set(books.seen)) < 5 * (step + 1):
+            await take(subscriber, acks, books, cancelling)
+            gateway.refused.pop("sb", None) if step == 6 else None
+    await closed(cancelling, subscriber)
+    books.check(gateway.logs, acks)
+    assert gateway.is_left()
+    assert not gateway.mistakes
+
+
+async def take(
+    client: Subscriber | Consumer, acks: Acks, books: Books, cancelling: Cancelling
+) -> None:
+    try:
+        item = await cancelling.call("anext", client.__anext__())
+    except Cancelled:
+        return
+    except errors.InvalidRequest:
+        return
+    assert isinstance(item, Event)
+    books.saw(item)
+    if acks == "manual" and len(books.seen) % 3:
+        await acknowledge(client, item, cancelling)
+        books.acknowledged.add((item.topic, item.seq))
+        if isinstance(client, Subscriber):
+            earlier = [place for place in books.seen if place[0] == item.topic]
+            books.acknowledged |= {place for place in earlier if place[1] <= item.seq}
+
+
+async def acknowledge(client: Subscriber | Consumer, item: Event, cancelling: Cancelling) -> None:
+    if isinstance(client, Subscriber):
+        client.ack(item)
+    else:
+        await cancelling.call("acknowledge", client.acknowledge(item))
+
+
+async def consume(acks: Acks, cancelling: Cancelling) -> None:
+    gateway, books = VirtualGateway(), Books()
+
+    def make() -> Consumer:
+        return gateway.served(Consumer(topic="a", group="g", consumer="c", acks=acks, **options()))
+
+    consumer = await entered(cancelling, gateway, make)
+    for step in range(8):
+        trouble(gateway, step, ("c",))
+        if step == 7:
+            revoke(gateway)
+        happens(gateway, "a", "a", "a")
+        while len(set(books.seen)) < 3 * (step + 1):
+            await take(consumer, acks, books, cancelling)
+            gateway.refused.pop("c", None) if step == 6 else None
+    await closed(cancelling, consumer)
+    books.check(gateway.logs, acks)
+    assert gateway.is_left()
+    assert not gateway.mistakes
+    if acks == "auto":
+        assert gateway.groups["g"].settled >= gateway.logs["a"] - 1, "all but the one in hand"
+
+
+def revoke(gateway: VirtualGateway) -> None:
+    """The target is asked for; when it is free, or the consumer had its time, it is given again
+    under the next epoch."""
+    [session] = [one for one in gateway.sessions if one.group is not None]
+    session.revoke()
+
+    def again(tries: int) -> None:
+        if session.group is not None and (session.group.owner is None or not tries):
+            revoked = {"type": "revoked", "target": 0, "epoch": session.group.epoch}
+            session.wire.send(revoked)
+            session.assign(new_epoch=True)
+        else:
+            asyncio.get_running_loop().call_later(0.1, again, tries - 1)
+
+    again(3)
+
+
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+@pytest.mark.parametrize(("scenario", "least"), [(follow, 80), (consume, 50)])
+def test_a_call_may_be_cancelled_at_any_await(scenario: Any, least: int, acks: Acks) -> None:
+    assert cancel_everywhere(partial(scenario, acks)) > least

@@ -1,0 +1,160 @@
+"""The model gateway on virtual time: connections that take a moment, and nothing real between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import Any, TypeVar
+
+from headgate import errors
+from headgate.client.consumer import Consumer
+from headgate.client.doors import Way
+from headgate.client.subscriber import Subscriber
+from headgate.client.ws_link import Listener
+from tests.client.model_gateway import Message, ModelGateway, Session
+
+LATENCY_S = 0.001
+
+Client = TypeVar("Client", Subscriber, Consumer)
+
+
+class VirtualGateway(ModelGateway):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: set[VirtualLink] = set()
+        """Those that are open, as far as the client is concerned."""
+        self.doors: list[VirtualDoors] = []
+        self.unreachable: set[str] = set()
+
+    def is_left(self) -> bool:
+        return not self.links and all(doors.is_closed for doors in self.doors)
+
+    def served(self, client: Client) -> Client:
+        """`client`, with this gateway instead of any address."""
+        line = client._line
+        doors = VirtualDoors()
+        self.doors.append(doors)
+        line.doors = doors  # type: ignore[assignment]
+        line.make_link = lambda: VirtualLink(line, self)  # type: ignore[method-assign,assignment,return-value]
+        return client
+
+
+class VirtualDoors:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def way_in(self) -> Way:
+        await asyncio.sleep(LATENCY_S)
+        return Way(["ws://first", "ws://second"], "me")
+
+    async def close(self) -> None:
+        await asyncio.sleep(LATENCY_S)
+        self.is_closed = True
+
+
+class VirtualLink:
+    """Both ends of a connection; messages of each direction come in order, `LATENCY_S` later."""
+
+    def __init__(self, listener: Listener, gateway: VirtualGateway) -> None:
+        self.is_paused = False
+        self._listener = listener
+        self._gateway = gateway
+        self._session: Session | None = None
+        self._to_client: deque[bytes | None] = deque()
+        self._to_gateway: deque[bytes | None] = deque()
+        self._over = False
+        self._gone = asyncio.Event()
+
+    async def connect(self, url: str) -> None:
+        try:
+            await asyncio.sleep(LATENCY_S)
+            if url.partition("?")[0] in self._gateway.unreachable:
+                raise errors.PeerUnreachable("nobody is there")  # noqa: TRY301 - as the real one
+            self._gateway.links.add(self)
+            self._session = self._gateway.connect(_Wire(self))
+            await asyncio.sleep(LATENCY_S)
+            self._listener.opened(self)
+            await asyncio.sleep(0)
+        except BaseException:
+            self.abort()
+            raise
+
+    # --- for the client --------------------------------------------------------------------------
+
+    def send(self, message: bytes) -> None:
+        if not self._over:
+            self._later(self._to_gateway, message)
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        if self.is_paused:
+            self.is_paused = False
+            self._deliver()
+
+    def close(self) -> None:
+        if not self._over:
+            self._over = True
+            self._later(self._to_gateway, None)
+
+    def abort(self) -> None:
+        if not self._gone.is_set():
+            self._over = True
+            asyncio.get_running_loop().call_soon(self._end)
+
+    async def wait_closed(self) -> None:
+        await self._gone.wait()
+
+    # --- underneath ------------------------------------------------------------------------------
+
+    def _later(self, queue: deque[bytes | None], message: bytes | None) -> None:
+        queue.append(message)
+        deliver = self._deliver if queue is self._to_client else self._collect
+        asyncio.get_running_loop().call_later(LATENCY_S, deliver)
+
+    def to_client(self, message: bytes | None) -> None:
+        self._later(self._to_client, message)
+
+    def _deliver(self) -> None:
+        while self._to_client and not self.is_paused and not self._over:
+            message = self._to_client.popleft()
+            if message is None:
+                self._over = True
+                self._end()
+                self._listener.lost()
+            else:
+                self._listener.heard(message)
+
+    def _collect(self) -> None:
+        while self._to_gateway and self._session is not None:
+            message = self._to_gateway.popleft()
+            if message is None:
+                self._end()
+            else:
+                self._session.heard(json.loads(message))
+
+    def _end(self) -> None:
+        self._gone.set()
+        self._gateway.links.discard(self)
+        if self._session is not None:
+            session, self._session = self._session, None
+            session.gone()
+
+
+class _Wire:
+    """The gateway's end."""
+
+    def __init__(self, link: VirtualLink) -> None:
+        self._link = link
+
+    def send(self, message: Message) -> None:
+        self._link.to_client(json.dumps(message).encode())
+
+    def drop(self) -> None:
+        self._link.to_client(None)
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return {"retry_first_s": 0.01, "open_timeout_s": 5.0, **given}
