@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.client import sync_producer
+from headgate.client import blocking
 from headgate.client.outgoing import Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.sync_producer import SyncProducer
@@ -119,7 +119,7 @@ def test_a_call_that_would_never_end_is_unknown_when_the_producer_is_closed(
         raise AssertionError
 
     monkeypatch.setattr(Producer, "send", never_ends)
-    monkeypatch.setattr(sync_producer, "LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(blocking, "LAST_WORDS_S", 0.01)
     producer = SyncProducer(f"http://127.0.0.1:{unused_tcp_port}")
     sending = in_thread(lambda: producer.send("flights", {}))
     assert begun.wait(10)

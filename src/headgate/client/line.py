@@ -73,14 +73,14 @@ class Line(Generic[Control]):
             raise errors.InvalidRequest("a client is entered once: make another one")
         try:
             self.do(conversation.enter())
-            while not conversation.has_begun and conversation.failure is None:
-                if conversation.is_over:
-                    raise errors.InvalidRequest("the client was closed while it was entered")  # noqa: TRY301 - closed like for any other reason
+            while not (conversation.has_begun or conversation.failure or conversation.is_over):
                 await self._something_new()
         except BaseException:
             await self.close()
             raise
-        if not conversation.has_begun and (failure := conversation.failure) is not None:
+        if not conversation.has_begun:
+            closed = errors.InvalidRequest("the client was closed while it was entered")
+            failure = conversation.failure or closed
             await self.close()
             raise failure
 

@@ -1,0 +1,67 @@
+"""`Consumer` for programs without an event loop: the same calls, which block.
+
+    with SyncConsumer(topic="flights", group="radar", keys_expected=400) as consumer:
+        for message in consumer:
+            handle(message.key, message.document)
+
+What a gateway asks for, such as a target that is wanted elsewhere, is heard while the handler
+works: the loop is in another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from headgate.client.blocking_items import BlockingItems
+from headgate.client.consumer import Consumer
+from headgate.decide.following.conversation import Acks
+from headgate.decide.following.subscription import Conditions
+from headgate.model.api import DEFAULT_URL
+from headgate.model.client_messages import Item, Joined
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `Consumer` takes besides an address, a topic and a group."""
+
+    consumer: str | None
+    keys_expected: int | None
+    where: str | None
+    filter: Conditions | None
+    start: str
+    acks: Acks
+    retry_attempts: int | None
+    retry_for_s: float | None
+    retry_first_s: float
+    retry_max_s: float
+    open_timeout_s: float
+    silence_s: float
+
+
+class SyncConsumer(BlockingItems):
+    def __init__(
+        self,
+        url: str | Sequence[str] = DEFAULT_URL,
+        topic: str = "",
+        group: str = "",
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._consumer = Consumer(url, topic, group, **options)
+        super().__init__("consumer", self._consumer._line)
+        self.id = self._consumer.id
+
+    def acknowledge(self, message: Item) -> None:
+        """`message` is processed; said at once."""
+        self._await(self._consumer.acknowledge(message))
+
+    @property
+    def reconnects(self) -> int:
+        return self._consumer.reconnects
+
+    @property
+    def joined(self) -> Joined | None:
+        return self._consumer.joined
+
+    @property
+    def targets(self) -> frozenset[int]:
+        return self._consumer.targets
