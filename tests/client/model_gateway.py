@@ -53,6 +53,8 @@ class Group:
 class ModelGateway:
     logs: dict[str, int] = field(default_factory=dict)
     """Topics and the seq of their last record."""
+    kept_from: dict[str, int] = field(default_factory=dict)
+    """The first record that retention has left of a topic."""
     silent: set[str] = field(default_factory=set)
     """Subscriptions, or consumers, that get no answer."""
     refused: dict[str, Message] = field(default_factory=dict)
@@ -173,11 +175,29 @@ class Session:
             self.acknowledged[name] = max(seq, self.acknowledged[name])
 
     def flush(self) -> None:
-        for name, topic in self.topics.items():
-            while self.sent[name] < self.gateway.logs[topic]:
-                self.sent[name] += 1
-                self.wire.send(event(topic, self.sent[name], subscriptions=[name]))
+        for topic in dict.fromkeys(self.topics.values()):
+            self._resync(topic)
+            while names := self._behind(topic):
+                seq = self.sent[names[0]] + 1
+                for name in names:
+                    self.sent[name] = seq
+                self.wire.send(event(topic, seq, subscriptions=names))
         self._flush_target()
+
+    def _behind(self, topic: str) -> list[str]:
+        """Those that are furthest behind; they share a message."""
+        at = {name: self.sent[name] for name, of in self.topics.items() if of == topic}
+        least = min(at.values())
+        return [name for name in at if at[name] == least < self.gateway.logs[topic]]
+
+    def _resync(self, topic: str) -> None:
+        kept_from = self.gateway.kept_from.get(topic, 1)
+        for name in [name for name, of in self.topics.items() if of == topic]:
+            if self.sent[name] + 1 < kept_from:
+                resync = {"type": "resync", "subscription": name, "topic": topic, "partition": 0}
+                between = {"after": self.sent[name], "from": kept_from, "reason": "retention"}
+                self.wire.send(resync | between)
+                self.sent[name] = kept_from - 1
 
     # --- consumers -------------------------------------------------------------------------------
 

@@ -54,3 +54,25 @@ async def test_a_ping_is_answered_and_counts_as_a_sign_of_life() -> None:
             assert await answered == b"are you there?"
         assert link._frames == 1
         link.close()
+
+
+async def test_a_connection_whose_handshake_is_cancelled_is_not_left_open() -> None:
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    dialled = asyncio.Event()
+
+    async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        dialled.set()
+        assert await reader.read() == b""
+        writer.close()
+        ended.set_result(None)
+
+    async with await asyncio.start_server(never_answers, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        link = WsLink(Nobody(), silence_s=WAIT_S)
+        connecting = asyncio.ensure_future(link.connect(f"ws://127.0.0.1:{port}/"))
+        await asyncio.wait_for(dialled.wait(), WAIT_S)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        # Sooner than the library gives the handshake up.
+        await asyncio.wait_for(ended, 2.0)

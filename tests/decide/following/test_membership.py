@@ -1,0 +1,261 @@
+"""A consumer's conversation against a model gateway, with everything that may go wrong at any
+message: in order, nothing missing, nothing again that was acknowledged, and a target is given back
+only when nothing of it is in the user's hands."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headgate import errors
+from headgate.decide.following import hands
+from headgate.decide.following.conversation import Acks, Phase
+from headgate.decide.following.membership import Membership
+from headgate.decide.following.patience import Patience
+from headgate.model.client_messages import Event, decode_for_consumer
+from tests.client.model_gateway import Group, ModelGateway
+from tests.decide.following.driver import Driver
+
+REQUEST = {"type": "join", "topic": "a", "group": "g", "consumer": "c"}
+REFUSALS = {
+    "for now": {"code": "unavailable", "message": "not now", "details": {}},
+    "for good": {"code": "invalid", "message": "no", "details": {}},
+}
+
+
+def joined(acks: Acks = "auto") -> tuple[Membership, Driver]:
+    membership = Membership(acks, Patience(), REQUEST)
+    driver = Driver(membership, ModelGateway(logs={"a": 2}), decode_for_consumer)
+    driver.do(membership.enter())
+    while driver.go_on():
+        pass
+    assert membership.phase is Phase.LIVE
+    return membership, driver
+
+
+class Consuming(RuleBasedStateMachine):
+    acks: Acks = "auto"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.membership, self.driver = joined(self.acks)
+        self.gateway = self.driver.gateway
+        self.processed: set[int] = set()
+        """The oracle: what the user has acknowledged."""
+        self.last: Event | None = None
+        self.handed_out: list[Event] = []
+        self.highest = 0
+
+    @property
+    def group(self) -> Group:
+        return self.gateway.groups["g"]
+
+    # --- what the user does ----------------------------------------------------------------------
+
+    @rule()
+    def asks(self) -> None:
+        if self.acks == "auto" and self.last is not None:
+            self.processed.add(self.last.seq)
+            self.last = None
+        try:
+            item = self.driver.take()
+        except errors.HeadgateError:
+            return
+        if item is not None:
+            assert isinstance(item, Event)
+            assert item.seq not in self.processed, "it was acknowledged"
+            assert item.seq <= self.highest + 1, "nothing is passed over"
+            self.highest = max(self.highest, item.seq)
+            self.handed_out.append(item)
+            self.last = item
+
+    @precondition(lambda self: self.acks == "manual" and self.handed_out)
+    @rule(data=st.data())
+    def acknowledges(self, data: st.DataObject) -> None:
+        """Any that was ever handed out, in any order, whoever owns it now."""
+        item = data.draw(st.sampled_from(self.handed_out))
+        is_remembered = self._is_in_hand(item)
+        self.driver.do(self.membership.ack(item, self.driver.now_s))
+        if is_remembered:
+            self.processed.add(item.seq)
+
+    def _is_in_hand(self, item: Event) -> bool:
+        """Under whatever epoch: it was handed out and is not settled."""
+        return item.seq > self.group.settled
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 3))
+    def appends(self, count: int) -> None:
+        self.gateway.append("a", count)
+
+    @precondition(lambda self: self.driver.inbox)
+    @rule(count=st.integers(1, 5))
+    def messages_arrive(self, count: int) -> None:
+        for _ in range(count):
+            if self.driver.inbox:
+                self.driver.deliver()
+
+    @precondition(lambda self: self.driver.session is not None)
+    @rule()
+    def connection_is_lost(self) -> None:
+        self.driver.lose()
+
+    @precondition(lambda self: self.driver.is_wanted)
+    @rule()
+    def connects(self) -> None:
+        self.driver.connect()
+
+    @precondition(lambda self: self.driver.is_wanted)
+    @rule()
+    def nobody_is_there(self) -> None:
+        self.driver.fail_to_connect()
+
+    @rule(how=st.sampled_from(sorted(REFUSALS)))
+    def is_refused(self, how: str) -> None:
+        self.gateway.refused["c"] = REFUSALS[how]
+
+    @rule()
+    def nobody_is_refused(self) -> None:
+        self.gateway.refused.clear()
+
+    @precondition(lambda self: self.driver.session is not None and self.driver.session.group)
+    @rule()
+    def target_is_asked_for(self) -> None:
+        assert self.driver.session is not None
+        self.driver.session.revoke()
+
+    @precondition(lambda self: self.driver.session is not None and self.driver.session.group)
+    @rule(taken=st.booleans())
+    def target_is_given_again(self, taken: bool) -> None:
+        """After it was released, or taken away."""
+        session = self.driver.session
+        assert session is not None
+        if taken and self.group.owner is session:
+            self.driver.send({"type": "revoked", "target": 0, "epoch": self.group.epoch})
+            self.group.owner = None
+        if self.group.owner is None:
+            session.assign(new_epoch=True)
+
+    @invariant()
+    def the_gateway_hears_no_nonsense(self) -> None:
+        assert not self.gateway.mistakes
+
+    @invariant()
+    def what_is_settled_was_processed(self) -> None:
+        assert set(range(1, self.group.settled + 1)) <= self.processed
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        self.gateway.refused.clear()
+        if self.driver.session is not None:
+            self.driver.lose()
+        for _ in range(1_000):
+            while self.driver.go_on():
+                pass
+            live = self.membership.phase is Phase.LIVE and not self.membership.waiting
+            if live and self.group.owner is None and self.driver.session is not None:
+                self.driver.session.assign(new_epoch=True)
+                continue
+            self.asks()
+            if live:
+                break
+        assert self.highest == self.gateway.logs["a"], "everything came"
+        self.driver.do(self.membership.close())
+        while self.driver.go_on():
+            pass
+        assert self.membership.phase is Phase.CLOSED
+        assert self.gateway.left == 1
+
+
+class ConsumingByHand(Consuming):
+    acks: Acks = "manual"
+
+
+BOUNDS = settings(max_examples=60, stateful_step_count=40)
+TestAuto = Consuming.TestCase
+TestAuto.settings = BOUNDS
+TestManual = ConsumingByHand.TestCase
+TestManual.settings = BOUNDS
+
+
+# --- single rules --------------------------------------------------------------------------------
+
+
+def take(driver: Driver) -> Event:
+    item = driver.take()
+    assert isinstance(item, Event)
+    return item
+
+
+def test_a_target_is_released_when_the_last_of_it_is_acknowledged_and_not_before() -> None:
+    membership, driver = joined("manual")
+    first, second = take(driver), take(driver)
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    driver.do(membership.ack(second, 0.0))
+    assert driver.said[-1]["type"] == "join"
+    driver.do(membership.ack(first, 0.0))
+    assert [one["type"] for one in driver.said[-2:]] == ["ack", "released"]
+    assert not membership.targets
+
+
+def test_nothing_of_a_target_that_is_asked_for_is_handed_out() -> None:
+    membership, driver = joined()
+    take(driver)
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert membership.waiting
+    assert driver.take() is None
+    assert driver.said[-1]["type"] == "released"
+
+
+def test_nothing_is_said_before_the_join_is_answered() -> None:
+    membership, driver = joined("manual")
+    items = [take(driver), take(driver)]
+    driver.gateway.silent.add("c")
+    driver.lose()
+    driver.connect()
+    said = len(driver.said)
+    for item in items:
+        driver.do(membership.ack(item, 0.0))
+    driver.do(membership.asked(0.0))
+    assert len(driver.said) == said
+    driver.gateway.answer("c")
+    while driver.go_on():
+        pass
+    assert driver.take() is None, "both are processed"
+    assert driver.said[-1]["positions"] == {"0": 2}
+
+
+def test_what_was_never_handed_out_can_not_be_acknowledged() -> None:
+    membership, driver = joined("manual")
+    item = take(driver)
+    take(driver)
+    driver.gateway.append("a")
+    for seq, words in ((3, "up to seq 2"), (99, "up to seq 2")):
+        later = Event("a", 0, seq, "e", None, "", "insert", item.raw, target=0, epoch=1)
+        with pytest.raises(errors.InvalidRequest, match=words):
+            membership.ack(later, 0.0)
+    elsewhere = Event("a", 0, 99, "e", None, "", "insert", item.raw, target=5, epoch=1)
+    assert membership.ack(elsewhere, 0.0) == ()
+
+
+def test_what_is_remembered_of_lost_targets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hands, "MOST_REMEMBERED", 3)
+    membership, driver = joined("manual")
+    driver.gateway.append("a", 8)
+    while driver.go_on():
+        pass
+    first = [take(driver) for _ in range(10)]
+    driver.do(membership.ack(first[5], 0.0))
+    driver.lose()
+    assert not membership._hands._held
+    while driver.go_on():
+        pass
+    assert [take(driver).seq for _ in range(10)] == list(range(1, 11)), "all of it comes again"
