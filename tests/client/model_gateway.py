@@ -61,8 +61,8 @@ class ModelGateway:
     """Subscriptions, or consumers, that get this error."""
     redirect: list[Message] = field(default_factory=list)
     """Whoever comes is sent away, once for each."""
-    is_refusing: bool = False
-    """Whoever comes is cut off."""
+    cut_off: int = 0
+    """So many of those who come are cut off at once."""
     groups: dict[str, Group] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     """Those that are open."""
@@ -75,9 +75,11 @@ class ModelGateway:
         self.opened += 1
         session = Session(self, wire)
         self.sessions.append(session)
-        if self.is_refusing:
+        if self.cut_off:
+            self.cut_off -= 1
+            session.is_cut_off = True
             wire.drop()
-        if self.redirect:
+        elif self.redirect:
             wire.send(self.redirect.pop(0))
             session.redirected = True
         return session
@@ -106,6 +108,7 @@ class Session:
         self.gateway = gateway
         self.wire = wire
         self.redirected = False
+        self.is_cut_off = False
         self.topics: dict[str, str] = {}
         self.sent: dict[str, int] = {}
         self.acknowledged: dict[str, int] = {}

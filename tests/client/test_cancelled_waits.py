@@ -145,12 +145,12 @@ async def test_short_waits_use_up_the_attempts() -> None:
         served_gateway() as gateway,
         Subscriber(gateway.url, "a", retry_first_s=0.06, retry_attempts=2) as subscriber,
     ):
-        gateway.is_refusing = True
+        gateway.cut_off = 1_000
         gateway.drop_all()
         with pytest.raises(errors.NotNow):
             await polls(subscriber, 100)
         assert gateway.opened == 1 + 2
-        gateway.is_refusing = False
+        gateway.cut_off = 0
         gateway.append("a")
         assert await take(subscriber) == [("a", 1)], "and the call after that tries anew"
 

@@ -94,6 +94,9 @@ def trouble(gateway: VirtualGateway, step: int, names: tuple[str, ...]) -> None:
         case 6:
             gateway.refused[names[-1]] = INVALID
             gateway.drop_all()
+        case 7:
+            gateway.cut_off = 3
+            gateway.drop_all()
 
 
 def happens(gateway: VirtualGateway, *topics: str) -> None:
@@ -113,7 +116,7 @@ async def follow(acks: Acks, cancelling: Cancelling) -> None:
         return gateway.served(subscriber)
 
     subscriber = await entered(cancelling, gateway, make)
-    for step in range(8):
+    for step in range(9):
         trouble(gateway, step, ("sa", "sb"))
         happens(gateway, "a", "b", "a", "a", "b")
         while len(set(books.seen)) < 5 * (step + 1):
@@ -158,9 +161,9 @@ async def consume(acks: Acks, cancelling: Cancelling) -> None:
         return gateway.served(Consumer(topic="a", group="g", consumer="c", acks=acks, **options()))
 
     consumer = await entered(cancelling, gateway, make)
-    for step in range(8):
+    for step in range(9):
         trouble(gateway, step, ("c",))
-        if step == 7:
+        if step == 8:
             revoke(gateway)
         happens(gateway, "a", "a", "a")
         while len(set(books.seen)) < 3 * (step + 1):

@@ -63,6 +63,7 @@ class VirtualLink:
         self._session: Session | None = None
         self._to_client: deque[bytes | None] = deque()
         self._to_gateway: deque[bytes | None] = deque()
+        self._is_open = False
         self._over = False
         self._gone = asyncio.Event()
 
@@ -72,9 +73,14 @@ class VirtualLink:
             if url.partition("?")[0] in self._gateway.unreachable:
                 raise errors.PeerUnreachable("nobody is there")  # noqa: TRY301 - as the real one
             self._gateway.links.add(self)
-            self._session = self._gateway.connect(_Wire(self))
+            self._session = session = self._gateway.connect(_Wire(self))
             await asyncio.sleep(LATENCY_S)
+            self._is_open = True
             self._listener.opened(self)
+            if session.is_cut_off:
+                self._lose()
+                raise errors.PeerUnreachable("it closed the connection")  # noqa: TRY301 - see above
+            self._deliver()
             await asyncio.sleep(0)
         except BaseException:
             self.abort()
@@ -118,14 +124,17 @@ class VirtualLink:
         self._later(self._to_client, message)
 
     def _deliver(self) -> None:
-        while self._to_client and not self.is_paused and not self._over:
+        while self._is_open and self._to_client and not self.is_paused and not self._over:
             message = self._to_client.popleft()
             if message is None:
-                self._over = True
-                self._end()
-                self._listener.lost()
+                self._lose()
             else:
                 self._listener.heard(message)
+
+    def _lose(self) -> None:
+        self._over = True
+        self._end()
+        self._listener.lost()
 
     def _collect(self) -> None:
         while self._to_gateway and self._session is not None:

@@ -138,6 +138,7 @@ class Line(Generic[Control]):
     # --- from the connection ---------------------------------------------------------------------
 
     def opened(self, link: Link) -> None:
+        self._hang_up()  # one of the same attempt that was too slow
         self.link = link
         self._is_paused = False
         self.do(self._conversation.opened())
@@ -205,8 +206,8 @@ class Line(Generic[Control]):
         """Attempt after attempt, for as long as the conversation wants another one."""
         try:
             while (wanted := self._wanted) is not None:
-                self._wanted = None
                 await asyncio.sleep(wanted.pause_s * random.uniform(0.5, 1.0))
+                self._wanted = None
                 try:
                     await self._attempt()
                 except errors.HeadgateError as error:
@@ -219,9 +220,11 @@ class Line(Generic[Control]):
             self._is_connecting = False
 
     def _failed(self, error: errors.HeadgateError) -> None:
-        self._hang_up()
-        self.do(self._conversation.unreachable(error, _now_s()))
-        self._news.set()
+        """Unless the conversation knows better: it may be live since, or want another attempt."""
+        if self._wanted is None and self._conversation.phase in (Phase.CONNECTING, Phase.OPENING):
+            self._hang_up()
+            self.do(self._conversation.unreachable(error, _now_s()))
+            self._news.set()
 
     async def _attempt(self) -> None:
         """Until the conversation is live, or wants another attempt."""
@@ -242,7 +245,8 @@ class Line(Generic[Control]):
         """Ask the next gateway that is there; returns where it sends us, if it does."""
         self._redirected = None
         while not await self._is_there(way):
-            pass
+            if self._wanted is not None:
+                return None  # it was there, and is lost already
         while self._conversation.phase is Phase.OPENING:
             await self._something_new()
         return self._redirected
@@ -258,8 +262,9 @@ class Line(Generic[Control]):
             failure = error
         else:
             return True
-        self._hang_up()
-        way.failed(failure)
+        if self._wanted is None:
+            self._hang_up()
+            way.failed(failure)
         return False
 
     def make_link(self) -> WsLink:
