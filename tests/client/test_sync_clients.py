@@ -124,7 +124,7 @@ async def test_what_an_interrupted_thread_did_not_see_is_the_next_one(
             monkeypatch.setattr(client, "_await", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(client)
-            assert seqs([next(client), next(client)]) == [1, 2]
+            assert seqs([client.next(0.5), client.next(0.5)]) == [1, 2]
 
     async with served_gateway() as gateway:
         gateway.append("a", 2)

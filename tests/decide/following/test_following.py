@@ -251,6 +251,7 @@ def test_attempts_are_counted_per_outage() -> None:
         assert following.phase is Phase.LIVE
     driver.lose()
     driver.fail_to_connect()
+    assert driver.take() is None
     driver.fail_to_connect()
     with pytest.raises(errors.PeerUnreachable):
         driver.take()

@@ -233,6 +233,26 @@ def test_nothing_is_said_before_the_join_is_answered() -> None:
     assert driver.said[-1]["positions"] == {"0": 2}
 
 
+@pytest.mark.parametrize("lost", ["connection", "target"])
+def test_what_was_acknowledged_out_of_turn_does_not_come_again(lost: str) -> None:
+    membership, driver = joined("manual")
+    first, second = take(driver), take(driver)
+    driver.do(membership.ack(second, 0.0))
+    if lost == "connection":
+        driver.lose()
+    else:
+        assert driver.session is not None
+        driver.send({"type": "revoked", "target": 0, "epoch": 1})
+        driver.session.assign(new_epoch=True)
+    while driver.go_on():
+        pass
+    again = take(driver)
+    assert again.seq == first.seq
+    assert driver.take() is None
+    driver.do(membership.ack(again, 0.0))
+    assert driver.gateway.groups["g"].settled == 2
+
+
 def test_what_was_never_handed_out_can_not_be_acknowledged() -> None:
     membership, driver = joined("manual")
     item = take(driver)
