@@ -139,7 +139,8 @@ class Session:
         elif kind == "ack":
             self._ack_target(message)
         elif kind == "released":
-            self.group.owner = None
+            if self.group.owner is self and message["epoch"] == self.group.epoch:
+                self.group.owner = None
         elif kind == "leave":
             self.gateway.left += 1
             self.wire.send({"type": "ended"})

@@ -93,6 +93,8 @@ class Membership(Conversation[ToConsumer, Item]):
     def _heard_live(self, message: ToConsumer, now_s: float) -> Effects:
         match message:
             case Assigned(target, epoch, positions):
+                if (former := self._shares.get(target)) is not None:
+                    self._gone(former)
                 self._shares[target] = Share(target, epoch, positions)
                 self._hands.assigned(target, positions)
             case Revoke(target, epoch):
@@ -136,7 +138,7 @@ class Membership(Conversation[ToConsumer, Item]):
         partition, seq = item.partition, seq_of(item)
         is_earlier = self._hands.acknowledge((item.target, partition, seq))
         share = self._shares.get(item.target)
-        if share is None or share.epoch != item.epoch:
+        if share is None or (share.epoch != item.epoch and not share.holds(partition, seq)):
             return ()
         if is_earlier and not share.was_handed_out(partition, seq):
             return ()

@@ -44,6 +44,10 @@ class Share:
         self._open.setdefault(partition, set()).add(seq)
         self._last[partition] = seq
 
+    def holds(self, partition: int, seq: int) -> bool:
+        """Whether it is in hand: also by a copy that was handed out under another epoch."""
+        return seq in self._open.get(partition, ())
+
     def was_handed_out(self, partition: int, seq: int) -> bool:
         return seq <= self._last.get(partition, 0)
 
