@@ -14,7 +14,9 @@ import pytest
 from headgate import errors
 from headgate.client import Consumer, Event, Subscriber
 from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
+from tests.client.served_gateway import served_gateway
 from tests.client.virtual_gateway import VirtualGateway, options
+from tests.waiting import until
 
 Acks = Literal["auto", "manual"]
 AnyClient = TypeVar("AnyClient", Subscriber, Consumer)
@@ -198,3 +200,40 @@ def revoke(gateway: VirtualGateway) -> None:
 @pytest.mark.parametrize(("scenario", "least"), [(follow, 80), (consume, 50)])
 def test_a_call_may_be_cancelled_at_any_await(scenario: Any, least: int, acks: Acks) -> None:
     assert cancel_everywhere(partial(scenario, acks)) > least
+
+
+# --- over real sockets ---------------------------------------------------------------------------
+
+
+async def over_sockets(kind: type[Subscriber | Consumer], cancelling: Cancelling) -> None:
+    async with served_gateway() as gateway:
+
+        def make() -> Any:
+            if kind is Subscriber:
+                return Subscriber(gateway.url, "a", start="earliest", retry_first_s=0.001)
+            return Consumer(gateway.url, "a", "g", consumer="c", retry_first_s=0.001)
+
+        gateway.append("a", 2)
+        books = Books()
+        while True:
+            client = make()
+            try:
+                await cancelling.call("enter", client.__aenter__())
+            except Cancelled:
+                await until(lambda: not gateway.sessions)
+                continue
+            break
+        for wanted in (1, 3):
+            while len(set(books.seen)) < wanted:
+                await take(client, "auto", books, cancelling)
+            gateway.drop_all()
+            gateway.append("a")
+        await closed(cancelling, client)
+        await until(lambda: not gateway.sessions)
+        assert books.seen[:3] == [("a", 1), ("a", 2), ("a", 3)]
+        assert not gateway.mistakes
+
+
+@pytest.mark.parametrize("kind", [Subscriber, Consumer])
+def test_a_call_may_be_cancelled_at_any_await_over_sockets_too(kind: Any) -> None:
+    assert cancel_everywhere(partial(over_sockets, kind), asyncio.run) >= 4

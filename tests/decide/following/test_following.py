@@ -175,7 +175,7 @@ class SubscribingByHand(Subscribing):
     acks: Acks = "manual"
 
 
-BOUNDS = settings(max_examples=60, stateful_step_count=40)
+BOUNDS = settings(max_examples=40, stateful_step_count=40)
 TestAuto = Subscribing.TestCase
 TestAuto.settings = BOUNDS
 TestManual = SubscribingByHand.TestCase

@@ -180,7 +180,7 @@ class ConsumingByHand(Consuming):
     acks: Acks = "manual"
 
 
-BOUNDS = settings(max_examples=60, stateful_step_count=40)
+BOUNDS = settings(max_examples=40, stateful_step_count=40)
 TestAuto = Consuming.TestCase
 TestAuto.settings = BOUNDS
 TestManual = ConsumingByHand.TestCase
