@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -45,14 +44,9 @@ MOST_EARLY = 10_000
 has to be read, however many wait for the user."""
 
 
-@dataclass(slots=True)
-class Waiting:
-    """An item, where it stands, and the subscriptions that it stands there for: none, where it is a
-    redelivery."""
-
-    item: Item
-    seq: int
-    subscriptions: list[Subscription]
+Waiting = tuple[Item, int, list[Subscription]]
+"""An item, where it stands, and the subscriptions that it stands there for: none, where it is a
+redelivery. A tuple, because there is one for each item that comes."""
 
 
 class Following(Conversation[ToSubscriber, Waiting]):
@@ -83,27 +77,28 @@ class Following(Conversation[ToSubscriber, Waiting]):
         """For those subscriptions that don't have it yet."""
         if self.phase is not Phase.LIVE and self.phase is not Phase.OPENING:
             return True
-        if not isinstance(item, Resync) and item.redelivery:
+        names: tuple[str, ...]
+        if isinstance(item, Resync):
+            names, seq = (item.subscription,), item.from_seq - 1
+        elif item.redelivery:
             return self._arrived_again(item)
-        seq, wanted_by = seq_of(item), []
-        for name in names_of(item):
+        else:
+            names, seq = item.subscriptions, item.seq
+        wanted_by = []
+        for name in names:
             subscription = self.subscriptions.get(name)
             if subscription is not None and subscription.arrive(item.partition, seq):
                 wanted_by.append(subscription)
         if wanted_by:
-            self.waiting.append(Waiting(_for(item, wanted_by), seq, wanted_by))
-        return self._has_room
+            self.waiting.append((_for(item, wanted_by), seq, wanted_by))
+        return self.phase is Phase.LIVE or len(self.waiting) <= MOST_EARLY
 
     def _arrived_again(self, item: Event | Left) -> bool:
         wanted_by = [
             self.subscriptions[name] for name in item.subscriptions if name in self.subscriptions
         ]
         if wanted_by:
-            self.waiting.append(Waiting(_for(item, wanted_by), item.seq, []))
-        return self._has_room
-
-    @property
-    def _has_room(self) -> bool:
+            self.waiting.append((_for(item, wanted_by), item.seq, []))
         return self.phase is Phase.LIVE or len(self.waiting) <= MOST_EARLY
 
     def unexpected(self, now_s: float) -> Effects:
@@ -191,11 +186,12 @@ class Following(Conversation[ToSubscriber, Waiting]):
         concerned = [one for one in found if one is not None]
         for subscription in concerned:
             subscription.check_handed_out(item.partition, seq)
-        return self._done_with(Waiting(item, seq, concerned))
+        return self._done_with((item, seq, concerned))
 
     def _done_with(self, entry: Waiting, now_s: float = 0.0) -> Effects:
-        for subscription in entry.subscriptions:
-            subscription.acknowledge(entry.item.partition, entry.seq)
+        item, seq, subscriptions = entry
+        for subscription in subscriptions:
+            subscription.acknowledge(item.partition, seq)
         self._unsaid += 1
         if self._unsaid >= ACK_EVERY or not self.waiting:
             return self._say_acks()
@@ -225,21 +221,19 @@ class Following(Conversation[ToSubscriber, Waiting]):
                 subscription.disconnected()
 
     def _hand_out(self, entry: Waiting) -> Item | None:
-        if not entry.subscriptions:
-            return entry.item
+        item, seq, subscriptions = entry
+        if not subscriptions:
+            return item
+        partition = item.partition
         if self._acks == "manual":
-            self._drop_acknowledged(entry)
-        for subscription in entry.subscriptions:
-            subscription.hand_out(entry.item.partition, entry.seq)
-        return entry.item if entry.subscriptions else None
-
-    def _drop_acknowledged(self, entry: Waiting) -> None:
-        """What came again may have been acknowledged since."""
-        partition, seq = entry.item.partition, entry.seq
-        wanted_by = [one for one in entry.subscriptions if one.wants(partition, seq)]
-        if wanted_by and len(wanted_by) < len(entry.subscriptions):
-            entry.item = _for(entry.item, wanted_by)
-        entry.subscriptions = wanted_by
+            # What came again may have been acknowledged since.
+            subscriptions = [one for one in subscriptions if one.wants(partition, seq)]
+            if not subscriptions:
+                return None
+            item = _for(item, subscriptions)
+        for subscription in subscriptions:
+            subscription.hand_out(partition, seq)
+        return item
 
 
 def _for(item: Item, wanted_by: list[Subscription]) -> Item:
@@ -250,4 +244,4 @@ def _for(item: Item, wanted_by: list[Subscription]) -> Item:
 
 
 def _comes_again(waiting: Waiting | errors.HeadgateError) -> bool:
-    return isinstance(waiting, Waiting) and bool(waiting.subscriptions)
+    return isinstance(waiting, tuple) and bool(waiting[2])

@@ -88,7 +88,7 @@ class Subscription:
         if seq <= self._arrived.get(partition, 0):
             return False
         self._arrived[partition] = seq
-        if not self.wants(partition, seq):
+        if seq <= self.acknowledged.get(partition, 0):
             self._unsaid.add(partition)
             return False
         return True
