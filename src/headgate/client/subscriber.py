@@ -12,9 +12,10 @@
 
 Invariant: per subscription and partition, items come in order, none twice and none left out without
 a Resync in its place, from the positions of the first `subscribed` message on; only what an
-operator had sent again (`redelivery`) comes in between. After a lost
-connection it resumes after the last item that was consumed (or, with acks="manual", acknowledged,
-so that what was not comes again). What waits here is bounded: a slow loop makes the gateway wait.
+operator had sent again (`redelivery`) comes in between. After a lost connection it resumes after
+the last item that has arrived (or, with acks="manual", that was acknowledged, so that what was not
+comes again). What waits here is bounded: a slow loop makes the gateway wait. Any call may be
+cancelled: what it is about is kept in a conversation (decide/following), not in the call.
 """
 
 from __future__ import annotations

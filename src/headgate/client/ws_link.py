@@ -48,8 +48,6 @@ class Listener(Protocol):
 class Link(Protocol):
     """A connection, as its owner sees it."""
 
-    is_paused: bool
-
     def send(self, message: bytes) -> None:
         """Hand over one text message; on a connection that is lost nothing happens."""
 
