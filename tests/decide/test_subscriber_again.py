@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -152,8 +152,8 @@ class Watched(Feed[str]):
         for seq, _ in matches:
             self._came(read.partition, seq)
 
-    def redeliver(self, partition: int, seq: int, value: str) -> None:
-        super().redeliver(partition, seq, value)
+    def redeliver(self, partition: int, seq: int, value: str, mark: Hashable = None) -> None:
+        super().redeliver(partition, seq, value, mark)
         # Each is another one, so that equal ones are told apart.
         self.waiting.append(Redelivery(partition, seq, value))
 

@@ -71,6 +71,37 @@ async def test_a_reset_is_one_wish_for_all_who_have_the_partition_after_it() -> 
 
 
 @on_virtual_time
+async def test_what_comes_again_for_somebody_who_leaves_becomes_a_dead_letter() -> None:
+    """Who comes back resumes at a position, which doesn't bring it."""
+    world = LaneWorld(redrive_every_s=5.0)
+    world.append(4)
+    await start(world)
+    world.gateways.slow_readers = {"s1"}
+    await reset(world, settled=1)
+    assert world.letters.seqs("parked") == [2, 3, 4]
+    world.append(1)
+    world.push(control.SubscriptionChanges(world.revision + 1, removals=("s1",)))
+    await settle_down(30.0)
+    assert world.letters.seqs("parked") == []
+    assert world.letters.seqs("dead") == [2, 3, 4], "not what is new: that is in the log for it"
+    assert {letter.reason for letter in world.letters.of("dead")} == {"left"}
+
+
+@on_virtual_time
+async def test_also_where_the_gateway_is_the_first_to_know() -> None:
+    world = LaneWorld(redrive_every_s=5.0)
+    world.append(4)
+    await start(world)
+    world.gateways.scripts["gateway-1"] = [["no_subscriber"] * 3]
+    await reset(world, settled=1)
+    world.append(1)
+    await settle_down(12.0)
+    assert world.letters.seqs("dead") == [2, 3, 4]
+    assert {letter.reason for letter in world.letters.of("dead")} == {"left"}
+    assert world.position(0) == 5
+
+
+@on_virtual_time
 async def test_each_reset_is_a_wish_of_its_own() -> None:
     world = LaneWorld(redrive_every_s=5.0)
     world.append(4)

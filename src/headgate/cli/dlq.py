@@ -39,6 +39,7 @@ class ReasonChoice(StrEnum):
     TOO_OLD = "too_old"
     REJECTED = "rejected"
     SHED = "shed"
+    LEFT = "left"
 
 
 GatewayOption = Annotated[str | None, typer.Option(help="Only letters for this gateway.")]

@@ -2,13 +2,15 @@
 brings the target's positions.
 
 Invariant: a position is the highest seq with everything up to it acknowledged, or known not to
-concern the target; positions only grow. Never more is acknowledged than was handed out.
+concern the target; positions only grow. Never more is acknowledged than was handed out. What an
+operator has delivered again is in hand like everything else, but moves no position: it is
+acknowledged by itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 from headgate.errors import InvalidRequest
 
@@ -22,13 +24,19 @@ class InHand:
         self._done = dict(starts)
         self._saved = dict(saved)
         self._count = 0
+        self._again: dict[Hashable, tuple[int, int]] = {}
+        """Where each redelivery stands that is in hand, by its mark."""
 
     def __len__(self) -> int:
         """Items that were handed out and not acknowledged."""
-        return self._count
+        return self._count + len(self._again)
+
+    def __contains__(self, mark: object) -> bool:
+        """Is the redelivery with this mark in hand?"""
+        return mark in self._again
 
     def hand_out(self, partition: int, seq: int) -> None:
-        """An item that comes again, out of its order, waits for nobody's acknowledgement."""
+        """Nothing changes for one that was handed out before."""
         if seq <= self._last.get(partition, 0):
             return
         self._last[partition] = seq
@@ -36,8 +44,18 @@ class InHand:
         self._open.setdefault(partition, deque()).append(seq)
         self._count += 1
 
+    def hand_out_again(self, partition: int, seq: int, mark: Hashable) -> None:
+        self._again[mark] = partition, seq
+
+    def acknowledge_again(self, seqs: Mapping[int, Collection[int]]) -> None:
+        """The redeliveries of these records are processed; what isn't in hand may have been
+        acknowledged before."""
+        for mark, (partition, seq) in list(self._again.items()):
+            if seq in seqs.get(partition, ()):
+                del self._again[mark]
+
     def acknowledge(self, positions: Mapping[int, int]) -> None:
-        """Everything up to `positions` is processed.
+        """Everything up to `positions` is processed, redeliveries aside.
 
         Raises InvalidRequest, and takes none of them, for what was never handed out.
         """

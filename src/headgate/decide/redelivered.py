@@ -3,9 +3,10 @@ and is put off for the others; when it comes again, those who have had it are le
 
 Invariant: who has had what was put off is remembered until it comes again, for `ttl_s` at most:
 were it forgotten before, they would get it again, behind newer ones. So of that there is no more
-than `capacity`, and `put_off` refuses what is too much. What all have had is remembered in the room
-beside it, in case it comes twice by accident. Never more than `capacity` together: redeliveries,
-and the subscriptions that have had them. Time is an argument; it must never go backwards.
+than `capacity`, or a single one, and `put_off` refuses what is too much. What all have had is
+remembered in the room beside it, in case it comes twice by accident. Never more than `capacity`
+together: redeliveries, and the subscriptions that have had them. Time is an argument; it must never
+go backwards.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Redelivered:
         if that can't be remembered."""
         if not names:
             return True
-        if self._put_off.size_with(sending, names) > self._capacity:
+        size = self._put_off.size_with(sending, names)
+        if size > max(self._capacity, 1 + len(names)):
             return False
         self._settled.drop(sending)
         self._put_off.keep(sending, names, now_s)

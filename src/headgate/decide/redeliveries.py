@@ -2,12 +2,14 @@
 
 Invariant: they are taken in the order in which they came; bounded in number and bytes, within the
 gateway's budget; whoever finds no room tries again later. They are no positions, but each knows
-which records of its partition came after it, and those have to wait for it.
+which records of its partition came after it, and those have to wait for it; and by its `mark` it is
+known whether it still waits.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Hashable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
@@ -33,6 +35,7 @@ class Redelivery(NamedTuple, Generic[T]):
     partition: int
     seq: int
     value: T
+    mark: Hashable = None
 
 
 class Redeliveries(Generic[T]):
@@ -44,6 +47,7 @@ class Redeliveries(Generic[T]):
         self._queued_bytes = 0
         self._positions: dict[int, deque[int]] = {}
         """Per partition, of each that waits: how far the subscriber's records were when it came."""
+        self._marks: Counter[Hashable] = Counter()
 
     @property
     def has_room(self) -> bool:
@@ -53,9 +57,11 @@ class Redeliveries(Generic[T]):
         limit_bytes = min(self._capacity_bytes, self._budget.share_bytes)
         return len(self._queue) < self._capacity and self._queued_bytes < limit_bytes
 
-    def add(self, partition: int, seq: int, value: T, *, position: int) -> None:
+    def add(self, item: Redelivery[T], *, position: int) -> None:
         """`position`: records of the partition up to there came before it."""
-        self._queue.append(Redelivery(partition, seq, value))
+        partition, _, value, mark = item
+        self._queue.append(item)
+        self._marks[mark] += 1
         self._positions.setdefault(partition, deque()).append(position)
         self._queued_bytes += len(value)
         self._budget.taken_bytes += len(value)
@@ -71,6 +77,9 @@ class Redeliveries(Generic[T]):
 
     def take(self) -> Redelivery[T]:
         item = self._queue.popleft()
+        self._marks[item.mark] -= 1
+        if not self._marks[item.mark]:
+            del self._marks[item.mark]
         positions = self._positions[item.partition]
         positions.popleft()
         if not positions:
@@ -82,6 +91,10 @@ class Redeliveries(Generic[T]):
     def clear(self) -> None:
         while self._queue:
             self.take()
+
+    def __contains__(self, mark: Hashable) -> bool:
+        """Does one with this mark wait?"""
+        return mark in self._marks
 
     def __len__(self) -> int:
         return len(self._queue)

@@ -34,7 +34,7 @@ never look at a clock, wait, or drop anything in silence.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -214,12 +214,18 @@ class Feed(Generic[T]):
     def takes_redeliveries(self) -> bool:
         return self._again.has_room
 
-    def redeliver(self, partition: int, seq: int, value: T) -> None:
-        """Deliver it whatever was delivered before; only with room for it."""
+    def redeliver(self, partition: int, seq: int, value: T, mark: Hashable = None) -> None:
+        """Deliver it whatever was delivered before; only with room for it. `awaits` knows it by
+        its `mark`."""
         if not self._again.has_room:
             raise ValueError("there is no room for a redelivery")
         self._end_flow()
-        self._again.add(partition, seq, value, position=self._positions.get(partition, 0))
+        again = Redelivery(partition, seq, value, mark)
+        self._again.add(again, position=self._positions.get(partition, 0))
+
+    def awaits(self, mark: Hashable) -> bool:
+        """Does a redelivery with this mark wait here?"""
+        return mark in self._again
 
     def _not_now(self, partition: int, seq: int, *, since: int = 0) -> Delivered | None:
         """What becomes of what a lane delivered up to `seq`; None when it may be queued."""

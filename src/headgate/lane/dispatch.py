@@ -231,6 +231,8 @@ class GatewayPipeline:
         )
         for delivery, verdict in zip(batch, verdicts, strict=True):
             outcome = OUTCOMES.get(verdict)
+            if self.outbound.is_left(delivery, verdict):
+                continue  # its letter settles it
             if outcome is not None:
                 self._settle(delivery, outcome)
             elif verdict == "stale_fence":

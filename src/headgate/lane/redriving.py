@@ -21,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from headgate.decide.delivery.behind import Redrive
-from headgate.decide.delivery.outbound import Outbound
+from headgate.decide.delivery.outbound import LEFT, Outbound
 from headgate.decide.redelivered import marked
 from headgate.errors import CallerError, Fenced, HeadgateError
 from headgate.lane.letters import LetterWriter
@@ -128,11 +128,23 @@ class Redriving:
                 unwanted.append(letter)
             else:
                 sending.append((letter, replace(wanted, epoch=fence.epoch)))
+        if left := self._left(unwanted):
+            await self._bury_left(left, fences)
+            unwanted = [one for one in unwanted if one not in left]
         if unwanted:
             await self._store.remove(unwanted, fences)
             self.counts.released += len(unwanted)
         if sending:
             await self._send_letters(sending, fences)
+
+    def _left(self, unwanted: Sequence[Letter]) -> list[Letter]:
+        """Of those that nobody there wants any more: what no log brings to who comes back."""
+        return [one for one in unwanted if self._outbound.is_left(one.delivery, "no_subscriber")]
+
+    async def _bury_left(self, letters: Sequence[Letter], fences: Fences) -> None:
+        dead = [replace(one, reason="left", error=LEFT) for one in letters]
+        await self._store.bury(dead, fences, now_ms=time.time_ns() // 1_000_000)
+        self.counts.dead += len(dead)
 
     async def _send_letters(self, letters: _Sent, fences: Fences) -> None:
         outbound = self._outbound
@@ -164,6 +176,9 @@ class Redriving:
         for letter in by_verdict.get("stale_fence", ()):
             reason = f"gateway {self._gateway_id} has seen a newer owner of {letter.ref}"
             self._surroundings.overtaken(letter.ref, reason)
+        if left := self._left(by_verdict.get("no_subscriber", ())):
+            await self._bury_left(left, fences)
+            through = [one for one in through if one not in left]
         if through:
             await self._store.remove(through, fences)
             self.counts.redriven += len(through)

@@ -15,11 +15,12 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 
 LetterState = Literal["parked", "dead"]
-LetterReason = Literal["unreachable", "overloaded", "too_old", "halted", "rejected", "shed"]
+LetterReason = Literal["unreachable", "overloaded", "too_old", "halted", "rejected", "shed", "left"]
 """Why a letter was written: its gateway didn't answer (also: its breaker is open), was too far
 behind, had left it waiting for too long, it stood behind one that is refused, it was refused for
-good, or it was of low priority while the gateway was behind. The last two make dead letters, the
-others parked ones; where no dead letters are kept, one that is refused is parked, too."""
+good, it was of low priority while the gateway was behind, or it is a redelivery and whoever it was
+for left before they had it. The last three make dead letters, the others parked ones; where no dead
+letters are kept, one that is refused is parked, too."""
 
 
 class NewLetter(msgspec.Struct, frozen=True):

@@ -239,7 +239,7 @@ async def test_what_waits_goes_before_the_next_batch(live: Stage) -> None:
         pytest.param([event(2, "a", epoch=0)], ("stale_fence",), id="overtaken sender"),
         pytest.param([event(2, "a", left=("a",))], ("accepted",), id="left"),
         pytest.param([event(2, "a", since=(1,))], ("accepted",), id="a lane that was late"),
-        pytest.param([event(2, "a", redelivery=True)], ("accepted",), id="sent again"),
+        pytest.param([event(2, "a", redelivery=True)], ("retry",), id="sent again"),
         pytest.param([event(2, lost_from=2)], ("accepted",), id="a gap"),
         pytest.param([event(2, "a", broadcast=True)], ("accepted",), id="to whom it concerns"),
         pytest.param(

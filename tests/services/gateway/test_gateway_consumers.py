@@ -12,6 +12,7 @@ import pytest
 from headgate import errors
 from headgate.decide.targets import target_of
 from headgate.model.control import EpochTooLow, JoinGroup
+from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.position import Tally
 from headgate.services.gateway.consumer import ConsumerBounds
@@ -116,27 +117,114 @@ async def test_a_consumer_gets_what_belongs_to_its_targets_and_nothing_else() ->
         assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nothing else came"
 
 
-async def test_a_consumer_gets_what_comes_again_before_what_is_new_and_acknowledges_only_that() -> (
-    None
-):
-    async with grouped(consumers=ConsumerBounds(prefetch=1, save_s=0.02)) as (world, coordinator):
+# --- what comes again ----------------------------------------------------------------------------
+
+
+def made_for_one_target(world: World, count: int) -> list[Delivery]:
+    records = [world.log.append({"n": n}, key="key-1") for n in range(count)]
+    return [one for record in records if (one := world.lanes.match(record)) is not None]
+
+
+def again(deliveries: list[Delivery]) -> list[Delivery]:
+    return [msgspec.structs.replace(one, redelivery=True, wish=1) for one in deliveries]
+
+
+def ack_again(socket: WsSubscriber, *messages: dict[str, Any]) -> None:
+    [target], [epoch] = {m["target"] for m in messages}, {m["epoch"] for m in messages}
+    seqs = {str(m["partition"]): [m["seq"] for m in messages] for m in messages}
+    socket.say(type="ack", target=target, epoch=epoch, redelivered=seqs)
+
+
+async def test_a_consumer_gets_what_comes_again_before_what_is_new() -> None:
+    async with grouped(consumers=ConsumerBounds(prefetch=2, save_s=0.02)) as (world, coordinator):
         coordinator.give("one", *range(TARGETS))
         socket = await join(world)
         await assigned(socket, TARGETS)
-        records = [world.log.append({"n": n}, key="key-1") for n in range(4)]
-        made = [one for record in records if (one := world.lanes.match(record)) is not None]
+        made = made_for_one_target(world, 4)
         await world.lanes.deliver(made[:1])
         first = await socket.next()
-        again = [msgspec.structs.replace(one, redelivery=True) for one in made[:3]]
-        assert (await world.lanes.deliver([*again, made[3]])).verdicts == ("accepted",) * 4
+        batch = [*again(made[:3]), made[3]]
+        assert (await world.lanes.deliver(batch)).verdicts == (*("retry",) * 3, "accepted")
+        heard = [await socket.next()]
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "two are in hand"
         ack(socket, first)
-        heard = [await socket.next() for _ in range(4)]
+        heard.append(await socket.next())
+        ack_again(socket, *heard)
+        heard += [await socket.next() for _ in range(2)]
         assert [(one["seq"], "redelivery" in one) for one in heard] == [
             (1, True), (2, True), (3, True), (4, False),
         ]  # fmt: skip
+        verdicts = (await world.lanes.deliver(batch[:3])).verdicts
+        assert verdicts == ("duplicate", "duplicate", "retry"), "done when it is acknowledged"
         await until(lambda: committed(world, first["target"], 0) == 1)
+        ack_again(socket, heard[2])
         ack(socket, heard[-1])
         await until(lambda: committed(world, first["target"], 0) == 4)
+        assert (await world.lanes.deliver(batch[2:3])).verdicts == ("duplicate",)
+
+
+async def test_what_comes_again_is_bounded_like_everything_else() -> None:
+    async with grouped(consumers=ConsumerBounds(prefetch=10)) as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world)
+        await assigned(socket, TARGETS)
+        made = made_for_one_target(world, 50)
+        await world.lanes.deliver(again(made))
+        heard = [await socket.next() for _ in range(10)]
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "no more came"
+        assert [one["seq"] for one in heard] == list(range(1, 11))
+
+
+async def test_a_target_is_not_handed_over_while_something_that_came_again_is_in_hand() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world)
+        await assigned(socket, TARGETS)
+        batch = again(made_for_one_target(world, 2))
+        await world.lanes.deliver(batch)
+        heard = [await socket.next() for _ in range(2)]
+        target = heard[0]["target"]
+        coordinator.let_go("one", target)
+        assert await socket.next() == {"type": "revoke", "target": target, "epoch": 1}
+        ack_again(socket, heard[0])
+        assert (await world.lanes.deliver(batch)).verdicts == ("duplicate", "retry")
+        assert coordinator.released() == []
+        ack_again(socket, heard[1])
+        await until(lambda: coordinator.released() == [target])
+
+
+async def test_what_came_again_to_a_consumer_that_died_is_not_done() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world)
+        await assigned(socket, TARGETS)
+        batch = again(made_for_one_target(world, 2))
+        await world.lanes.deliver(batch)
+        ack_again(socket, await socket.next())
+        await socket.next()
+        socket.transport.disconnect(graceful=False)
+        await until(lambda: not coordinator.registry)
+        assert (await world.lanes.deliver(batch)).verdicts == ("no_subscriber",) * 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"redelivered": {"x": [1]}},
+        {"redelivered": {"0": ["1"]}},
+        {"redelivered": {}},
+    ],
+)
+async def test_an_ack_that_makes_no_sense_is_answered(said: dict[str, Any]) -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        answer = await socket.ask(type="ack", target=0, epoch=1, **said)
+        assert answer["error"]["code"] == "invalid"
+
+
+# --- where groups begin --------------------------------------------------------------------------
 
 
 async def test_a_group_that_is_new_begins_where_its_first_consumer_says() -> None:

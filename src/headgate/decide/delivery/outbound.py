@@ -46,6 +46,7 @@ from headgate.model.letters import LetterReason, LetterState
 LOOK_AGAIN_S = 1.0
 """Pause after letters couldn't be read, or were not to be sent yet."""
 WANTED_LATER = "the gateway wants it later"
+LEFT = "whoever it was to come to again has left; retry it for those who are there now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +356,8 @@ class Outbound:
         for at, (one, verdict) in enumerate(zip(batch, verdicts, strict=True)):
             if verdict == "retry":
                 again.append(one)
+            elif self.is_left(one[1], verdict):
+                self._asides.append(Aside(one[1], "dead", "left", self._attempts + 1, LEFT))
             elif verdict == "rejected":
                 passed = self._is_passed(one[1], batch[at + 1 :], verdicts[at + 1 :])
                 self._reject(one[1], "the gateway rejected it", now_s, passed=passed)
@@ -375,6 +378,12 @@ class Outbound:
                 self._hold(ref, now_s, jitter)
         elif again:
             self._another_attempt([d for _, d in again], WANTED_LATER, now_s, jitter)
+
+    def is_left(self, delivery: Delivery, verdict: Verdict) -> bool:
+        """Whether it came again for somebody who has left since: who comes back reads on from a
+        position, which doesn't bring it, so it becomes a dead letter."""
+        is_for_somebody = delivery.redelivery and bool(delivery.subscriptions)
+        return verdict == "no_subscriber" and is_for_somebody and self._rules.keeps_dead
 
     def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
         """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,

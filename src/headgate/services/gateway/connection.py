@@ -174,6 +174,7 @@ class Connection(TextConnection):
             place.name = subscriber.name
             self._places[place.name] = place
         self.answer(subscribed_message(subscriber.name, subscriber.topic, subscriber.starts))
+        subscriber.write = self.outlet.write
         self._subscriptions.begin(subscriber, partial(self._ready, place, subscriber))
         self._rearrange()
 

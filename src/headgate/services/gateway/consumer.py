@@ -8,7 +8,7 @@ ends a consumer, what it acknowledged is saved first, as far as the store allows
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -168,8 +168,14 @@ class GroupConsumer:
 
     # --- from the consumer -----------------------------------------------------------------------
 
-    def acknowledge(self, number: int, epoch: int, positions: Mapping[int, int]) -> None:
-        self._held(number, epoch).acknowledge(positions)
+    def acknowledge(
+        self,
+        number: int,
+        epoch: int,
+        positions: Mapping[int, int],
+        redelivered: Mapping[int, Collection[int]],
+    ) -> None:
+        self._held(number, epoch).acknowledge(positions, redelivered)
         for target in self.targets():
             self._ready(target)
 

@@ -20,6 +20,7 @@ from headgate.services.gateway.consumer_protocol import (
     TargetAck,
     TargetReleased,
     parse_consumer,
+    redelivered_in,
 )
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.framing import TextConnection
@@ -91,8 +92,10 @@ class ConsumerConnection(TextConnection):
         if self._consumer is None:
             raise errors.InvalidRequest("join a group first; nothing was sent")
         if isinstance(message, TargetAck):
-            positions = positions_in(message.positions)
-            self._consumer.acknowledge(message.target, message.epoch, positions)
+            redelivered = redelivered_in(message.redelivered)
+            is_about_those = redelivered and not message.positions
+            positions = {} if is_about_those else positions_in(message.positions)
+            self._consumer.acknowledge(message.target, message.epoch, positions, redelivered)
         else:
             self._consumer.released(message.target, message.epoch)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
+from headgate.errors import InvalidRequest
 from headgate.model.api import NAME_PATTERN
 from headgate.services.gateway.protocol import Misfit, Ping, parse_as
 
@@ -36,11 +38,13 @@ class Join(
 
 
 class TargetAck(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fields=True):
-    """Everything of the target up to `positions` (partition to seq) has been processed."""
+    """Everything of the target up to `positions` (partition to seq) has been processed, and those
+    redeliveries (partition to seqs), for which positions say nothing."""
 
     target: int
     epoch: int
-    positions: dict[str, int]
+    positions: dict[str, int] = {}
+    redelivered: dict[str, list[int]] = {}
 
 
 class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_unknown_fields=True):
@@ -52,6 +56,14 @@ class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_un
 
 class Leave(msgspec.Struct, tag_field="type", tag="leave", forbid_unknown_fields=True):
     """The consumer is done with everything."""
+
+
+def redelivered_in(named: Mapping[str, Sequence[int]]) -> dict[int, frozenset[int]]:
+    """The redeliveries of a message, by partition. Raises InvalidRequest for what can't be one."""
+    for partition in named:
+        if not (partition.isascii() and partition.isdigit()):
+            raise InvalidRequest(f"redelivered names {partition[:50]}, which is no partition")
+    return {int(partition): frozenset(seqs) for partition, seqs in named.items()}
 
 
 ConsumerMessage = Join | TargetAck | TargetReleased | Leave | Ping

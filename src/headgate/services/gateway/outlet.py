@@ -92,6 +92,12 @@ class Outlet:
             # Soon, not now: the same record may be on its way to others of this connection.
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
 
+    def write(self) -> None:
+        """Write what was offered, without waiting for others."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flush()
+
     def pause(self) -> None:
         self._paused = True
         self._open_or_shut()

@@ -4,7 +4,11 @@ Invariant: everybody it is for gets it once, as far as it is remembered who has 
 in which lanes send. Whoever has room takes it; for the others it is put off, with all that follows
 of its partition in the batch, whatever it is (`Round`): the lane sends that again, before anything
 newer. So one that doesn't read holds nobody but itself. Only while there is too much to remember,
-it goes to everybody or to nobody yet.
+it goes to nobody yet.
+
+It is no position that anybody could resume from. So it isn't settled before every connection it is
+for has taken it, and every consumer has acknowledged it: until then the lane hears `retry`, keeps
+it, and asks again.
 """
 
 from __future__ import annotations
@@ -46,20 +50,19 @@ class Redelivering:
         redelivered, now_s = self._redelivered, round_.now_s
         redelivered.forget_old(now_s)
         had = redelivered.had_by(sending)
-        missing = [one for one in here if one.id not in had]
+        missing = [one for one in here if one.id not in had and not one.awaits(sending)]
         takers = [one for one in missing if _may_take(one, delivery.partition, round_)]
-        have = had.union([one.id for one in takers])
-        if len(takers) == len(missing):
-            redelivered.settled(sending, have, now_s)
-            _hand_out(delivery, takers, round_)
-            return "accepted" if takers else "duplicate"
+        have = had.union([one.id for one in here if one in takers or one.awaits(sending)])
         if not redelivered.put_off(sending, have, now_s):
             takers, have = [], had
             redelivered.put_off(sending, have, now_s)
         _hand_out(delivery, takers, round_)
-        late = [one.id for one in missing if one.id not in have]
+        late = [one.id for one in missing if one not in takers]
         round_.put_off.update([(name, delivery.partition) for name in late])
-        return "retry"
+        if late or any(one.awaits(sending) for one in here):
+            return "retry"
+        redelivered.settled(sending, have, now_s)
+        return "accepted" if takers else "duplicate"
 
 
 def _may_take(subscriber: Subscriber, partition: int, round_: Round) -> bool:
@@ -74,5 +77,8 @@ def _hand_out(delivery: Delivery, takers: list[Subscriber], round_: Round) -> No
             shared = as_left = as_left or shared_part(delivery, "left")
         else:
             shared = as_event = as_event or shared_part(delivery)
-        subscriber.redeliver(delivery.partition, delivery.seq, shared)
+        subscriber.redeliver(delivery.partition, delivery.seq, shared, sending_of(delivery))
         round_.touched[subscriber.id] = subscriber
+        subscriber.ready()
+    for subscriber in takers:
+        subscriber.write()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.redelivered import Sending
 from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
 from headgate.model.subscription import Subscription
@@ -65,6 +66,8 @@ class Subscriber:
         "subscription",
         "tail",
         "topic",
+        "unprocessed",
+        "write",
     )
 
     def __init__(
@@ -89,6 +92,10 @@ class Subscriber:
         self.ready: Callable[[], None] = _nobody
         self.send: Callable[[bytes], None] | None = None
         """Writes to the connection at once, while that is free and has no other subscription."""
+        self.write: Callable[[], None] = _nobody
+        """Makes the connection write what it was told of by `ready`, now."""
+        self.unprocessed: Container[Hashable] = ()
+        """Redeliveries that were taken and still have to be acknowledged, where that is so."""
         self.closing: errors.HeadgateError | None = None
         self.ends_connection = False
         """Whether the reason to close concerns the connection as a whole."""
@@ -122,10 +129,15 @@ class Subscriber:
             self._too_slow()
         return outcome
 
-    def redeliver(self, partition: int, seq: int, shared: bytes) -> None:
+    def redeliver(self, partition: int, seq: int, shared: bytes, sending: Sending) -> None:
         """Take what an operator wants delivered again; the feed has room for it."""
-        self.feed.redeliver(partition, seq, shared)
+        self.feed.redeliver(partition, seq, shared, sending)
         self._count()
+
+    def awaits(self, sending: Sending) -> bool:
+        """Does this redelivery wait here, or is it in somebody's hands who has to say that it is
+        processed? Should the connection end before, it was never delivered."""
+        return self.feed.awaits(sending) or sending in self.unprocessed
 
     def covers(self, partition: int, seq: int) -> bool:
         """Whether that place lies after this subscriber's start: it has it, or will read it. Not

@@ -3,13 +3,13 @@
 A target is an ordinary subscription to its shard, which begins at the positions that the group has
 committed. Invariants: positions are claimed under the target's epoch before they are read, and
 saved under it, so a former owner moves nothing; never more than `prefetch` items are out without
-an acknowledgement; once `stopped`, nothing more is handed out.
+an acknowledgement, redeliveries included; once `stopped`, nothing more is handed out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from headgate import errors
 from headgate.decide.in_hand import InHand
@@ -71,7 +71,7 @@ class Target:
         )
         self._subscriber = subscriber
         self.starts = subscriber.starts
-        self._hand = InHand(starts, saved)
+        self._hand = subscriber.unprocessed = InHand(starts, saved)
 
     async def _claim(self, partitions: range) -> dict[int, int]:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
@@ -120,13 +120,18 @@ class Target:
             return resync_for_target(subscriber.topic, item, self._part)
         if isinstance(item, Item):
             self._hand.hand_out(item.partition, item.seq)
+        else:
+            self._hand.hand_out_again(item.partition, item.seq, item.mark)
         return for_target(item.value, self._part)
 
     # --- how far it is ---------------------------------------------------------------------------
 
-    def acknowledge(self, positions: Mapping[int, int]) -> None:
-        """Raises InvalidRequest for what was never handed out."""
+    def acknowledge(
+        self, positions: Mapping[int, int], redelivered: Mapping[int, Collection[int]]
+    ) -> None:
+        """Raises InvalidRequest for positions that were never handed out."""
         self._hand.acknowledge(positions)
+        self._hand.acknowledge_again(redelivered)
         if self.stopped and not self.in_hand:
             self.finished.set()
 
