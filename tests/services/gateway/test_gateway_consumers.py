@@ -224,6 +224,47 @@ async def test_an_ack_that_makes_no_sense_is_answered(said: dict[str, Any]) -> N
         assert answer["error"]["code"] == "invalid"
 
 
+# --- a log that has lost its history -------------------------------------------------------------
+
+
+async def test_a_group_waits_for_a_log_that_ends_before_what_it_has_seen() -> None:
+    checkpoints = FaultyCheckpoints()
+    await commit(checkpoints, 0, seq=5)
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        coordinator.give("one", 0, epoch=2)
+        socket = await join(world)
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nothing went wrong"
+        append(world, *range(0, 12, 2))
+        owned = await assigned(socket, 1)
+        assert owned[0]["positions"]["0"] == 5
+
+
+async def test_one_that_is_never_moved_on_is_read_from_its_end_and_the_group_told() -> None:
+    checkpoints = FaultyCheckpoints()
+    await commit(checkpoints, 0, seq=100)
+    bounds = ConsumerBounds(beyond_end_s=0.0, save_s=0.02)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        append(world, *range(0, 6, 2))
+        coordinator.give("one", 0, epoch=2)
+        socket = await join(world)
+        owned = await assigned(socket, 1)
+        assert owned[0]["positions"]["0"] == 3
+        resync = await socket.next()
+        assert (resync["type"], resync["after"], resync["from"]) == ("resync", 0, 4)
+        socket.say(type="ack", target=0, epoch=2, positions={"0": 3})
+        later = of_target(await produce(world, *range(6, 80, 2)), 0)
+        came = [await socket.next() for _ in later]
+        assert [(m["partition"], m["seq"]) for m in came] == later, "nothing is taken for a repeat"
+        ack(socket, came[-1])
+        await until(lambda: committed(world, 0, 0) == came[-1]["seq"])
+
+
+async def commit(checkpoints: FaultyCheckpoints, target: int, *, seq: int) -> None:
+    ref = PartitionRef(f"@group/flights/radar/{target}-of-{TARGETS}", 0)
+    await checkpoints.claim(ref, Fence(1))
+    await checkpoints.save(ref, Fence(1), seq, Tally())
+
+
 # --- where groups begin --------------------------------------------------------------------------
 
 

@@ -39,6 +39,8 @@ class ConsumerBounds:
     release_s: float = 10.0
     save_s: float = 1.0
     join_s: float = 15.0
+    beyond_end_s: float = 30.0
+    """For a log that has lost what the group has seen of it to be moved on."""
 
 
 class Sink(Protocol):
@@ -128,21 +130,23 @@ class GroupConsumer:
             self._spawn("closing of a target", target, target.close(), self._closing)
 
     async def _open(self, target: Target) -> None:
+        begun_s = asyncio.get_running_loop().time()
         while self._has(target) and not target.stopped:
+            waited_s = asyncio.get_running_loop().time() - begun_s
             try:
-                await target.open()
+                await target.open(from_the_end=waited_s > self._bounds.beyond_end_s)
             except errors.Fenced as error:
                 # The coordinator gives it out anew, above that epoch; until then it is asked again.
                 await self._tell(EpochTooLow(target.owner.ref, error.epoch))
                 await asyncio.sleep(OPEN_AGAIN_S)
                 continue
-            except (errors.NotNow, errors.OperatorError) as error:
+            except errors.HeadgateError as error:
+                if not _may_pass(error):
+                    self.sink.fail(error)
+                    return
                 log.warning(LogEvent.TARGET_DELAYED, target=str(target.owner.ref), error=str(error))
                 await asyncio.sleep(OPEN_AGAIN_S)
                 continue
-            except errors.HeadgateError as error:
-                self.sink.fail(error)
-                return
             break
         if not self._has(target) or target.stopped:
             await target.close()
@@ -295,3 +299,8 @@ class GroupConsumer:
                 errors.NotNow("something went wrong here; the server's log says what; join again")
             )
             raise
+
+
+def _may_pass(error: errors.HeadgateError) -> bool:
+    """Whether it is worth trying again: also a log that ends before what was seen of it."""
+    return isinstance(error, errors.NotNow | errors.OperatorError) or "head" in error.details

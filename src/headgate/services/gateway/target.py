@@ -17,7 +17,7 @@ from headgate.decide.subscriber import Item, Resync
 from headgate.model.event import Fence
 from headgate.model.groups import Group
 from headgate.model.position import Tally
-from headgate.model.topology import Owner
+from headgate.model.topology import Owner, Topic
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Question, Subscriptions
@@ -52,15 +52,21 @@ class Target:
 
     # --- life ------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
+    async def open(self, *, from_the_end: bool = False) -> None:
         """Claim the positions and subscribe after them.
 
-        Raises Fenced when a higher epoch holds them.
+        Raises Fenced when a higher epoch holds them, and InvalidRequest with the `head` of a log
+        that ends before them: it has lost its history. Its owner moves it on behind them as far as
+        that is known there; where it isn't, new records have seqs that the group has seen.
+        `from_the_end` goes back to where such a log ends, and tells the consumer.
         """
         group = self._group
         topic = await self._subscriptions.topic(group.topic)
         saved = await self._claim(range(topic.partitions))
         starts = {p: max(seq, group.begins_after(p)) for p, seq in saved.items()}
+        gone_back = await self._end_of(topic, starts) if from_the_end else {}
+        starts |= gone_back
+        saved |= gone_back
         subscriber = await self._subscriptions.subscribe(
             Question(
                 group.topic,
@@ -71,7 +77,18 @@ class Target:
         )
         self._subscriber = subscriber
         self.starts = subscriber.starts
+        for partition, head in gone_back.items():
+            subscriber.feed.resync(partition, 0, head + 1)
         self._hand = subscriber.unprocessed = InHand(starts, saved)
+
+    async def _end_of(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
+        """Put the positions that lie beyond the end of their log there."""
+        extents = await self._subscriptions.extents(topic)
+        beyond = {p: extents[p].head for p, seq in starts.items() if seq > extents[p].head}
+        for partition, head in beyond.items():
+            ref = self._group.position_ref(self.number, partition)
+            await self._checkpoints.reset(ref, self._fence, head)
+        return beyond
 
     async def _claim(self, partitions: range) -> dict[int, int]:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
