@@ -107,6 +107,12 @@ class EpochTooLow(Message, frozen=True):
     epoch: int
 
 
+class NoRoom(Message, frozen=True):
+    """A gateway can't take a target that a consumer of its own was given."""
+
+    owner: Owner
+
+
 class AckSubscriptions(Message, frozen=True):
     revision: int
 
@@ -421,6 +427,7 @@ ToCoordinator = (
     | MayClaim
     | Released
     | EpochTooLow
+    | NoRoom
     | AckSubscriptions
     | Register
     | Unregister

@@ -210,6 +210,13 @@ class GroupMachine(RuleBasedStateMachine):
         if released:
             self.say(gateway, control.Released(tuple(released)))
 
+    @rule(node_id=st.sampled_from(GATEWAYS), consumer_id=st.sampled_from(CONSUMERS))
+    def gateway_has_no_room(self, node_id: str, consumer_id: str) -> None:
+        gateway = self.gateways[node_id]
+        consumer = gateway.consumers.get(consumer_id)
+        if consumer is not None and consumer.owns:
+            self.say(gateway, control.NoRoom(max(consumer.owns.values(), key=lambda o: o.ref)))
+
     @rule(seconds=st.sampled_from((1, 3, 12, 35)))
     def time_passes(self, seconds: int) -> None:
         for _ in range(seconds):

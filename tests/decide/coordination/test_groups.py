@@ -62,6 +62,9 @@ class Place:
         self.world.say(self.gateways[gateway], control.Released(owners))
         return owners
 
+    def no_room(self, owner: Owner, gateway: str = "gateway-1") -> None:
+        self.world.say(self.gateways[gateway], control.NoRoom(owner))
+
     def wait(self, ms: int) -> None:
         self.world.wait(ms, alive=tuple(self.gateways.values()))
 
@@ -219,6 +222,52 @@ def test_an_imbalance_that_is_allowed_moves_nothing() -> None:
     place.join("two")
     place.wait(30 * SECOND)
     assert set(place.owners().values()) == {"one"}
+
+
+# --- gateways without room -----------------------------------------------------------------------
+
+
+def test_what_a_gateway_has_no_room_for_goes_to_a_consumer_elsewhere(place: Place) -> None:
+    place.join("one")
+    place.gateway("gateway-2")
+    place.join("two", "gateway-2")
+    owner = place.told("one").owners[3]
+    place.no_room(owner)
+    assert place.has("one") == {0, 1, 2}
+    assert place.has("two", "gateway-2") == {3}
+    assert place.epochs()[3] > owner.epoch
+    place.wait(20 * SECOND)
+    assert place.owners() == {0: "one", 1: "one", 2: "one", 3: "two"}, "it keeps what it has"
+    place.no_room(owner)
+    assert place.owners()[3] == "two", "it was said of what isn't so any more"
+
+
+def test_where_nobody_has_room_it_waits_and_the_status_says_so(place: Place) -> None:
+    place.join("one")
+    place.no_room(place.told("one").owners[3])
+    assert place.has("one") == {0, 1, 2}
+    [status] = describe_groups(place.world.cluster)
+    assert status.unowned == 1
+    place.wait(29 * SECOND)
+    assert place.has("one") == {0, 1, 2}
+    place.wait(2 * SECOND)
+    assert place.has("one") == {0, 1, 2, 3}, "there may be room again"
+
+
+def test_a_full_gateway_gets_no_share_of_what_others_have(place: Place) -> None:
+    place.gateway("gateway-2")
+    place.join("one")
+    place.join("two", "gateway-2")
+    place.wait(TIMING.settle_ms)
+    place.release()
+    [first, _] = place.told("two", "gateway-2").owners
+    place.no_room(first, "gateway-2")
+    assert len(place.has("one")) == 3
+    place.wait(20 * SECOND)
+    assert len(place.has("one")) == 3
+    place.wait(60 * SECOND)
+    place.release()
+    assert Counter(place.owners().values()) == {"one": 2, "two": 2}
 
 
 # --- failing -------------------------------------------------------------------------------------

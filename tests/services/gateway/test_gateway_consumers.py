@@ -11,11 +11,12 @@ import pytest
 
 from headgate import errors
 from headgate.decide.targets import target_of
-from headgate.model.control import EpochTooLow, JoinGroup
+from headgate.model.control import EpochTooLow, JoinGroup, NoRoom
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.position import Tally
 from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.subscriptions import Bounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import topology
 from tests.services.gateway.group_doubles import GroupCoordinator
@@ -222,6 +223,19 @@ async def test_an_ack_that_makes_no_sense_is_answered(said: dict[str, Any]) -> N
         await assigned(socket, 1)
         answer = await socket.ask(type="ack", target=0, epoch=1, **said)
         assert answer["error"]["code"] == "invalid"
+
+
+# --- no room -------------------------------------------------------------------------------------
+
+
+async def test_the_coordinator_hears_of_targets_that_there_is_no_room_for() -> None:
+    async with grouped(bounds=Bounds(subscribers=2)) as (world, coordinator):
+        coordinator.give("one", 0, 1, 2)
+        socket = await join(world)
+        taken = {(await socket.next())["target"] for _ in range(2)}
+        await until(lambda: bool(coordinator.of_kind(NoRoom)))
+        [declined, *_] = [m.owner for m in coordinator.of_kind(NoRoom) if isinstance(m, NoRoom)]
+        assert {declined.ref.partition, *taken} == {0, 1, 2}
 
 
 # --- a log that has lost its history -------------------------------------------------------------

@@ -222,6 +222,8 @@ class Cluster(State):
                 return consuming.leave(self, node_id, message, now_ms)
             case control.Released(owners):
                 return sharing.released(self, owners, now_ms)
+            case control.NoRoom(owner):
+                return sharing.declined(self, node_id, owner, now_ms)
             case control.Recall(topology):
                 return membership.recalled(self, member.hello.role, topology, now_ms)
             case control.GatewayReport() | control.RouterReport():

@@ -109,6 +109,7 @@ def all_named(state: State, gateway_id: str, now_ms: int) -> None:
 def gateway_gone(state: State, gateway_id: str, seen_ms: int) -> None:
     """Its consumers had until now, or have a lease from now on, to go elsewhere."""
     state.groups.doubtful.pop(gateway_id, None)
+    state.groups.full_since_ms.pop(gateway_id, None)
     _lose(state.groups.of_gateway(gateway_id), seen_ms)
 
 
@@ -172,7 +173,7 @@ def tick(state: State, now_ms: int) -> list[Effect]:
     effects = _gone(state, gone) if gone else []
     if now_ms - state.started_ms >= lease_ms and (strangers := groups.strangers()):
         effects += _without_strangers(state, strangers)
-    return effects + sharing.advance(state, now_ms)
+    return effects + sharing.look_for_room(state, now_ms) + sharing.advance(state, now_ms)
 
 
 def _without_strangers(state: State, owners: Sequence[Owner]) -> list[Effect]:

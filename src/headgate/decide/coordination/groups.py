@@ -45,6 +45,8 @@ class Groups:
     consumers: dict[Key, Consumer] = field(default_factory=dict)
     doubtful: dict[str, set[Key]] = field(default_factory=dict)
     """Per gateway that came back: the consumers it has not named again yet."""
+    full_since_ms: dict[str, int] = field(default_factory=dict)
+    """When a gateway last said that it has no room for a target."""
 
     @classmethod
     def of(cls, stored: StoredState, now_ms: int) -> Groups:
@@ -106,6 +108,7 @@ class Groups:
 
     def forgive(self, absent_ms: int) -> None:
         self.handoffs.forgive(absent_ms)
+        self.full_since_ms = {name: ms + absent_ms for name, ms in self.full_since_ms.items()}
         for consumer in self.consumers.values():
             if consumer.lost_ms is not None:
                 consumer.lost_ms += absent_ms

@@ -27,12 +27,15 @@ from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.topology import Move, Owner
 
+FULL_MS = 30_000
+"""For so long a gateway that has no room for a target gets no other."""
+
 # --- the plan ----------------------------------------------------------------------------------
 
 
 def planned(state: State, group: Group) -> Sequence[Move]:
     """What a plan for `group` would move. Consumers that are cut off, and what they own, are left
-    as they are until their lease ends."""
+    as they are until their lease ends; those of a gateway that is full, for a while."""
     groups = state.groups
     moving_refs = {r: h for r, h in groups.handoffs.by_ref.items() if r.topic == group.id}
     owners = {
@@ -41,7 +44,7 @@ def planned(state: State, group: Group) -> Sequence[Move]:
         if (owner := groups.targets.owners.get(ref)) is not None
     }
     owners |= {ref: handoff.move.to_id for ref, handoff in moving_refs.items()}
-    here = {c.id for c in groups.of_group(group.id) if is_connected(state, c)}
+    here = {c.id for c in groups.of_group(group.id) if _takes_part(state, c)}
     refs = [ref for ref in group.refs() if owners.get(ref, NOBODY) in {NOBODY, *here}]
     return plan(
         refs,
@@ -51,6 +54,11 @@ def planned(state: State, group: Group) -> Sequence[Move]:
         imbalance=state.balance.consumer,
         moving=[ref for ref in refs if ref in moving_refs],
     ).moves
+
+
+def _takes_part(state: State, consumer: Consumer) -> bool:
+    is_full = consumer.gateway_id in state.groups.full_since_ms
+    return not is_full and is_connected(state, consumer)
 
 
 def rebalance(state: State, now_ms: int) -> list[Effect]:
@@ -138,6 +146,34 @@ def overtaken(state: State, gateway_id: str, ref: PartitionRef, epoch: int) -> l
         return []
     groups.targets.raise_above(ref, epoch)
     return changed(state) + assign(state, {consumer.key})
+
+
+def declined(state: State, gateway_id: str, owner: Owner, now_ms: int) -> list[Effect]:
+    """The gateway of `owner` has no room for it: it goes to a consumer elsewhere, or to nobody
+    until there may be room again."""
+    groups = state.groups
+    consumer = groups.consumers.get((owner.ref.topic, owner.node_id))
+    if state.learning.is_on or groups.targets.owners.get(owner.ref) != owner:
+        return []
+    if consumer is None or consumer.gateway_id != gateway_id:
+        return []
+    groups.full_since_ms[gateway_id] = now_ms
+    groups.handoffs.end([owner.ref])
+    groups.targets.take(owner.ref, NOBODY)
+    touched = {consumer.key, *place(state, groups.by_id[owner.ref.topic])}
+    return changed(state) + assign(state, touched)
+
+
+def look_for_room(state: State, now_ms: int) -> list[Effect]:
+    """What a full gateway had no room for is given out again after a while."""
+    groups = state.groups
+    over = [name for name, ms in groups.full_since_ms.items() if now_ms - ms >= FULL_MS]
+    if not over:
+        return []
+    for gateway_id in over:
+        del groups.full_since_ms[gateway_id]
+    touched = {key for group in groups.all() for key in place(state, group)}
+    return changed(state) + assign(state, touched) if touched else []
 
 
 # --- what gateways are told --------------------------------------------------------------------

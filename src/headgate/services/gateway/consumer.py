@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import structlog
 
 from headgate import errors
-from headgate.model.control import EpochTooLow, JoinGroup, Released, ToCoordinator
+from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, Released, ToCoordinator
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
 from headgate.services.gateway.target import Target
@@ -145,6 +145,8 @@ class GroupConsumer:
                     self.sink.fail(error)
                     return
                 log.warning(LogEvent.TARGET_DELAYED, target=str(target.owner.ref), error=str(error))
+                if isinstance(error, errors.Overloaded):
+                    await self._tell(NoRoom(target.owner))
                 await asyncio.sleep(OPEN_AGAIN_S)
                 continue
             break
