@@ -173,6 +173,7 @@ def coordinator_url(config: Config) -> str:
 
 
 def gateway_options(config: Config) -> GatewayOptions:
+    from headgate.services.gateway.consumer import ConsumerBounds
     from headgate.services.gateway.service import DedupOptions, GatewayOptions
     from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 
@@ -197,6 +198,7 @@ def gateway_options(config: Config) -> GatewayOptions:
             soft_delete=config.subscriptions.soft_delete,
             ttl_s=config.subscriptions.ttl,
         ),
+        consumers=ConsumerBounds(unsure_s=config.coordinator.timeout / 2),
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),
     )

@@ -225,6 +225,28 @@ async def test_an_ack_that_makes_no_sense_is_answered(said: dict[str, Any]) -> N
         assert answer["error"]["code"] == "invalid"
 
 
+# --- cut off -------------------------------------------------------------------------------------
+
+
+async def test_cut_off_from_everybody_it_hands_out_nothing_more() -> None:
+    """Somebody else is given the target when its lease has ended."""
+    checkpoints = FaultyCheckpoints()
+    bounds = ConsumerBounds(save_s=0.01, unsure_s=0.05)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        [target] = next(iter(world.gateway._consumers._table.values())).targets()
+        coordinator.disconnect()
+        checkpoints.failing = errors.StorageFailed("the store is away")
+        await until(lambda: not target.is_sure)
+        records = of_target(await produce(world, *range(0, 40, 2)), 0)
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nothing came"
+        checkpoints.failing = None
+        came = [await socket.next() for _ in records]
+        assert [(m["partition"], m["seq"]) for m in came] == records
+
+
 # --- no room -------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,9 @@ class ConsumerBounds:
     release_s: float = 10.0
     save_s: float = 1.0
     join_s: float = 15.0
+    unsure_s: float = 30.0
+    """Less than a lease: for so long events are handed out that neither the coordinator nor the
+    store says are still this consumer's."""
     beyond_end_s: float = 30.0
     """For a log that has lost what the group has seen of it to be moved on."""
 
@@ -232,8 +235,10 @@ class GroupConsumer:
 
     async def save(self, target: Target) -> bool:
         """True when everything that is processed is saved."""
+        was_sure = target.is_sure
         try:
             await target.save()
+            self._go_on(target, was_sure)
         except errors.Fenced as error:
             await self._overtaken(target, error)
         except errors.HeadgateError as error:
@@ -241,10 +246,22 @@ class GroupConsumer:
             return False
         return True
 
+    def confirm(self, target: Target) -> None:
+        """The coordinator is there, and would say if it weren't ours any more."""
+        was_sure = target.is_sure
+        target.confirm()
+        self._go_on(target, was_sure)
+
+    def _go_on(self, target: Target, was_sure: bool) -> None:
+        if target.is_sure and not was_sure:
+            self._ready(target)
+
     async def check(self, target: Target) -> None:
         """Is it still ours? Asked while the coordinator can't tell."""
+        was_sure = target.is_sure
         try:
             await target.check()
+            self._go_on(target, was_sure)
         except errors.Fenced as error:
             await self._overtaken(target, error)
         except errors.HeadgateError as error:

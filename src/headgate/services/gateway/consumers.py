@@ -127,6 +127,7 @@ class Consumers:
             subscriptions=self._subscriptions,
             checkpoints=self._checkpoints,
             prefetch=self._bounds.prefetch,
+            unsure_s=self._bounds.unsure_s,
         )
 
     # --- the coordinator -------------------------------------------------------------------------
@@ -175,6 +176,8 @@ class Consumers:
         work: list[Awaitable[object]] = []
         for consumer in self._table.values():
             for target in consumer.targets():
+                if self._registration.connected:
+                    consumer.confirm(target)
                 if target.unsaved():
                     work.append(consumer.save(target))
                 elif not self._registration.connected:

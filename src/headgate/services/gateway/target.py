@@ -3,12 +3,14 @@
 A target is an ordinary subscription to its shard, which begins at the positions that the group has
 committed. Invariants: positions are claimed under the target's epoch before they are read, and
 saved under it, so a former owner moves nothing; never more than `prefetch` items are out without
-an acknowledgement, redeliveries included; once `stopped`, nothing more is handed out.
+an acknowledgement, redeliveries included; once `stopped`, nothing more is handed out, nor while
+neither the coordinator nor the store has said for a while that the target is ours.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping
 
 from headgate import errors
@@ -33,6 +35,7 @@ class Target:
         subscriptions: Subscriptions,
         checkpoints: CheckpointStore,
         prefetch: int,
+        unsure_s: float,
     ) -> None:
         self.owner = owner
         self.number = owner.ref.partition
@@ -46,6 +49,8 @@ class Target:
         self._subscriptions = subscriptions
         self._checkpoints = checkpoints
         self._prefetch = prefetch
+        self._unsure_s = unsure_s
+        self._confirmed_s = -math.inf
         self._part = target_part(self.number, owner.epoch)
         self._subscriber: Subscriber | None = None
         self._hand = InHand({}, {})
@@ -94,6 +99,7 @@ class Target:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
         claims = (self._checkpoints.claim(ref, self._fence) for ref in refs.values())
         found = await asyncio.gather(*claims)
+        self.confirm()
         return {n: position.settled for n, position in zip(refs, found, strict=True)}
 
     def begin(self, ready: Callable[[], None]) -> None:
@@ -128,6 +134,8 @@ class Target:
         """The next message for the consumer, if there is one and it may have it."""
         subscriber = self._subscriber
         if self.stopped or subscriber is None or self.in_hand >= self._prefetch:
+            return None
+        if not self.is_sure:
             return None
         item = subscriber.take()
         if item is None:
@@ -169,6 +177,8 @@ class Target:
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
+        if unsaved:
+            self.confirm()
 
     async def _save(self, partition: int, seq: int) -> None:
         ref = self._group.position_ref(self.number, partition)
@@ -178,3 +188,12 @@ class Target:
     async def check(self) -> None:
         """Raises Fenced when somebody else has the target by now."""
         await self._claim(range(1))
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the coordinator or the store has said lately that it is ours. Without that
+        somebody else may be given it, and nothing more is handed out meanwhile."""
+        return asyncio.get_running_loop().time() - self._confirmed_s < self._unsure_s
+
+    def confirm(self) -> None:
+        self._confirmed_s = asyncio.get_running_loop().time()
