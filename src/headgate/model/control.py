@@ -107,6 +107,12 @@ class EpochTooLow(Message, frozen=True):
     epoch: int
 
 
+class StillInHand(Message, frozen=True):
+    """A consumer that was asked for a target works on what it has of it, and has said so."""
+
+    owner: Owner
+
+
 class NoRoom(Message, frozen=True):
     """A gateway can't take a target that a consumer of its own was given."""
 
@@ -427,6 +433,7 @@ ToCoordinator = (
     | MayClaim
     | Released
     | EpochTooLow
+    | StillInHand
     | NoRoom
     | AckSubscriptions
     | Register

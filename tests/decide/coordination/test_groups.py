@@ -10,6 +10,7 @@ import pytest
 
 from headgate.decide.coordination.effects import Persist, Send
 from headgate.decide.coordination.group_status import describe_groups, planned_targets
+from headgate.decide.coordination.sharing import KEEP_MS
 from headgate.model import control
 from headgate.model.api import ConsumerStatus, GroupStatus
 from headgate.model.event import PartitionRef
@@ -212,6 +213,20 @@ def test_a_donor_that_never_lets_go_is_passed_over(place: Place) -> None:
     assert place.has("two") == set()
     place.wait(2 * SECOND)
     assert len(place.has("two")) == 2
+
+
+def test_a_donor_that_works_on_what_it_has_is_waited_for_within_bounds(place: Place) -> None:
+    place.join("one")
+    place.join("two")
+    place.wait(TIMING.settle_ms)
+    leaving = place.world.last(place.gateways["gateway-1"], control.LetGo).owners
+    waited_ms = 0
+    while place.has("two") == set():
+        for owner in leaving:
+            place.world.say(place.gateways["gateway-1"], control.StillInHand(owner))
+        place.wait(TIMING.handoff_ms // 2)
+        waited_ms += TIMING.handoff_ms // 2
+    assert abs(waited_ms - KEEP_MS) <= 2 * TIMING.handoff_ms
 
 
 def test_an_imbalance_that_is_allowed_moves_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from headgate import errors
 from headgate.decide.targets import target_of
-from headgate.model.control import EpochTooLow, JoinGroup, NoRoom
+from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, StillInHand
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.position import Tally
@@ -497,6 +497,29 @@ async def test_a_consumer_that_never_finishes_holds_nobody_for_long() -> None:
         assert committed(world, 0, 0) == 0
 
 
+async def test_the_coordinator_hears_that_a_consumer_works_on_what_it_is_asked_for() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world)
+        await assigned(socket, TARGETS)
+        await world.lanes.deliver(made_for_one_target(world, 1))
+        target = (await socket.next())["target"]
+        socket.say(type="renew", target=target, epoch=1)
+        coordinator.let_go("one", target)
+        assert (await socket.next())["type"] == "revoke"
+        assert coordinator.of_kind(StillInHand) == [], "nobody wanted it before"
+        socket.say(type="renew", target=target, epoch=1)
+        await until(lambda: len(coordinator.of_kind(StillInHand)) == 1)
+
+
+async def test_what_it_does_not_own_cannot_be_renewed() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        assert (await socket.ask(type="renew", target=1, epoch=1))["error"]["code"] == "fenced"
+
+
 async def test_a_target_that_was_not_asked_for_cannot_be_released() -> None:
     async with grouped() as (world, coordinator):
         coordinator.give("one", 0)
@@ -743,7 +766,7 @@ async def test_what_is_not_this_protocol_ends_the_connection(message: dict[str, 
     async with grouped() as (world, _):
         socket = await world.consumer_connection()
         answer = await socket.ask(**message)
-        assert "join, ack, released, leave or ping" in answer["error"]["message"]
+        assert "join, ack, renew, released, leave or ping" in answer["error"]["message"]
         await socket.closed()
 
 

@@ -222,6 +222,8 @@ class Cluster(State):
                 return consuming.leave(self, node_id, message, now_ms)
             case control.Released(owners):
                 return sharing.released(self, owners, now_ms)
+            case control.StillInHand(owner):
+                sharing.still_in_hand(self, owner, now_ms)
             case control.NoRoom(owner):
                 return sharing.declined(self, node_id, owner, now_ms)
             case control.Recall(topology):

@@ -22,11 +22,13 @@ Phase = Literal["releasing", "starting"]
 
 @dataclass(slots=True)
 class Handoff:
-    """`released_ms` is when the donor said that it has let go."""
+    """`released_ms` is when the donor said that it has let go, `heard_ms` when it said that it
+    needs more time."""
 
     move: Move
     since_ms: int
     released_ms: int | None = None
+    heard_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -58,3 +60,4 @@ class Handoffs:
     def forgive(self, absent_ms: int) -> None:
         for handoff in self.by_ref.values():
             handoff.since_ms += absent_ms
+            handoff.heard_ms += absent_ms

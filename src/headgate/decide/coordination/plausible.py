@@ -38,6 +38,7 @@ _SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
     control.LaneReport: ("lane",),
     control.Released: ("lane", "gateway"),
     control.EpochTooLow: ("ingest", "gateway"),
+    control.StillInHand: ("gateway",),
     control.NoRoom: ("gateway",),
     control.GatewayReport: ("gateway",),
     control.Register: ("gateway",),

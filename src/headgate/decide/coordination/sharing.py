@@ -30,6 +30,9 @@ from headgate.model.topology import Move, Owner
 FULL_MS = 30_000
 """For so long a gateway that has no room for a target gets no other."""
 
+KEEP_MS = 900_000
+"""For so long a consumer can put off giving up a target, by saying that it works on it."""
+
 # --- the plan ----------------------------------------------------------------------------------
 
 
@@ -132,7 +135,9 @@ def _is_ready(state: State, handoff: Handoff, now_ms: int) -> bool:
         return True
     donor = state.groups.consumers.get((handoff.move.ref.topic, handoff.move.from_id))
     is_there = donor is not None and donor.lost_ms is None
-    return is_there and now_ms - handoff.since_ms >= state.timing.handoff_ms
+    heard_ms = min(handoff.heard_ms, handoff.since_ms + KEEP_MS)
+    waited_ms = now_ms - max(handoff.since_ms, heard_ms)
+    return is_there and waited_ms >= state.timing.handoff_ms
 
 
 def overtaken(state: State, gateway_id: str, ref: PartitionRef, epoch: int) -> list[Effect]:
@@ -146,6 +151,13 @@ def overtaken(state: State, gateway_id: str, ref: PartitionRef, epoch: int) -> l
         return []
     groups.targets.raise_above(ref, epoch)
     return changed(state) + assign(state, {consumer.key})
+
+
+def still_in_hand(state: State, owner: Owner, now_ms: int) -> None:
+    """Its donor works on what it has of it: that is worth waiting for, within bounds."""
+    handoff = state.groups.handoffs.by_ref.get(owner.ref)
+    if handoff is not None and state.groups.targets.owners.get(owner.ref) == owner:
+        handoff.heard_ms = now_ms
 
 
 def declined(state: State, gateway_id: str, owner: Owner, now_ms: int) -> list[Effect]:

@@ -8,6 +8,7 @@ ends a consumer, what it acknowledged is saved first, as far as the store allows
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,14 @@ from typing import Any, Protocol
 import structlog
 
 from headgate import errors
-from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, Released, ToCoordinator
+from headgate.model.control import (
+    EpochTooLow,
+    JoinGroup,
+    NoRoom,
+    Released,
+    StillInHand,
+    ToCoordinator,
+)
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
 from headgate.services.gateway.target import Target
@@ -37,6 +45,8 @@ class ConsumerBounds:
     prefetch: int = 100
     in_hand: int = 1_000
     release_s: float = 10.0
+    keep_s: float = 900.0
+    """For so long it can have more time, by saying again and again that it works on it."""
     save_s: float = 1.0
     join_s: float = 15.0
     unsure_s: float = 30.0
@@ -165,15 +175,25 @@ class GroupConsumer:
         owner = target.owner
         if target.in_hand:
             self.sink.answer(target_message("revoke", target.number, owner.epoch))
-        try:
-            async with asyncio.timeout(self._bounds.release_s):
-                await target.finished.wait()
-        except TimeoutError:
-            log.warning(LogEvent.TARGET_DELAYED, target=str(owner.ref), error="still in hand")
+        await self._until_finished(target)
         await self.save(target)
         if self._has(target):
             self.drop(target)
             await self._tell(Released((owner,)))
+
+    async def _until_finished(self, target: Target) -> None:
+        """Or until the consumer has had its time, and says no longer that it needs more."""
+        bounds, loop = self._bounds, asyncio.get_running_loop()
+        begun_s = loop.time()
+        while not target.finished.is_set():
+            renewed_s = min(max(begun_s, target.renewed_s), begun_s + bounds.keep_s)
+            if loop.time() >= renewed_s + bounds.release_s:
+                error = "still in hand"
+                log.warning(LogEvent.TARGET_DELAYED, target=str(target.owner.ref), error=error)
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(renewed_s + bounds.release_s):
+                    await target.finished.wait()
 
     # --- from the consumer -----------------------------------------------------------------------
 
@@ -187,6 +207,16 @@ class GroupConsumer:
         self._held(number, epoch).acknowledge(positions, redelivered)
         for target in self.targets():
             self._ready(target)
+
+    def renew(self, number: int, epoch: int) -> None:
+        """It works on what it has of the target; that matters once the target is asked for."""
+        target = self._held(number, epoch)
+        target.renewed_s = asyncio.get_running_loop().time()
+        if target.stopped:
+            self._spawn("renewal", target, self._say_in_hand(target))
+
+    async def _say_in_hand(self, target: Target) -> None:
+        await self._tell(StillInHand(target.owner))
 
     def released(self, number: int, epoch: int) -> None:
         target = self._held(number, epoch)

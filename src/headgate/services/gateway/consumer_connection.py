@@ -19,6 +19,7 @@ from headgate.services.gateway.consumer_protocol import (
     Leave,
     TargetAck,
     TargetReleased,
+    TargetRenewal,
     parse_consumer,
     redelivered_in,
 )
@@ -82,13 +83,13 @@ class ConsumerConnection(TextConnection):
                 self._join(message)
             case Leave():
                 self._leave_for_good()
-            case TargetAck() | TargetReleased():
+            case TargetAck() | TargetRenewal() | TargetReleased():
                 try:
                     self._obey(message)
                 except errors.HeadgateError as error:
                     self.answer(target_error(error, message.target))
 
-    def _obey(self, message: TargetAck | TargetReleased) -> None:
+    def _obey(self, message: TargetAck | TargetRenewal | TargetReleased) -> None:
         if self._consumer is None:
             raise errors.InvalidRequest("join a group first; nothing was sent")
         if isinstance(message, TargetAck):
@@ -96,6 +97,8 @@ class ConsumerConnection(TextConnection):
             is_about_those = redelivered and not message.positions
             positions = {} if is_about_those else positions_in(message.positions)
             self._consumer.acknowledge(message.target, message.epoch, positions, redelivered)
+        elif isinstance(message, TargetRenewal):
+            self._consumer.renew(message.target, message.epoch)
         else:
             self._consumer.released(message.target, message.epoch)
 

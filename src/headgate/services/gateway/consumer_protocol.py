@@ -54,6 +54,13 @@ class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_un
     epoch: int
 
 
+class TargetRenewal(msgspec.Struct, tag_field="type", tag="renew", forbid_unknown_fields=True):
+    """The consumer works on what it has of a target, and needs more time before it gives it up."""
+
+    target: int
+    epoch: int
+
+
 class Leave(msgspec.Struct, tag_field="type", tag="leave", forbid_unknown_fields=True):
     """The consumer is done with everything."""
 
@@ -66,8 +73,8 @@ def redelivered_in(named: Mapping[str, Sequence[int]]) -> dict[int, frozenset[in
     return {int(partition): frozenset(seqs) for partition, seqs in named.items()}
 
 
-ConsumerMessage = Join | TargetAck | TargetReleased | Leave | Ping
-TYPES = ("join", "ack", "released", "leave", "ping")
+ConsumerMessage = Join | TargetAck | TargetRenewal | TargetReleased | Leave | Ping
+TYPES = ("join", "ack", "renew", "released", "leave", "ping")
 
 _decoder: msgspec.json.Decoder[ConsumerMessage] = msgspec.json.Decoder(ConsumerMessage)
 

@@ -1,0 +1,132 @@
+"""How long a consumer has for a target that it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from headgate.errors import HeadgateError
+from headgate.model.control import JoinGroup, Released, StillInHand, ToCoordinator
+from headgate.model.event import PartitionRef
+from headgate.model.groups import Group, group_id
+from headgate.model.topology import Owner
+from headgate.services.gateway.consumer import ConsumerBounds, GroupConsumer
+from headgate.services.gateway.target import Target
+from headgate.tasks import Crew
+from tests.virtual_time import run_virtual
+
+RADAR = Group(group_id("flights", "radar"), "flights", "radar", 1, None, (0,))
+OWNER = Owner(PartitionRef(RADAR.id, 0), "one", 1)
+BOUNDS = ConsumerBounds(release_s=10.0, keep_s=60.0)
+
+
+class Deaf:
+    """A connection that nobody listens to."""
+
+    free = False
+
+    def send(self, message: bytes) -> None: ...
+
+    def answer(self, message: bytes) -> None: ...
+
+    def fail(self, error: HeadgateError) -> None: ...
+
+
+@dataclass
+class BusyTarget:
+    """One of which the consumer has something in hand."""
+
+    owner: Owner = OWNER
+    number: int = 0
+    stopped: bool = False
+    is_sure: bool = True
+    in_hand: int = 1
+    renewed_s: float = 0.0
+    starts: dict[int, int] = field(default_factory=dict)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def open(self, *, from_the_end: bool) -> None: ...
+
+    def begin(self, ready: Any) -> None: ...
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    async def save(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class Given:
+    consumer: GroupConsumer
+    target: BusyTarget
+    told: list[ToCoordinator]
+
+    @property
+    def is_released(self) -> bool:
+        return Released((OWNER,)) in self.told
+
+
+async def asked_for() -> Given:
+    """A consumer with one target, which it is asked for."""
+    told: list[ToCoordinator] = []
+
+    async def tell(message: ToCoordinator) -> None:
+        told.append(message)
+
+    target = BusyTarget()
+    consumer = GroupConsumer(
+        JoinGroup(topic="flights", group="radar", consumer="one", incarnation="1", keys=100),
+        Deaf(),
+        bounds=BOUNDS,
+        tell=tell,
+        make_target=lambda _group, _owner: cast("Target", target),
+        crew=Crew("test"),
+    )
+    consumer.assigned(RADAR, [OWNER])
+    await asyncio.sleep(0)
+    consumer.let_go([OWNER])
+    await asyncio.sleep(9.0)
+    assert target.stopped
+    return Given(consumer, target, told)
+
+
+def test_it_goes_when_the_consumer_had_its_time() -> None:
+    async def run() -> None:
+        given = await asked_for()
+        assert not given.is_released
+        await asyncio.sleep(2.0)
+        assert given.is_released
+
+    run_virtual(run())
+
+
+def test_one_that_works_on_it_has_more_time_and_not_for_ever() -> None:
+    async def run() -> None:
+        given = await asked_for()
+        for _ in range(12):  # until 60 s after it was asked
+            assert not given.is_released
+            given.consumer.renew(0, 1)
+            await asyncio.sleep(4.25)
+        assert StillInHand(OWNER) in given.told
+        for _ in range(4):
+            given.consumer.renew(0, 1)
+            await asyncio.sleep(4.0)
+            if given.is_released:
+                return
+        raise AssertionError("it keeps the target for ever")
+
+    run_virtual(run())
+
+
+def test_it_goes_as_soon_as_the_consumer_is_done() -> None:
+    async def run() -> None:
+        given = await asked_for()
+        given.consumer.renew(0, 1)
+        given.target.finished.set()
+        await asyncio.sleep(0.1)
+        assert given.is_released
+
+    run_virtual(run())
