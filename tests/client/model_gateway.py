@@ -246,7 +246,7 @@ class Session:
             self.wire.send(event(self.topic, group.sent, target=0, epoch=group.epoch))
 
     def _ack_target(self, message: Message) -> None:
-        group, seq = self.group, message["positions"]["0"]
+        group, seq = self.group, message.get("positions", {}).get("0", 0)
         assert group is not None
         if group.owner is not self or message["epoch"] != group.epoch:
             error = {"code": "fenced", "message": "not yours", "details": {}}

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from headgate import errors
@@ -195,6 +196,48 @@ async def test_a_lost_connection_repeats_nothing_that_was_processed() -> None:
         assert workers["a"].consumer.reconnects == 2
 
 
+# --- what comes again ----------------------------------------------------------------------------
+
+
+async def sent_again(system: GroupSystem) -> None:
+    """All that was produced, as after a reset: matched anew until everybody has it."""
+    pending = [record for records in system.log.records.values() for record in records]
+    while pending:
+        for record in tuple(pending):
+            verdicts: list[str] = []
+            for lanes in system.lanes:
+                if (matched := lanes.match(record)) is not None:
+                    again = msgspec.structs.replace(matched, redelivery=True, wish=7)
+                    verdicts += (await lanes.deliver([again])).verdicts
+            if verdicts and {"accepted", "duplicate"}.issuperset(verdicts):
+                pending.remove(record)
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_again_is_processed_whoever_dies_and_comes() -> None:
+    """While it comes, a consumer is killed, another one joins, and one loses its connection."""
+    bounds = ConsumerBounds(save_s=0.05, prefetch=5)
+    async with (
+        group_system(consumers=bounds) as system,
+        crew(system, "a", "b", each_s=0.002) as (workers, processed),
+    ):
+        await system.produce(120)
+        await all_processed(system, processed)
+        processed.clear()
+        sending = asyncio.create_task(sent_again(system))
+        await until(lambda: len(processed) > 15)
+        await workers.pop("b").die()
+        workers["c"] = Worker(system, "c", processed, each_s=0.002)
+        await workers["c"].start()
+        await until(lambda: len(processed) > 60)
+        workers["a"].lose_connection()
+        async with asyncio.timeout(WAIT_S):
+            await sending
+        assert {number for _, _, number in processed} == {n for _, n in system.produced}
+        twice = len(processed) - len(system.produced)
+        assert twice <= 3 * 32, "no more than was processed and not said, of each that was lost"
+
+
 # --- acknowledging -------------------------------------------------------------------------------
 
 
@@ -239,9 +282,9 @@ def test_positions_move_over_what_is_acknowledged_in_any_order() -> None:
     for seq in (3, 5, 9):
         share.hand_out(0, seq)
     assert share.acknowledge(0, 5) == 0
-    assert share.unsaid() is None
+    assert share.unsaid() == {}
     assert share.acknowledge(0, 3) == 5
-    assert share.unsaid() == {"0": 5}
+    assert share.unsaid() == {"positions": {"0": 5}}
     assert share.acknowledge(0, 3) == 0
     assert share.in_hand == 1
     with pytest.raises(errors.InvalidRequest, match="nothing of partition 7"):

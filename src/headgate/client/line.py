@@ -22,7 +22,7 @@ from headgate import errors
 from headgate.client.doors import Doors, Way
 from headgate.client.ws_link import Link, WsLink
 from headgate.decide.following.conversation import Control, Conversation, Phase
-from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Send
+from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Remind, Send
 from headgate.model.client_messages import Event, Item, Left, Resync
 from headgate.tasks import Crew
 
@@ -63,6 +63,7 @@ class Line(Generic[Control]):
         self._wanted: Connect | None = None
         self._is_connecting = False
         self._redirected: Redirected | None = None
+        self._reminder: asyncio.TimerHandle | None = None
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -105,6 +106,8 @@ class Line(Generic[Control]):
         conversation = self._conversation
         self.do(conversation.close())
         self._crew.cancel()
+        if self._reminder is not None:
+            self._reminder.cancel()
         self._wanted = None
         self._news.set()
         try:
@@ -189,11 +192,23 @@ class Line(Generic[Control]):
                 case Redirected():
                     self._hang_up()
                     self._redirected = effect
+                case Remind(after_s):
+                    self._remind(after_s)
                 case Connect():
                     self._wanted = effect
                     if not self._is_connecting:
                         self._is_connecting = True
                         self._crew.start("connecting", self._connect_on())
+
+    def _remind(self, after_s: float) -> None:
+        if self._reminder is not None:
+            self._reminder.cancel()
+        loop = asyncio.get_running_loop()
+        self._reminder = loop.call_later(after_s, self._reminded)
+
+    def _reminded(self) -> None:
+        self._reminder = None
+        self.do(self._conversation.reminded(_now_s()))
 
     def _hang_up(self) -> None:
         link, self.link = self.link, None

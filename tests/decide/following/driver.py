@@ -12,7 +12,7 @@ import msgspec
 
 from headgate import errors
 from headgate.decide.following.conversation import Conversation, Phase
-from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Send
+from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Remind, Send
 from headgate.model.client_messages import Event, Item, Left, Resync
 from tests.client.model_gateway import Message, ModelGateway, Session
 
@@ -35,6 +35,7 @@ class Driver:
         self.session: Session | None = None
         self.is_wanted = False
         self.said: list[Message] = []
+        self.reminder_s: float | None = None
         self._decode = decode
 
     def send(self, message: Message) -> None:
@@ -62,6 +63,8 @@ class Driver:
                     self.is_wanted = True
                 case HangUp():
                     self.cut()
+                case Remind(after_s):
+                    self.reminder_s = self.now_s + after_s
 
     def cut(self) -> None:
         session, self.session = self.session, None

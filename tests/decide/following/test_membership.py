@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headgate import errors
 from headgate.decide.following import hands
 from headgate.decide.following.conversation import Acks, Phase
-from headgate.decide.following.membership import Membership
+from headgate.decide.following.membership import RENEW_EVERY_S, Membership
 from headgate.decide.following.patience import Patience
-from headgate.model.client_messages import Event, decode_for_consumer
-from tests.client.model_gateway import Group, ModelGateway
+from headgate.model.client_messages import Event, Resync, decode_for_consumer
+from tests.client.model_gateway import Group, ModelGateway, event
 from tests.decide.following.driver import Driver
 
 REQUEST = {"type": "join", "topic": "a", "group": "g", "consumer": "c"}
@@ -203,10 +203,80 @@ def test_a_target_is_released_when_the_last_of_it_is_acknowledged_and_not_before
     driver.session.revoke()
     driver.deliver()
     driver.do(membership.ack(second, 0.0))
-    assert driver.said[-1]["type"] == "join"
+    assert driver.said[-1]["type"] == "renew"
     driver.do(membership.ack(first, 0.0))
     assert [one["type"] for one in driver.said[-2:]] == ["ack", "released"]
     assert not membership.targets
+
+
+def sent_again(driver: Driver, seq: int) -> None:
+    driver.send(event("a", seq, target=0, epoch=1) | {"redelivery": True})
+    driver.deliver()
+
+
+def test_what_comes_again_is_in_hand_until_it_is_acknowledged() -> None:
+    membership, driver = joined("manual")
+    ordinary = [take(driver), take(driver)]
+    for seq in (1, 2):
+        sent_again(driver, seq)
+    again = [take(driver), take(driver)]
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    for item in ordinary:
+        driver.do(membership.ack(item, 0.0))
+    assert membership.targets, "it still works on it"
+    driver.do(membership.ack(again[1], 0.0))
+    assert driver.said[-1]["redelivered"] == {"0": [2]}
+    driver.do(membership.ack(again[1], 0.0))
+    driver.do(membership.ack(again[0], 0.0))
+    assert [one["type"] for one in driver.said[-2:]] == ["ack", "released"]
+    assert driver.said[-2]["redelivered"] == {"0": [1]}
+
+
+def test_who_asks_for_the_next_is_done_with_what_came_again() -> None:
+    _, driver = joined()
+    take(driver), take(driver)
+    sent_again(driver, 1)
+    take(driver)
+    assert driver.take() is None
+    assert driver.said[-1]["redelivered"] == {"0": [1]}
+
+
+def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
+    membership, driver = joined("manual")
+    items = [take(driver), take(driver)]
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    for _ in range(3):
+        assert driver.said[-1] == {"type": "renew", "target": 0, "epoch": 1}
+        assert driver.reminder_s == driver.now_s + RENEW_EVERY_S
+        driver.now_s, driver.reminder_s = driver.reminder_s, None
+        driver.said.clear()
+        driver.do(membership.reminded(driver.now_s))
+    for item in items:
+        driver.do(membership.ack(item, driver.now_s))
+    assert membership.reminded(driver.now_s) == ()
+
+
+def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat() -> None:
+    membership, driver = joined()
+    take(driver), take(driver)
+    assert driver.take() is None
+    driver.lose()
+    driver.gateway.groups["g"].settled = 0
+    driver.gateway.logs["a"] = 0
+    while driver.go_on():
+        pass
+    resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 0}
+    driver.send(resync | {"from": 1, "reason": "retention", "target": 0, "epoch": 1})
+    driver.gateway.append("a", 2)
+    while driver.go_on():
+        pass
+    assert isinstance(driver.take(), Resync)
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+    assert membership.phase is Phase.LIVE
 
 
 def test_nothing_of_a_target_that_is_asked_for_is_handed_out() -> None:

@@ -172,6 +172,10 @@ class Conversation(Generic[Control, Entry]):
         """Anything but an item."""
         raise NotImplementedError
 
+    def reminded(self, now_s: float) -> Effects:
+        """It had asked for that."""
+        return ()
+
     def _requests(self) -> Iterable[bytes]:
         """What is asked on a new connection."""
         raise NotImplementedError

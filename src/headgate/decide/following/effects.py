@@ -34,5 +34,12 @@ class HangUp:
     """Let go of the connection, if there is one; nothing more is heard from it."""
 
 
-Effect = Send | Connect | Redirected | HangUp
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """Ask `reminded` after a while; of several, the last one counts."""
+
+    after_s: float
+
+
+Effect = Send | Connect | Redirected | HangUp | Remind
 Effects = tuple[Effect, ...]

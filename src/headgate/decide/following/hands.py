@@ -56,6 +56,14 @@ class Hands:
             return False
         return seq > self._done.get((target, partition), 0)
 
+    def goes_back(self, target: int, partition: int, seq: int) -> None:
+        """The log has lost its history and goes on after `seq`: that is to be handed out, and what
+        follows is new, whatever was here under the same seqs."""
+        where = target, partition
+        self._done[where] = min(seq - 1, self._done.get(where, 0))
+        for places in (self._held, self._processed):
+            places.difference_update([place for place in places if place[:2] == where])
+
     def assigned(self, target: int, positions: Mapping[int, int]) -> None:
         """What stands up to `positions` doesn't come again."""
         for places in (self._held, self._processed):

@@ -5,6 +5,9 @@ that is asked for back is released once nothing of it is in the user's hands, an
 handed out meanwhile. Nothing is said to a gateway before it has answered the join. What a lost
 connection brought and nobody took is forgotten, because whoever owns it by then gets it again.
 
+While a target is asked for back and something of it is in the user's hands, the gateway hears again
+and again that more time is needed.
+
 An acknowledgement of what is owned no more is no mistake and says nothing. One that comes after its
 connection was lost is remembered: when the same item comes again, it counts as processed.
 """
@@ -18,7 +21,7 @@ import msgspec
 
 from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
-from headgate.decide.following.effects import Effects, Send
+from headgate.decide.following.effects import Effects, Remind, Send
 from headgate.decide.following.hands import Hands
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.share import Share
@@ -28,6 +31,7 @@ from headgate.model.client_messages import (
     Failure,
     Item,
     Joined,
+    Resync,
     Revoke,
     Revoked,
     ToConsumer,
@@ -39,6 +43,8 @@ from headgate.model.refusals import rebuild
 ACK_EVERY = 32
 ACK_EVERY_S = 0.05
 """Acknowledgements are said together: after so many, so long, or when nothing waits."""
+RENEW_EVERY_S = 3.0
+"""A gateway waits three times as long to hear that a consumer needs more time."""
 
 
 class Membership(Conversation[ToConsumer, Item]):
@@ -101,7 +107,7 @@ class Membership(Conversation[ToConsumer, Item]):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:
                     share.leaving = True
-                    return self._released_if_done(share, now_s)
+                    return self._released_if_done(share, now_s) or self.reminded(now_s)
             case Revoked(target, epoch):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:
@@ -111,6 +117,13 @@ class Membership(Conversation[ToConsumer, Item]):
             case Joined() | Ended():
                 pass
         return ()
+
+    def reminded(self, now_s: float) -> Effects:
+        """Whoever works on what it has of a target that is asked for says so."""
+        busy = [share for share in self._shares.values() if share.leaving and share.in_hand]
+        if not busy or self.phase is not Phase.LIVE:
+            return ()
+        return (*(_said(share, "renew") for share in busy), Remind(RENEW_EVERY_S))
 
     def _failed(self, failure: Failure, now_s: float) -> Effects:
         error = rebuild(failure.error)
@@ -134,7 +147,7 @@ class Membership(Conversation[ToConsumer, Item]):
 
     def _acknowledge(self, item: Item, now_s: float) -> Effects:
         if is_redelivery(item):
-            return ()
+            return self._acknowledge_again(item, now_s)
         partition, seq = item.partition, seq_of(item)
         is_earlier = self._hands.acknowledge((item.target, partition, seq))
         share = self._shares.get(item.target)
@@ -143,6 +156,15 @@ class Membership(Conversation[ToConsumer, Item]):
         if is_earlier and not share.was_handed_out(partition, seq):
             return ()
         self._process(share, partition, seq)
+        return self._released_if_done(share, now_s)
+
+    def _acknowledge_again(self, item: Item, now_s: float) -> Effects:
+        """What comes again is no position: of a target that was lost it goes to the next owner."""
+        share = self._shares.get(item.target)
+        if share is None or share.epoch != item.epoch:
+            return ()
+        share.acknowledge_again(item.partition, seq_of(item))
+        self._unsaid += 1
         return self._released_if_done(share, now_s)
 
     def _process(self, share: Share, partition: int, seq: int) -> None:
@@ -156,9 +178,9 @@ class Membership(Conversation[ToConsumer, Item]):
         self._said_s = now_s
         return tuple(
             [
-                _said(share, "ack", positions=positions)
+                _said(share, "ack", **unsaid)
                 for share in self._shares.values()
-                if (positions := share.unsaid()) is not None
+                if (unsaid := share.unsaid())
             ]
         )
 
@@ -199,9 +221,12 @@ class Membership(Conversation[ToConsumer, Item]):
         share = self._shares.get(item.target)
         if share is None or share.epoch != item.epoch or share.leaving:
             return None
-        if is_redelivery(item):
-            return item
         partition, seq = item.partition, seq_of(item)
+        if is_redelivery(item):
+            share.hand_out_again(partition, seq)
+            return item
+        if isinstance(item, Resync) and not item.after_seq:
+            self._hands.goes_back(share.target, partition, seq)
         share.hand_out(partition, seq)
         if not self._hands.is_new((share.target, partition, seq)):
             self._process(share, partition, seq)

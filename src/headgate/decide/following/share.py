@@ -1,7 +1,8 @@
 """One target that a consumer owns, seen from the consumer: what it was handed and what is done.
 
 Invariant: a position is the highest seq of its partition with everything handed out up to it
-acknowledged, in whatever order the acknowledgements came; positions only grow.
+acknowledged, in whatever order the acknowledgements came; positions only grow. What an operator has
+delivered again is in hand like everything else, moves no position, and is acknowledged by itself.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from headgate import errors
 
@@ -26,11 +28,14 @@ class Share:
         self._open: dict[int, set[int]] = {}
         self._last = dict(positions)
         self._unsaid: dict[int, int] = {}
+        self._again: set[tuple[int, int]] = set()
+        """Redeliveries that are in hand, by partition and seq."""
+        self._again_unsaid: dict[int, list[int]] = {}
 
     @property
     def in_hand(self) -> int:
         """Items that were handed out and not acknowledged."""
-        return sum(map(len, self._open.values()))
+        return sum(map(len, self._open.values())) + len(self._again)
 
     def unsettled(self) -> Iterator[tuple[int, int, bool]]:
         """Partition and seq of all that isn't behind a position, and whether it is in hand; the
@@ -43,6 +48,15 @@ class Share:
         self._order.setdefault(partition, deque()).append(seq)
         self._open.setdefault(partition, set()).add(seq)
         self._last[partition] = seq
+
+    def hand_out_again(self, partition: int, seq: int) -> None:
+        self._again.add((partition, seq))
+
+    def acknowledge_again(self, partition: int, seq: int) -> None:
+        """A redelivery is processed; one that isn't in hand was acknowledged before."""
+        if (partition, seq) in self._again:
+            self._again.discard((partition, seq))
+            self._again_unsaid.setdefault(partition, []).append(seq)
 
     def holds(self, partition: int, seq: int) -> bool:
         """Whether it is in hand: also by a copy that was handed out under another epoch."""
@@ -74,10 +88,14 @@ class Share:
             self._unsaid[partition] = position
         return position
 
-    def unsaid(self) -> dict[str, int] | None:
-        """The positions that the gateway hasn't been told yet; they count as told from now on."""
-        if not self._unsaid:
-            return None
-        said = {str(partition): seq for partition, seq in self._unsaid.items()}
-        self._unsaid.clear()
+    def unsaid(self) -> dict[str, Any]:
+        """What the gateway hasn't been told yet, positions and redeliveries, if anything; it counts
+        as told from now on."""
+        said: dict[str, Any] = {}
+        if self._unsaid:
+            said["positions"] = {str(partition): seq for partition, seq in self._unsaid.items()}
+            self._unsaid.clear()
+        if self._again_unsaid:
+            said["redelivered"] = {str(number): seqs for number, seqs in self._again_unsaid.items()}
+            self._again_unsaid = {}
         return said
