@@ -15,11 +15,13 @@ for is given back when nothing of it is in hand. Any call may be cancelled.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from headgate import errors
 from headgate.client.doors import Doors, Way
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -129,6 +131,18 @@ class Consumer:
         """
         now_s = asyncio.get_running_loop().time()
         self._line.do(self._membership.ack(message, now_s))
+
+    async def nack(self, message: Item, delay_s: float = 0.0) -> None:
+        """`message` is not processed: it comes again, here, after `delay_s`, and nothing that came
+        after it of its key before that.
+
+        It goes to the next owner at once where its target is wanted elsewhere, and comes at once
+        after a lost connection. What isn't in hand any more is left alone.
+        """
+        if not 0.0 <= delay_s < math.inf:
+            raise errors.InvalidRequest(f"a message can't come again after {delay_s} s")
+        now_s = asyncio.get_running_loop().time()
+        self._line.do(self._membership.nack(message, delay_s, now_s))
 
     async def close(self) -> None:
         """Leave the group; what wasn't acknowledged goes to others. Doing it twice is fine."""

@@ -209,6 +209,7 @@ class Line(Generic[Control]):
     def _reminded(self) -> None:
         self._reminder = None
         self.do(self._conversation.reminded(_now_s()))
+        self._news.set()
 
     def _hang_up(self) -> None:
         link, self.link = self.link, None

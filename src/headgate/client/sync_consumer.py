@@ -54,6 +54,10 @@ class SyncConsumer(BlockingItems):
         """`message` is processed; said at once."""
         self._await(self._consumer.acknowledge(message))
 
+    def nack(self, message: Item, delay_s: float = 0.0) -> None:
+        """`message` is not processed: it comes again after `delay_s`."""
+        self._await(self._consumer.nack(message, delay_s))
+
     @property
     def reconnects(self) -> int:
         return self._consumer.reconnects

@@ -71,6 +71,18 @@ class Consuming(RuleBasedStateMachine):
             self.handed_out.append(item)
             self.last = item
 
+    @precondition(lambda self: self.last is not None)
+    @rule(delay_s=st.sampled_from((0.0, 1.0)))
+    def wants_it_later(self, delay_s: float) -> None:
+        assert self.last is not None
+        self.driver.do(self.membership.nack(self.last, delay_s, self.driver.now_s))
+        self.last = None
+
+    @rule()
+    def time_passes(self) -> None:
+        self.driver.now_s += 1.0
+        self.driver.do(self.membership.reminded(self.driver.now_s))
+
     @precondition(lambda self: self.acks == "manual" and self.handed_out)
     @rule(data=st.data())
     def acknowledges(self, data: st.DataObject) -> None:
@@ -258,6 +270,72 @@ def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
     for item in items:
         driver.do(membership.ack(item, driver.now_s))
     assert membership.reminded(driver.now_s) == ()
+
+
+# --- wanted later --------------------------------------------------------------------------------
+
+
+def test_what_is_wanted_later_comes_again_before_the_rest_of_its_key() -> None:
+    membership, driver = joined()
+    driver.gateway.append("a", 2)
+    while driver.go_on():
+        pass
+    first = take(driver)
+    driver.do(membership.nack(first, 5.0, driver.now_s))
+    assert driver.take() is None, "all are of its key"
+    assert driver.gateway.groups["g"].settled == 0
+    assert driver.reminder_s is not None
+    driver.now_s = driver.reminder_s
+    driver.do(membership.reminded(driver.now_s))
+    assert [take(driver).seq for _ in range(4)] == [1, 2, 3, 4]
+    assert driver.take() is None
+    assert driver.gateway.groups["g"].settled == 4
+
+
+def test_another_key_does_not_wait() -> None:
+    membership, driver = joined("manual")
+    items = [take(driver), take(driver)]
+    driver.send(event("a", 3, target=0, epoch=1) | {"key": "another"})
+    driver.deliver()
+    driver.do(membership.nack(items[0], 5.0, driver.now_s))
+    assert take(driver).seq == 3
+
+
+def test_what_is_wanted_later_holds_no_target_back() -> None:
+    membership, driver = joined("manual")
+    items = [take(driver), take(driver)]
+    driver.do(membership.ack(items[1], driver.now_s))
+    driver.do(membership.nack(items[0], 500.0, driver.now_s))
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert driver.said[-1]["type"] == "released"
+    assert driver.gateway.groups["g"].settled == 0, "the next owner gets it"
+
+
+def test_what_is_acknowledged_after_all_does_not_come_again() -> None:
+    membership, driver = joined("manual")
+    driver.gateway.append("a", 1)
+    while driver.go_on():
+        pass
+    first = take(driver)
+    driver.do(membership.nack(first, 5.0, driver.now_s))
+    assert driver.take() is None
+    driver.do(membership.ack(first, driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [2, 3]
+    driver.now_s += 10.0
+    driver.do(membership.reminded(driver.now_s))
+    assert driver.take() is None
+
+
+def test_what_is_not_in_hand_cannot_be_wanted_later() -> None:
+    membership, driver = joined("manual")
+    first = take(driver)
+    driver.do(membership.ack(first, 0.0))
+    assert membership.nack(first, 1.0, 0.0) == ()
+    second = take(driver)
+    driver.lose()
+    assert membership.nack(second, 1.0, 0.0) == ()
 
 
 def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat() -> None:

@@ -14,6 +14,7 @@ connection was lost is remembered: when the same item comes again, it counts as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
 from headgate.decide.following.effects import Effects, Remind, Send
 from headgate.decide.following.hands import Hands
+from headgate.decide.following.later import Again, Later
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.share import Share
 from headgate.model.client_messages import (
@@ -47,7 +49,7 @@ RENEW_EVERY_S = 3.0
 """A gateway waits three times as long to hear that a consumer needs more time."""
 
 
-class Membership(Conversation[ToConsumer, Item]):
+class Membership(Conversation[ToConsumer, Item | Again]):
     """`request` is the join message."""
 
     _has_to_wait = True
@@ -58,6 +60,7 @@ class Membership(Conversation[ToConsumer, Item]):
         self._request = request
         self._shares: dict[int, Share] = {}
         self._hands = Hands()
+        self._later = Later()
         self._unsaid = 0
         self._said_s = 0.0
 
@@ -119,11 +122,19 @@ class Membership(Conversation[ToConsumer, Item]):
         return ()
 
     def reminded(self, now_s: float) -> Effects:
-        """Whoever works on what it has of a target that is asked for says so."""
-        busy = [share for share in self._shares.values() if share.leaving and share.in_hand]
-        if not busy or self.phase is not Phase.LIVE:
+        """Whoever works on what it has of a target that is asked for says so; and what is wanted
+        again by now stands first."""
+        if self.phase is not Phase.LIVE:
             return ()
-        return (*(_said(share, "renew") for share in busy), Remind(RENEW_EVERY_S))
+        self.waiting.extendleft(reversed(self._later.take_due(now_s)))
+        busy = [share for share in self._shares.values() if share.leaving and self._is_busy(share)]
+        next_s = min(RENEW_EVERY_S if busy else math.inf, self._later.next_s() - now_s)
+        renewals = [_said(share, "renew") for share in busy]
+        return (*renewals, Remind(max(0.0, next_s))) if next_s < math.inf else tuple(renewals)
+
+    def _is_busy(self, share: Share) -> bool:
+        """Whether the user works on something of it: what is wanted later needs nobody here."""
+        return share.in_hand > self._later.count(share.target)
 
     def _failed(self, failure: Failure, now_s: float) -> Effects:
         error = rebuild(failure.error)
@@ -139,13 +150,28 @@ class Membership(Conversation[ToConsumer, Item]):
         released = self._acknowledge(item, now_s)
         return released + self._say_acks(now_s)
 
-    def _done_with(self, entry: Item, now_s: float) -> Effects:
-        released = self._acknowledge(entry, now_s)
+    def nack(self, item: Item, delay_s: float, now_s: float) -> Effects:
+        """It comes again here after a while, before what came after it of its key; to the next
+        owner where its target goes before that. Nothing happens for what isn't in hand."""
+        entry = self._in_hand
+        if entry is not None and _item(entry) is item:
+            self._in_hand = None
+        share = self._shares.get(item.target)
+        if share is None or share.epoch != item.epoch or not share.has_in_hand(item):
+            return ()
+        self._later.put(item, now_s + delay_s)
+        return self._released_if_done(share, now_s) or self.reminded(now_s)
+
+    def _done_with(self, entry: Item | Again, now_s: float) -> Effects:
+        released = self._acknowledge(_item(entry), now_s)
         if self._unsaid >= ACK_EVERY or now_s - self._said_s >= ACK_EVERY_S:
             return released + self._say_acks(now_s)
         return released
 
     def _acknowledge(self, item: Item, now_s: float) -> Effects:
+        if self._later:
+            self._later.drop(lambda one: _is_same(one, item))
+            self.waiting.extendleft(reversed(self._later.take_free()))
         if is_redelivery(item):
             return self._acknowledge_again(item, now_s)
         partition, seq = item.partition, seq_of(item)
@@ -185,10 +211,10 @@ class Membership(Conversation[ToConsumer, Item]):
         )
 
     def _released_if_done(self, share: Share, now_s: float) -> Effects:
-        if not share.leaving or share.in_hand:
+        if not share.leaving or self._is_busy(share):
             return ()
         acks = self._say_acks(now_s)
-        del self._shares[share.target]
+        self._gone(self._shares.pop(share.target))
         return (*acks, _said(share, "released"))
 
     # --- for every conversation ------------------------------------------------------------------
@@ -207,19 +233,25 @@ class Membership(Conversation[ToConsumer, Item]):
         self._shares.clear()
         self.waiting.clear()
         self._unsaid = 0
+        self._later = Later()
 
     def _gone(self, share: Share) -> None:
         """What of it isn't settled comes again, to whoever owns it then."""
+        self._later.drop(lambda item: item.target == share.target)
         self._hands.let_go(
             ((share.target, partition, seq), in_hand)
             for partition, seq, in_hand in share.unsettled()
         )
 
-    def _hand_out(self, entry: Item) -> Item | None:
-        """None for what isn't ours any more, or was processed here before."""
-        item = entry
+    def _hand_out(self, entry: Item | Again) -> Item | None:
+        """None for what isn't ours any more, was processed here before, or has to wait."""
+        item = _item(entry)
         share = self._shares.get(item.target)
         if share is None or share.epoch != item.epoch or share.leaving:
+            return None
+        if isinstance(entry, Again):
+            return item if share.has_in_hand(item) else None
+        if self._later.holds(item):
             return None
         partition, seq = item.partition, seq_of(item)
         if is_redelivery(item):
@@ -232,6 +264,15 @@ class Membership(Conversation[ToConsumer, Item]):
             self._process(share, partition, seq)
             return None
         return item
+
+
+def _is_same(one: Item, other: Item) -> bool:
+    where = (one.target, one.partition, seq_of(one), is_redelivery(one))
+    return where == (other.target, other.partition, seq_of(other), is_redelivery(other))
+
+
+def _item(entry: Item | Again) -> Item:
+    return entry.item if isinstance(entry, Again) else entry
 
 
 def _said(share: Share, kind: str, **rest: Any) -> Send:

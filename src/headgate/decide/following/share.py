@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from headgate import errors
+from headgate.model.client_messages import Item, is_redelivery, seq_of
 
 EMPTY: Mapping[int, int] = MappingProxyType({})
 
@@ -57,6 +58,10 @@ class Share:
         if (partition, seq) in self._again:
             self._again.discard((partition, seq))
             self._again_unsaid.setdefault(partition, []).append(seq)
+
+    def has_in_hand(self, item: Item) -> bool:
+        place = item.partition, seq_of(item)
+        return place in self._again if is_redelivery(item) else self.holds(*place)
 
     def holds(self, partition: int, seq: int) -> bool:
         """Whether it is in hand: also by a copy that was handed out under another epoch."""
