@@ -322,6 +322,29 @@ def test_dead_letters_are_swept_in_chunks_every_minute() -> None:
     ]
 
 
+def test_a_clock_that_jumps_ahead_makes_no_letter_old() -> None:
+    store = Sweepable()
+
+    async def run() -> None:
+        await store.put([letter(1)], HELD, now_ms=1_000_000)
+        loop = asyncio.get_running_loop()
+
+        def now_ms() -> int:
+            return 1_000_000 + (8 * 86_400_000 if loop.time() > 30.0 else 0)
+
+        async def left_behind() -> Mapping[str, Fences]:
+            return {}
+
+        sweeping = asyncio.create_task(
+            sweep_letters(store, max_age_s=1_000.0, left_behind=left_behind, now_ms=now_ms)
+        )
+        await asyncio.sleep(2 * SWEEP_EVERY_S + 1)
+        sweeping.cancel()
+
+    run_virtual(run())
+    assert [before_ms for _, before_ms, _ in store.asked] == [0, 60_000, 120_000]
+
+
 def test_a_store_that_is_away_is_swept_once_it_is_back() -> None:
     store = Sweepable()
     store.failing = 2

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from headgate.adapters.memory.log import MemoryLog
-from headgate.errors import Fenced, StorageFailed
+from headgate.errors import Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
+from headgate.services.ingest import partitions
 from tests.services.ingest_doubles import NODE, FaultyLogWriter, World
 
 TRAFFIC = Topic("traffic", 1)
@@ -112,6 +114,26 @@ async def test_what_cannot_be_emptied_now_is_tried_again(shared: MemoryLog) -> N
     assert await node.adopt(gone)
     assert (left(shared), node.partitions.undropped) == ([], set())
     assert node.writer.dropped == [(REF, 2), (OTHER, 1), *[(REF, 2)] * 2]
+
+
+async def test_an_append_that_hangs_holds_only_a_topic_of_its_own_name(
+    shared: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "FINISH_S", 0.01)
+    node = Node(shared)
+    await node.adopt(owned(1, NODE, 1))
+    node.writer.gates[REF] = gate = asyncio.Event()
+    writing = asyncio.create_task(node.write(TRAFFIC, [Event("a", b"{}")], timeout_s=0.01))
+    await asyncio.wait({writing})
+    gone = deleted(2, (REF, 2))
+    others = msgspec.structs.replace(gone, topics=(SHIPS,), logs=(Owner(OTHER, NODE, 1),))
+    assert await node.adopt(others)
+    assert node.partitions.undropped == {"traffic"}
+    assert node.partitions.get(OTHER) is not None
+    gate.set()
+    assert isinstance(writing.exception(), OutcomeUnknown)
+    await node.adopt(others)
+    assert node.partitions.undropped == set()
 
 
 async def test_each_deletion_of_a_topic_counts(shared: MemoryLog) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.client.http import HttpClient
 from headgate.decide.admission import ProduceLimits
 from headgate.decide.placement import partition_of
@@ -257,7 +258,22 @@ async def test_one_that_cannot_be_opened_keeps_no_other_from_being_given_anew(se
     served = await serve(writer)
     served.coordinator.push(topology(1, Topic("two", 2)))
     await served.coordinator.heard(EpochTooLow(low, 9))
+    await served.coordinator.heard(AckTopology(1, unopened=(damaged,)))
     assert AckTopology(1) not in served.coordinator.sent
+
+
+async def test_one_that_is_fenced_while_it_writes_asks_for_a_higher_epoch(serve: Serve) -> None:
+    """A coordinator that has lost its memory may believe it, and know of nobody newer."""
+    writer, single = FaultyLogWriter(), Topic("single", 1)
+    [ref] = single.refs()
+    served = await serve(writer)
+    await served.adopt(Topology(1, (single,), logs=(Owner(ref, NODE, 1),)))
+    await MemoryLogWriter(writer.stored).open(ref, epoch=2)
+    with pytest.raises(NotNow, match="moved to another node"):
+        await served.produce("single", {"document": {}, "event_id": "a"})
+    await served.coordinator.heard(EpochTooLow(ref, 2))
+    await served.adopt(Topology(2, (single,), logs=(Owner(ref, NODE, 3),)))
+    assert (await served.produce("single", {"document": {}, "event_id": "a"})).events[0].seq == 1
 
 
 async def test_the_coordinator_hears_that_a_topic_was_opened_after_its_deletion(

@@ -304,8 +304,10 @@ class Feed(Generic[T]):
         self.resync(read.partition, read.after_seq, earliest)
 
     def resync(self, partition: int, after_seq: int, from_seq: int) -> None:
-        """Go on at `from_seq`, because the log has nothing of (after_seq, from_seq) any more."""
+        """Go on at `from_seq`, because the log has nothing of (after_seq, from_seq) any more; who
+        has not been told so is still before that."""
         self._end_flow()
+        self._sent[partition] = min(after_seq, self._sent.get(partition, after_seq))
         self._queue.append(Resync(partition, after_seq, from_seq, "retention"))
         self._positions[partition] = max(from_seq - 1, self._positions.get(partition, 0))
 

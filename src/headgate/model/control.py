@@ -70,11 +70,13 @@ class Goodbye(Message, frozen=True):
 
 class AckTopology(Message, frozen=True):
     """This generation is applied. `topics` are those that a client routes by it, `undropped` the
-    deleted ones of which an ingest node couldn't drop everything yet."""
+    deleted ones of which an ingest node couldn't drop everything yet, `unopened` what it owns and
+    couldn't open."""
 
     generation: int
     topics: tuple[str, ...] = ()
     undropped: tuple[str, ...] = ()
+    unopened: tuple[PartitionRef, ...] = ()
 
 
 class Recall(Message, frozen=True):

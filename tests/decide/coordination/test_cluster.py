@@ -213,6 +213,17 @@ class TestTopics:
         world.say(ingest, control.AckTopology(world.cluster.generation))
         world.create("flights")
 
+    def test_a_topic_is_served_when_all_of_it_is_open(self) -> None:
+        world = World(acks=False)
+        ingest = world.join("ingest", "ingest-1")
+        world.create("broken")
+        world.create("sound")
+        [broken] = world.cluster.topics["broken"].refs()
+        acknowledged = control.AckTopology(world.cluster.generation, unopened=(broken,))
+        world.say(ingest, acknowledged)
+        served = {n: world.cluster.logs_adopted(t) for n, t in world.cluster.topics.items()}
+        assert served == {"broken": False, "sound": True}
+
     def test_every_refusal_is_the_callers_error(self) -> None:
         assert issubclass(InvalidRequest, CallerError)
         assert issubclass(TopicExists, CallerError)
@@ -604,10 +615,38 @@ class TestSilence:
     ) -> None:
         first = world.join("gateway", "gateway-1", "a")
         assert world.last(first, control.Welcome).resumed is False
+        world.say(first, control.RegistrationComplete())
         world.drop(first)
         world.wait(silent_ms)
         second = world.join("gateway", "gateway-1", incarnation)
         assert world.last(second, control.Welcome).resumed is resumed
+
+    def test_it_learns_so_again_until_it_has_named_what_it_has(self, world: World) -> None:
+        """The answer may be lost on its way."""
+        world.say(world.join("gateway", "gateway-1"), control.RegistrationComplete())
+        world.wait(31_000)
+        for _ in range(3):
+            session = world.join("gateway", "gateway-1")
+            assert world.last(session, control.Welcome).resumed is False
+            world.drop(session)
+        world.say(world.join("gateway", "gateway-1"), control.RegistrationComplete())
+        again = world.join("gateway", "gateway-1")
+        assert world.last(again, control.Welcome).resumed is True
+
+    def test_one_that_was_away_while_a_topic_was_deleted_was_forgotten_in_part(self) -> None:
+        """It may come back to a topic of the same name."""
+        world = World()
+        world.join("ingest", "ingest-1")
+        gateway, other = world.join("gateway", "gateway-1"), world.join("gateway", "gateway-2")
+        world.create("flights")
+        world.subscribe(gateway, "s1")
+        for session in (gateway, other):
+            world.say(session, control.RegistrationComplete())
+            world.drop(session)
+        world.apply(world.cluster.delete_topic("flights"))
+        world.create("flights")
+        back = [world.join("gateway", name) for name in ("gateway-1", "gateway-2")]
+        assert [world.last(one, control.Welcome).resumed for one in back] == [False, True]
 
 
 class TestRestartOfTheCoordinator:

@@ -16,6 +16,7 @@ from headgate.model.control import (
     RegistrationComplete,
 )
 from headgate.model.event import PartitionRef
+from headgate.ports.log import Extent
 from headgate.services.gateway import registration, subscriptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
@@ -190,6 +191,36 @@ async def test_one_that_is_forgotten_again_before_the_log_is_back_trusts_nobody_
     world.lanes.cursor[partition] = world.log.append({"n": 2}).seq
     coordinator.adopt()
     assert await subscriber.events(2) == [(0, 1), (0, 2)]
+
+
+async def test_one_that_is_forgotten_while_a_subscriber_looks_at_the_log_asks_for_it_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes knew of it, and don't any more when the log answers."""
+    coordinator = world.coordinator
+    looking, answers = asyncio.Event(), asyncio.Event()
+    extent = world.log.extent
+
+    async def slow(ref: PartitionRef) -> Extent:
+        found = await extent(ref)
+        if coordinator.registry:  # it is adopted by then
+            looking.set()
+            await answers.wait()
+        return found
+
+    monkeypatch.setattr(world.log, "extent", slow)
+    coming = asyncio.create_task(world.websocket())
+    await looking.wait()
+    coordinator.disconnect()
+    coordinator.registry.clear()
+    world.lanes.cursor[PartitionRef(TOPIC, 0)] = world.log.append({"n": 1}).seq
+    coordinator.remembers = False
+    coordinator.connect()
+    await until(lambda: bool(coordinator.registry))
+    answers.set()
+    subscriber = await coming
+    assert (await subscriber.next())["type"] == "subscribed"
+    assert await subscriber.events(1) == [(0, 1)]
 
 
 async def test_the_first_delivery_after_a_return_does_not_hide_what_was_settled_meanwhile(

@@ -194,7 +194,7 @@ async def test_position_that_retention_has_passed_is_answered_with_a_resync(
     world.log.keep_from(PartitionRef(TOPIC, 0), kept)
     client = await world.connection()
     subscribed = await client.subscribe("a", from_="0:2,1:1")
-    assert subscribed["positions"] == {"0": kept - 1, "1": 0}
+    assert subscribed["positions"] == {"0": 1, "1": 0}, "it hasn't heard of the gap yet"
     assert await client.next() == {
         "type": "resync",
         "subscription": "a",
@@ -268,6 +268,22 @@ async def test_large_records_are_read_few_at_a_time(world: World) -> None:
     assert await client.events(20) == [(0, seq) for seq in range(1, 21)]
     assert asked[0] <= 16
     assert max(asked[1:]) == 1
+
+
+async def test_who_is_cut_off_before_it_heard_of_a_gap_hears_of_it_when_it_is_back(
+    world: World,
+) -> None:
+    for n in range(1, 11):
+        world.log.append({"n": n})
+    world.log.keep_from(PartitionRef(TOPIC, 0), 8)
+    async with world.sse({"Last-Event-ID": "0:2,1:0"}) as stream:
+        first = await stream.next()
+    assert (first["event"], first["id"]) == ("subscribed", "0:2,1:0")
+    async with world.sse({"Last-Event-ID": first["id"]}) as stream:
+        heard = [await stream.next() for _ in range(3)]
+    assert [one["event"] for one in heard] == ["subscribed", "resync", "event"]
+    socket = await world.websocket(from_="0:3,1:1")
+    assert (await socket.next())["positions"] == {"0": 2, "1": 0}
 
 
 # --- the same event twice ------------------------------------------------------------------------

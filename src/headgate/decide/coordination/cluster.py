@@ -252,6 +252,7 @@ class Cluster(State):
         if (member := self.member_of(session)) is not None:
             member.generation = max(member.generation, generation)
             member.undropped = frozenset(message.undropped)
+            member.unopened = frozenset(message.unopened)
             return topology_changes.assign_routers(self)
         return []
 

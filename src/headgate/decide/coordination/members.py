@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headgate.decide.planning.plan import Strategy, check_imbalance
 from headgate.model import control
 from headgate.model.control import Hello
+from headgate.model.event import PartitionRef
 from headgate.model.topology import Node, Role
 
 
@@ -63,6 +64,8 @@ class Member:
     report: control.GatewayReport | control.RouterReport | None = None
     undropped: frozenset[str] = frozenset()
     """Deleted topics of which this ingest node couldn't drop everything yet."""
+    unopened: frozenset[PartitionRef] = frozenset()
+    """What it owns and couldn't open yet."""
 
     @property
     def is_starting(self) -> bool:

@@ -115,7 +115,10 @@ class Registry:
     def gateway_returns(self, gateway_id: str) -> None:
         """What the gateway had is doubtful until it has named it again."""
         self._stale[gateway_id] = self._of_gateway.get(gateway_id, set()).copy()
-        self.dropped.discard(gateway_id)
+
+    def gateway_comes(self, gateway_id: str) -> None:
+        """Whatever it had was forgotten, which it has to hear: an answer may be lost on its way."""
+        self.dropped.add(gateway_id)
 
     def upsert(
         self, gateway_id: str, subscriptions: Iterable[Subscription], now_ms: int
@@ -152,8 +155,10 @@ class Registry:
         return self._end([name for name in dict.fromkeys(ids) if name in owned])
 
     def registration_complete(self, gateway_id: str) -> SubscriptionChanges | None:
-        """The gateway has named all it has: the rest of what it had is over."""
+        """The gateway has named all it has, knowing what it was told: the rest of what it had is
+        over."""
         self.awaited.discard(gateway_id)
+        self.dropped.discard(gateway_id)
         return self._end(self._stale.pop(gateway_id, ()))
 
     def gateway_gone(self, gateway_id: str) -> SubscriptionChanges | None:
@@ -164,7 +169,10 @@ class Registry:
         return self._end(tuple(self._of_gateway.get(gateway_id, ())))
 
     def topic_gone(self, topic: str) -> SubscriptionChanges | None:
-        return self._end([s.id for s in self.subscriptions.values() if s.topic == topic])
+        ended = [s for s in self.subscriptions.values() if s.topic == topic]
+        # One that is away may come back to a topic of the same name, and must not trust its lanes.
+        self.dropped.update(s.gateway_id for s in ended)
+        return self._end([s.id for s in ended])
 
     # --- time ----------------------------------------------------------------------------------
 

@@ -179,11 +179,12 @@ class State:
         )
 
     def logs_adopted(self, topic: Topic) -> bool:
-        """True when every log partition of `topic` has an owner that knows it."""
+        """True when every log partition of `topic` has an owner that knows it, and serves it."""
         return all(
             (owner := self.logs.owners.get(ref)) is not None
             and (member := self.members.get(owner.node_id)) is not None
             and self.has_adopted(member, self.generation)
+            and ref not in member.unopened
             for ref in topic.refs()
         )
 

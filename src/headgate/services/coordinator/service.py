@@ -264,6 +264,8 @@ class Coordinator:
         if self._term is not None and not self._term.is_over:
             return self._term
         leader = self._leader
+        if leader is not None and leader.node_id == self._settings.node_id:
+            leader = None  # until somebody else is: its term is over, or hasn't begun
         where = "" if leader is None else f"; ask {leader.url}"
         raise NotNow(
             f"this coordinator doesn't lead{where}", leader="" if leader is None else leader.url

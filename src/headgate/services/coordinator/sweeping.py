@@ -17,6 +17,7 @@ import structlog
 
 from headgate.errors import Fenced, HeadgateError
 from headgate.ports.letters import Fences, LetterStore
+from headgate.services.lived_clock import LivedClock
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -39,10 +40,12 @@ async def sweep_letters(
     """Forget dead letters of that age and what deleted topics have `left_behind`, again and again,
     until cancelled.
 
-    A store that is away is asked again next time: nothing waits for this.
+    A store that is away is asked again next time: nothing waits for this. Nor does a clock that
+    jumps ahead make young letters old.
     """
+    clock = LivedClock(now_ms)
     while True:
-        before_ms = now_ms() - round(max_age_s * 1_000)
+        before_ms = clock.now_ms() - round(max_age_s * 1_000)
         try:
             swept = await _sweep(store, before_ms)
             for fences in (await left_behind()).values():

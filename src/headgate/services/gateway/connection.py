@@ -173,7 +173,8 @@ class Connection(TextConnection):
             del self._places[place.name]
             place.name = subscriber.name
             self._places[place.name] = place
-        self.answer(subscribed_message(subscriber.name, subscriber.topic, subscriber.starts))
+        positions = subscriber.feed.sent()
+        self.answer(subscribed_message(subscriber.name, subscriber.topic, positions))
         subscriber.write = self.outlet.write
         self._subscriptions.begin(subscriber, partial(self._ready, place, subscriber))
         self._rearrange()

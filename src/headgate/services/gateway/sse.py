@@ -76,8 +76,9 @@ class SseStream:
 
     def _subscribed(self) -> bytes:
         subscriber = self._subscriber
-        message = subscribed_message(subscriber.name, subscriber.topic, subscriber.starts)
-        return sse_event("subscribed", message, subscriber.starts)
+        positions = subscriber.feed.sent()
+        message = subscribed_message(subscriber.name, subscriber.topic, positions)
+        return sse_event("subscribed", message, positions)
 
     def _chunk(self) -> bytes:
         """What waits, up to a bound, or the end."""

@@ -109,6 +109,7 @@ class Subscriptions:
         self._table: dict[str, Subscriber] = {}
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
+        self._times_forgotten = 0
         self._forgotten: dict[str, Subscriber] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
         self.crew = Crew("gateway")
@@ -191,11 +192,14 @@ class Subscriptions:
 
     async def _adopt(self, subscriber: Subscriber, topic: Topic) -> None:
         asked_s = self._now_s()
-        await self.registration.register(
-            subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
-        )
+        times_forgotten = -1
+        while times_forgotten != self._times_forgotten:  # else no lane may know of it any more
+            times_forgotten = self._times_forgotten
+            await self.registration.register(
+                subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
+            )
+            extents = await self.extents(topic)
         self._metrics.adoption_wait.observe(self._now_s() - asked_s)
-        extents = await self.extents(topic)
         if subscriber.closing is not None:
             raise subscriber.closing
         subscriber.feed.release({number: extent.head for number, extent in extents.items()})
@@ -256,6 +260,7 @@ class Subscriptions:
     def _on_forgotten(self) -> None:
         """Before anything is registered again: the first delivery after that must not hide what the
         lanes settled without us."""
+        self._times_forgotten += 1
         if self._returning is not None:
             self._returning.cancel()  # what it would trust is over
         for subscriber in self:

@@ -42,12 +42,17 @@ class OpenPartition:
     opened_s: float
     found_head: int
     lost: bool = False
+    lost_to: int = 0
+    """The epoch of whoever is newer, as far as the store said."""
     _moving: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def saw(self, *seqs: int) -> None:
         """Records up to these are there; the event loop and a lone client's thread say so."""
         with self._moving:
             self.head = max(self.head, *seqs)
+
+    def overtaken(self, error: errors.Fenced) -> None:
+        self.lost, self.lost_to = True, max(error.epoch, self.owner.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,7 @@ class Appends:
                 target.saw(*[one.seq for one in append.result()])
             return
         if isinstance(failure, errors.Fenced):
-            target.lost = True
+            target.overtaken(failure)
         if isinstance(failure, errors.StoreChanged):
             self.on_store_changed(target.owner.ref, failure)
         partition = str(target.owner.ref)

@@ -193,18 +193,21 @@ class Ingest:
             if topology is None:
                 return
             is_open = await partitions.adopt(topology)
-            for ref, epoch in partitions.too_low():
-                await session.send(EpochTooLow(ref, epoch))
-            if not is_open:
-                return
             undropped = tuple(sorted(partitions.undropped))
-            if self._unapplied is topology and not undropped:
+            if self._unapplied is topology and is_open and not undropped:
                 self._unapplied = None
-            log.info(
-                LogEvent.TOPOLOGY_APPLIED, generation=partitions.generation, undropped=undropped
+                log.info(LogEvent.TOPOLOGY_APPLIED, generation=partitions.generation)
+            await self._say_too_low(session)
+            unopened = () if is_open else partitions.unopened()
+            acknowledged = AckTopology(
+                partitions.generation, undropped=undropped, unopened=unopened
             )
-            await session.send(AckTopology(partitions.generation, undropped=undropped))
+            await session.send(acknowledged)
             await session.send(IngestReport(self._partitions.heads()))
+
+    async def _say_too_low(self, session: ControlSession) -> None:
+        for ref, epoch in self._partitions.too_low():
+            await session.send(EpochTooLow(ref, epoch))
 
     async def _report(self, session: ControlSession) -> None:
         while True:
@@ -214,6 +217,7 @@ class Ingest:
             async with self._applying:
                 await self._partitions.open_again()
                 await self._partitions.look_back()
+            await self._say_too_low(session)
             if self._unapplied is not None:
                 await self._apply(session)
 

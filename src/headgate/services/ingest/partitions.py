@@ -26,6 +26,9 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
+FINISH_S = 2.0
+"""For appends to a deleted topic to be over before it is tried again later to drop its records."""
+
 
 class Partitions:
     """`on_change` is called after every topology that was taken up.
@@ -69,7 +72,12 @@ class Partitions:
     def too_low(self) -> list[tuple[PartitionRef, int]]:
         """Partitions that are ours, or that we should empty, but the store has seen a higher epoch,
         and which."""
-        return sorted([*self._too_low.items(), *self._unemptied.items()])
+        lost = {ref: one.lost_to for ref, one in self._open.items() if one.lost}
+        return sorted((lost | self._too_low | self._unemptied).items())
+
+    def unopened(self) -> tuple[PartitionRef, ...]:
+        """Those that are ours and can't be opened now."""
+        return tuple(sorted(self._unopened))
 
     def mine(self) -> list[PartitionRef]:
         """Those that this node has, and those that it should have and couldn't open."""
@@ -176,11 +184,11 @@ class Partitions:
             del self._open[ref]
         self._too_low.clear()
         self._unopened &= mine.keys()
-        await self._empty(topology.emptied)
         news = [owner for owner in mine.values() if self._is_news(owner)]
         if news:
             await self._settled.read()
         opened = [await self._open_one(owner) for owner in news]
+        await self._empty(topology.emptied)
         self._tell()
         self.on_change()
         return all(opened)
@@ -289,8 +297,12 @@ class Partitions:
     async def _empty_one(self, nobodys: Owner) -> None:
         ref, epoch = nobodys.ref, nobodys.epoch
         try:
-            await self._appends.finished(ref)
+            async with asyncio.timeout(FINISH_S):
+                await self._appends.finished(ref)
             await self._writer.drop_records(ref, epoch=epoch)
+        except TimeoutError:
+            log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason="its last append hangs")
+            self.undropped.add(ref.topic)
         except errors.Fenced as error:
             # The topic is back, and nothing in there is the former one's. A coordinator that has
             # forgotten so must hear it.

@@ -18,6 +18,7 @@ from headgate.ports.log import LogWriter, Retention
 from headgate.services.ingest.appends import OpenPartition
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.settled import Settled
+from headgate.services.lived_clock import LivedClock
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -46,9 +47,7 @@ class RetentionLoop:
         self._writer = writer
         self._partitions = partitions
         self._settled = settled
-        self._wall_ms = now_ms
-        self._began_wall_ms = now_ms()
-        self._began_s = asyncio.get_running_loop().time()
+        self._clock = LivedClock(now_ms)
 
     async def run(self) -> None:
         while True:
@@ -57,7 +56,7 @@ class RetentionLoop:
 
     async def once(self) -> None:
         settled = await self._settled.read()
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         for partition in self._partitions.opened():
             await self._retain(partition, settled.get(partition.owner.ref, 0), now_ms)
 
@@ -71,14 +70,10 @@ class RetentionLoop:
                 ids_ms=round(self._options.idempotency_ttl_s * 1_000),
                 now_ms=now_ms,
             )
-        except errors.Fenced:
-            partition.lost = True
+        except errors.Fenced as error:
+            partition.overtaken(error)
             log.warning(LogEvent.FENCED, partition=str(ref), epoch=partition.owner.epoch)
         except errors.HeadgateError as error:
             if isinstance(error, errors.StoreChanged):
                 self._partitions.store_changed(ref, error)
             log.warning(LogEvent.RETENTION_FAILED, partition=str(ref), reason=str(error))
-
-    def _now_ms(self) -> int:
-        lived_s = asyncio.get_running_loop().time() - self._began_s
-        return min(self._wall_ms(), self._began_wall_ms + round(lived_s * 1_000))
