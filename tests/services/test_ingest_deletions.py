@@ -127,7 +127,8 @@ async def test_an_append_that_hangs_holds_only_a_topic_of_its_own_name(
     await asyncio.wait({writing})
     gone = deleted(2, (REF, 2))
     others = msgspec.structs.replace(gone, topics=(SHIPS,), logs=(Owner(OTHER, NODE, 1),))
-    assert await node.adopt(others)
+    async with asyncio.timeout(5.0):
+        assert await node.adopt(others)
     assert node.partitions.undropped == {"traffic"}
     assert node.partitions.get(OTHER) is not None
     gate.set()
