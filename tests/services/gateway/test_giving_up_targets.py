@@ -43,6 +43,7 @@ class BusyTarget:
     is_sure: bool = True
     in_hand: int = 1
     renewed_s: float = 0.0
+    told_s: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -35,6 +35,8 @@ from headgate.telemetry import LogEvent
 log = structlog.get_logger()
 
 OPEN_AGAIN_S = 0.5
+TELL_EVERY_S = 1.0
+"""However often a consumer says that it needs more time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ class GroupConsumer:
         """It works on what it has of the target; that matters once the target is asked for."""
         target = self._held(number, epoch)
         target.renewed_s = asyncio.get_running_loop().time()
-        if target.stopped:
+        if target.stopped and target.renewed_s - target.told_s >= TELL_EVERY_S:
+            target.told_s = target.renewed_s
             self._spawn("renewal", target, self._say_in_hand(target))
 
     async def _say_in_hand(self, target: Target) -> None:

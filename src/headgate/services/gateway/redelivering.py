@@ -49,15 +49,16 @@ class Redelivering:
         sending = sending_of(delivery)
         redelivered, now_s = self._redelivered, round_.now_s
         redelivered.forget_old(now_s)
-        had = redelivered.had_by(sending)
-        missing = [one for one in here if one.id not in had and not one.awaits(sending)]
+        waiting = [one.id for one in here if one.awaits(sending)]
+        had = redelivered.had_by(sending).union(waiting)
+        missing = [one for one in here if one.id not in had]
         takers = [one for one in missing if _may_take(one, delivery.partition, round_)]
-        have = had.union([one.id for one in here if one in takers or one.awaits(sending)])
+        have = had.union([one.id for one in takers])
         if not redelivered.put_off(sending, have, now_s):
             takers, have = [], had
             redelivered.put_off(sending, have, now_s)
         _hand_out(delivery, takers, round_)
-        late = [one.id for one in missing if one not in takers]
+        late = [one.id for one in missing if one.id not in have]
         round_.put_off.update([(name, delivery.partition) for name in late])
         if late or any(one.awaits(sending) for one in here):
             return "retry"

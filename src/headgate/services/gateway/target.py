@@ -45,6 +45,8 @@ class Target:
         """Whether the consumer has nothing of it in hand any more, or says so."""
         self.renewed_s = -math.inf
         """When the consumer last said that it works on what it has of it."""
+        self.told_s = -math.inf
+        """When the coordinator was last told so."""
         self.starts: dict[int, int] = {}
         self._group = group
         self._fence = Fence(owner.epoch)
