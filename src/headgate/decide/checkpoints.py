@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.position import Position, Tally
+from headgate.model.position import Position, Tally, Tries
 
 FIRST_VERSION = 1
 
@@ -40,6 +40,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     tally: Tally = Tally()
     redeliver_to: int = 0
     skip_to: int = 0
+    tried: Tries = ()
 
     @property
     def fence(self) -> Fence:
@@ -47,7 +48,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @property
     def position(self) -> Position:
-        return Position(self.settled, self.tally, self.redeliver_to, self.skip_to)
+        tried = tuple(one for one in self.tried if one[0] > self.settled)
+        return Position(self.settled, self.tally, self.redeliver_to, self.skip_to, tried)
 
 
 def claimed(
@@ -75,11 +77,17 @@ def moved(
     stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, settled: int, tally: Tally
 ) -> Checkpoint:
     """What to store when the holder of `fence` saves `settled`; raises Fenced."""
-    if stored is None or stored.fence != fence:
-        raise fenced(ref, None if stored is None else stored.fence, fence)
-    if settled <= stored.settled:
-        return stored
-    return msgspec.structs.replace(stored, settled=settled, tally=tally)
+    held = _held(stored, ref, fence)
+    if settled <= held.settled:
+        return held
+    return msgspec.structs.replace(held, settled=settled, tally=tally)
+
+
+def noted(
+    stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, tried: Tries
+) -> Checkpoint:
+    """What to store when the holder of `fence` says what was tried in vain; raises Fenced."""
+    return msgspec.structs.replace(_held(stored, ref, fence), tried=tried)
 
 
 def put(
@@ -92,12 +100,20 @@ def put(
     held = claimed(stored, ref, fence)
     if settled < held.settled:
         redeliver_to = max(held.redeliver_to, held.settled)
-        return msgspec.structs.replace(held, settled=settled, redeliver_to=redeliver_to, skip_to=0)
+        return msgspec.structs.replace(
+            held, settled=settled, redeliver_to=redeliver_to, skip_to=0, tried=()
+        )
     if resync:
         return msgspec.structs.replace(held, skip_to=settled)
     skipped = held.tally.skipped + settled - held.settled
     tally = msgspec.structs.replace(held.tally, skipped=skipped)
     return msgspec.structs.replace(held, settled=settled, tally=tally, skip_to=0)
+
+
+def _held(stored: Checkpoint | None, ref: PartitionRef, fence: Fence) -> Checkpoint:
+    if stored is None or stored.fence != fence:
+        raise fenced(ref, None if stored is None else stored.fence, fence)
+    return stored
 
 
 def fenced(ref: PartitionRef, held: Fence | None, fence: Fence) -> Fenced:

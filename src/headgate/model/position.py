@@ -35,16 +35,22 @@ class Tally(msgspec.Struct, frozen=True):
         )
 
 
+Tries = tuple[tuple[int, int], ...]
+"""Seqs, and how often the record of each was handed to a consumer in vain."""
+
+
 class Position(msgspec.Struct, frozen=True):
     """`settled` is the highest seq with everything up to it settled (0: nothing yet). Records up to
     `redeliver_to` were delivered before: an operator wants them again. Those after `settled` up to
     `skip_to` are not to be read: an operator wants them skipped, and subscribers told to resync; it
-    means nothing once `settled` is there."""
+    means nothing once `settled` is there. `tried` says of records after `settled` how often they
+    were handed to consumers of a group in vain."""
 
     settled: int = 0
     tally: Tally = Tally()
     redeliver_to: int = 0
     skip_to: int = 0
+    tried: Tries = ()
 
     @property
     def repeated(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.position import Position, Tally
+from headgate.model.position import Position, Tally, Tries
 
 
 class CheckpointStore(Protocol):
@@ -34,6 +34,10 @@ class CheckpointStore(Protocol):
         A position that isn't above the stored one changes nothing. Durable on return. Raises Fenced
         when anything but `fence` holds the partition, also when nobody has claimed it.
         """
+
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        """Keep with the position how often records after it were handed to consumers in vain,
+        instead of what was kept of that before. Durable on return. Raises Fenced like `save`."""
 
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False

@@ -21,18 +21,18 @@ import msgspec
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX, PREFIX_END
-from headgate.model.position import Position, Tally
+from headgate.model.position import Position, Tally, Tries
 
 T = TypeVar("T")
 _Change = Callable[[apsw.Connection], Checkpoint]
 """Claims, saves or resets in a transaction that is open; raises Fenced."""
 
 BUSY_TIMEOUT_MS = 4_000
-_COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to"
+_COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried"
 _OF_TOPICS = f"""
 SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
 UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
@@ -60,6 +60,9 @@ class EmbeddedCheckpointStore:
         await self._change(
             ref, lambda stored: moved(stored, ref, fence, settled=settled, tally=tally)
         )
+
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        await self._change(ref, lambda stored: noted(stored, ref, fence, tried=tried))
 
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
@@ -147,14 +150,14 @@ def _applied(
     if new != stored:
         connection.execute(
             f"INSERT OR REPLACE INTO checkpoints (topic, partition, {_COLUMNS}) "  # noqa: S608 - names from here
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (ref.topic, ref.partition, *_row(new)),
         )
     return new
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    epoch, window, attempt, settled, tally, redeliver_to, skip_to = row
+    epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried = row
     return Checkpoint(
         epoch,
         window,
@@ -163,16 +166,19 @@ def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
         tally=msgspec.json.decode(tally, type=Tally),
         redeliver_to=redeliver_to,
         skip_to=skip_to,
+        tried=msgspec.json.decode(tried, type=Tries),
     )
 
 
 def _row(new: Checkpoint) -> tuple[Any, ...]:
     tally = msgspec.json.encode(new.tally).decode()
-    return (*msgspec.structs.astuple(new.fence), new.settled, tally, new.redeliver_to, new.skip_to)
+    tried = msgspec.json.encode(new.tried).decode()
+    fence = msgspec.structs.astuple(new.fence)
+    return (*fence, new.settled, tally, new.redeliver_to, new.skip_to, tried)
 
 
 def _add_later_columns(connection: apsw.Connection) -> None:
-    """A file from before tallies gets what it lacks; several processes may find it at once."""
+    """A file of a former version gets what it lacks; several processes may find it at once."""
     if len(_lacking(connection)) == 0:
         return
     with transaction(connection, "adding to the positions"):

@@ -55,6 +55,7 @@ CREATE TABLE checkpoints (
     tally TEXT NOT NULL DEFAULT '{}',
     redeliver_to INTEGER NOT NULL DEFAULT 0,
     skip_to INTEGER NOT NULL DEFAULT 0,
+    tried TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
@@ -62,8 +63,9 @@ LATER_CHECKPOINT_COLUMNS = {
     "tally": "ALTER TABLE checkpoints ADD COLUMN tally TEXT NOT NULL DEFAULT '{}'",
     "redeliver_to": "ALTER TABLE checkpoints ADD COLUMN redeliver_to INTEGER NOT NULL DEFAULT 0",
     "skip_to": "ALTER TABLE checkpoints ADD COLUMN skip_to INTEGER NOT NULL DEFAULT 0",
+    "tried": "ALTER TABLE checkpoints ADD COLUMN tried TEXT NOT NULL DEFAULT '[]'",
 }
-"""What files from before tallies lack."""
+"""What files of former versions lack."""
 
 RECORD_COLUMNS = 10
 RECORDS = "INSERT INTO records VALUES "

@@ -13,11 +13,11 @@ import aetcd
 import msgspec
 
 from headgate.adapters.etcd.connection import EtcdConnection
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
-from headgate.model.position import Position, Tally
+from headgate.model.position import Position, Tally, Tries
 
 FOLDER = "checkpoints"
 GROUPS_FOLDER = "group-checkpoints"
@@ -46,6 +46,13 @@ class EtcdCheckpointStore:
             ref,
             lambda stored: moved(stored, ref, fence, settled=settled, tally=tally),
             what=f"saving the position of {ref}",
+        )
+
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        await self._change(
+            ref,
+            lambda stored: noted(stored, ref, fence, tried=tried),
+            what=f"noting what was tried of {ref}",
         )
 
     async def reset(

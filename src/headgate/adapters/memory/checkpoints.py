@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, put
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
-from headgate.model.position import Position, Tally
+from headgate.model.position import Position, Tally, Tries
 
 
 class MemoryCheckpointStore:
@@ -31,6 +31,10 @@ class MemoryCheckpointStore:
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         stored = self.stored.get(ref)
         self.stored[ref] = moved(stored, ref, fence, settled=settled, tally=tally)
+        await asyncio.sleep(0)
+
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        self.stored[ref] = noted(self.stored.get(ref), ref, fence, tried=tried)
         await asyncio.sleep(0)
 
     async def reset(

@@ -31,7 +31,7 @@ from headgate.decide.checkpoints import FIRST_VERSION, Checkpoint, fenced, put
 from headgate.errors import Fenced, InvalidConfig, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX
-from headgate.model.position import Position, Tally
+from headgate.model.position import Position, Tally, Tries
 
 COLLECTION = "checkpoints"
 TIMEOUT_S = 5.0
@@ -92,6 +92,16 @@ class MongoCheckpointStore:
             # Either somebody else holds it, or the position isn't above the stored one.
             if found is None and (holder := await self._holder(ref)) != fence:
                 raise fenced(ref, holder, fence)
+
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        async with self._errors(f"noting what was tried of {ref}"):
+            found = await self._positions.find_one_and_update(
+                {"_id": _key(ref), **_held(fence)},
+                {"$set": {"tried": msgspec.to_builtins(tried)}},
+                {"_id": True},
+            )
+            if found is None:
+                raise fenced(ref, await self._holder(ref), fence)
 
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
