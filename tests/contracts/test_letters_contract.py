@@ -19,6 +19,7 @@ from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.errors import Fenced
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group, group_of
 from headgate.model.letters import (
     Letter,
     LetterCount,
@@ -38,6 +39,11 @@ REASONS: tuple[LetterReason, ...] = get_args(LetterReason)
 ROOT = Path(__file__).parents[2]
 HELD = {ref: Fence(7, 3, 1) for ref in (REF, OTHER, FURTHER)}
 """Under what a lane has its partitions."""
+RADAR = Group("@group/flights/radar", "flights", "radar", 4)
+RADARS = Group("@group/radar/radars", "radar", "radars", 4)
+TARGETS = [RADAR.target_name(0), RADAR.target_name(3), RADARS.target_name(0)]
+OWNED = {PartitionRef(name, ref.partition): Fence(5) for name in TARGETS for ref in HELD}
+"""Under what gateways have the positions of targets."""
 
 
 def delivery(
@@ -509,6 +515,50 @@ async def _revived(store: LetterStore, after_id: int) -> list[Letter]:
     return await store.revived([REF], after_id=after_id, limit=1_000)
 
 
+# --- consumer groups -----------------------------------------------------------------------------
+
+
+async def test_a_groups_letter_belongs_to_its_target_and_not_to_a_lane(letters: Opened) -> None:
+    store = letters.letters()
+    await store.claim(HELD)
+    await store.put([dead(1), dead(1, gateway=TARGETS[0], reason="failed")], HELD | OWNED, now_ms=1)
+    ours = LetterQuery(state=None, group="radar")
+    [letter] = await store.find(ours)
+    assert await store.revive(await ids_of(store), now_ms=2)
+    assert [one.gateway_id for one in await _revived(store, 0)] == ["g1"]
+    [again] = await store.find(ours)
+    assert (again.id, again.state, again.delivery.redelivery) == (letter.id, "parked", True)
+    for stale in ({**OWNED, again.fenced_by: Fence(4)}, {**HELD, again.fenced_by: Fence(4, 9, 9)}):
+        with pytest.raises(Fenced):
+            await store.remove([again], stale)
+        with pytest.raises(Fenced):
+            await store.bury([again], stale, now_ms=3)
+    await store.bury([refused(again)], OWNED, now_ms=4)
+    assert [one.attempts for one in await store.find(LetterQuery(group="radar"))] == [5]
+    await store.revive([letter.id], now_ms=5)
+    await store.remove(await store.find(ours), {again.fenced_by: Fence(6)})
+    assert await store.count(ours) == 0
+    assert await store.count(EVERYTHING) == 1
+
+
+async def test_a_target_that_was_overtaken_writes_no_letter(letters: Opened) -> None:
+    old, new = letters.letters(), letters.letters()
+    letter = dead(1, gateway=TARGETS[0], reason="failed")
+    await new.claim({letter.fenced_by: Fence(6)})
+    with pytest.raises(Fenced) as said:
+        await old.put([letter], OWNED, now_ms=1)
+    assert said.value.epoch == 6
+    assert await old.count(EVERYTHING) == 0
+
+
+async def test_a_deleted_topic_takes_the_letters_of_its_groups_with_it(letters: Opened) -> None:
+    store = letters.letters()
+    some = [dead(1, gateway=name, reason="failed") for name in TARGETS]
+    await store.put([*some, dead(2, FURTHER)], HELD | OWNED, now_ms=1)
+    assert await store.abandon({REF: Fence(8)}, limit=10) == 3
+    assert await store.count(EVERYTHING) == 1
+
+
 # --- a naive list as the oracle ------------------------------------------------------------------
 
 
@@ -550,6 +600,7 @@ def _matches(query: LetterQuery, one: Letter) -> bool:
             query.state is None or one.state == query.state,
             not query.ids or one.id in query.ids,
             query.gateway_id is None or one.gateway_id == query.gateway_id,
+            query.group is None or group_of(one.gateway_id) == query.group,
             query.topic is None or what.topic == query.topic,
             query.partition is None or what.partition == query.partition,
             query.key is None or what.key == query.key,
@@ -565,7 +616,7 @@ def _any_letter(chance: random.Random) -> NewLetter:
     seq = chance.randint(1, 12)
     what = delivery(seq, ref, key=[None, "a", "b", ""][seq % 4])  # a record has one key
     state: LetterState = chance.choice(["parked", "dead"])
-    return NewLetter(chance.choice(["g1", "g2"]), state, chance.choice(REASONS), what)
+    return NewLetter(chance.choice(["g1", "g2", *TARGETS]), state, chance.choice(REASONS), what)
 
 
 def _any_query(chance: random.Random, ids: Sequence[int]) -> LetterQuery:
@@ -575,7 +626,8 @@ def _any_query(chance: random.Random, ids: Sequence[int]) -> LetterQuery:
     wanted = {
         "state": chance.choice(["parked", "dead", None]),
         "ids": tuple(chance.sample(ids, min(len(ids), 20))) if chance.random() < 0.2 else (),
-        "gateway_id": maybe(chance.choice(["g1", "g2", "g3"])),
+        "gateway_id": maybe(chance.choice(["g1", "g2", "g3", TARGETS[0]])),
+        "group": maybe(chance.choice(["radar", "radars", "rada", "flights"])),
         "topic": maybe(chance.choice(["flights", "alerts", "none"])),
         "partition": maybe(chance.choice([0, 1, 3])),
         "key": maybe(chance.choice(["a", "b", "", "c"])),
@@ -592,7 +644,7 @@ async def test_find_and_count_choose_as_a_plain_list_would(letters: Opened, seed
     store, naive = letters.letters(), NaiveLetters()
     for now_ms in range(30):
         new = _any_letter(chance)
-        await store.put([new], HELD, now_ms=now_ms)
+        await store.put([new], HELD | OWNED, now_ms=now_ms)
         newest = await store.find(EVERYTHING, limit=1_000)
         naive.put(new, newest[-1].id, now_ms)
         if chance.random() < 0.3:
@@ -638,11 +690,11 @@ async def change(store: LetterStore, chance: random.Random, now_ms: int) -> int:
     match chance.choice(["put", "put", "put", "remove", "bury", "revive", "delete", "sweep"]):
         case "put":
             new = for_whom(_any_letter(chance), *chance.sample(["a", "b", "c"], 2))
-            await store.put([new], HELD, now_ms=now_ms)
+            await store.put([new], HELD | OWNED, now_ms=now_ms)
         case "remove":
-            await store.remove(some, HELD)
+            await store.remove(some, HELD | OWNED)
         case "bury":
-            await store.bury([refused(one) for one in some], HELD, now_ms=now_ms)
+            await store.bury([refused(one) for one in some], HELD | OWNED, now_ms=now_ms)
         case "revive":
             return len(await store.revive(ids, now_ms=now_ms))
         case "delete":

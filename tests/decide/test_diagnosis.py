@@ -221,6 +221,12 @@ def test_dead_letters_come_with_the_commands_for_them() -> None:
         assert f"`headgate dlq {command} --gateway g-1`" in finding.advice
 
 
+def test_dead_letters_of_a_group_are_chosen_by_its_name() -> None:
+    finding = of(but(letters=[GatewayLetters("", dead=2, group="flights/radar")]), "dead letters")
+    assert finding.what.startswith("2 for group flights/radar, ")
+    assert "`headgate dlq retry --topic flights --group radar`" in finding.advice
+
+
 @pytest.mark.parametrize(("age_ms", "said"), [(300_000, False), (300_001, True)])
 def test_only_letters_that_are_parked_for_long_are_worth_a_word(age_ms: int, said: bool) -> None:
     letters = [GatewayLetters("g-1", parked=7, parked_ms=age_ms)]

@@ -151,3 +151,29 @@ def test_counts_are_added_up_per_gateway() -> None:
         GatewayLetters("g2", parked=7, parked_ms=90, dead=1, dead_ms=7),
     ]
     assert by_gateway([], now_ms=NOW_MS) == []
+
+
+def test_those_of_a_consumer_group_are_counted_by_themselves() -> None:
+    counts = [
+        LetterCount("dead", "@group/flights/radar/0-of-4", "flights", "failed", 2, NOW_MS - 5),
+        LetterCount("dead", "@group/flights/radar/3-of-4", "flights", "failed", 1, NOW_MS - 9),
+        LetterCount("parked", "@group/alerts/radar/3-of-4", "alerts", "failed", 1, NOW_MS - 1),
+        LetterCount("dead", "g1", "flights", "shed", 4, NOW_MS),
+    ]
+    assert by_gateway(counts, now_ms=NOW_MS) == [
+        GatewayLetters("g1", dead=4),
+        GatewayLetters("", parked=1, parked_ms=1, group="alerts/radar"),
+        GatewayLetters("", dead=3, dead_ms=9, group="flights/radar"),
+    ]
+
+
+def test_a_letter_is_a_gateways_or_a_groups() -> None:
+    target = msgspec.structs.replace(letter(1), gateway_id="@group/flights/radar/0-of-4")
+    assert (described(letter(1)).gateway, described(letter(1)).group) == ("g1", "")
+    assert (described(target).gateway, described(target).group) == ("", "radar")
+
+
+@pytest.mark.parametrize("name", ["", "@group", "a/b", "*", "-a", "a" * 129, "a\n"])
+def test_what_is_no_groups_name_chooses_nothing(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="group"):
+        selected(LetterSelection(filter=LetterFilter(group=name)), now_ms=NOW_MS)

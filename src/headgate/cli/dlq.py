@@ -40,9 +40,11 @@ class ReasonChoice(StrEnum):
     REJECTED = "rejected"
     SHED = "shed"
     LEFT = "left"
+    FAILED = "failed"
 
 
 GatewayOption = Annotated[str | None, typer.Option(help="Only letters for this gateway.")]
+GroupOption = Annotated[str | None, typer.Option(help="Only letters of this consumer group.")]
 TopicOption = Annotated[str | None, typer.Option(help="Only letters of this topic.")]
 PartitionOption = Annotated[int | None, typer.Option(min=0, help="Only of this partition.")]
 KeyOption = Annotated[str | None, typer.Option(help="Only letters of events with this key.")]
@@ -70,6 +72,7 @@ AfterOption = Annotated[
 @app.command("list")
 def list_letters(
     gateway: GatewayOption = None,
+    group: GroupOption = None,
     topic: TopicOption = None,
     partition: PartitionOption = None,
     key: KeyOption = None,
@@ -88,7 +91,7 @@ def list_letters(
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, the oldest ids first; or those that are parked."""
-    wanted = _filter(gateway, topic, partition, key, reason, older_than, newer_than)
+    wanted = _filter(gateway, group, topic, partition, key, reason, older_than, newer_than)
     found = await_(_list(url, wanted, parked, limit, after, documents=documents and as_json))
     if as_json:
         print_json(found)
@@ -123,6 +126,7 @@ def show(
 def retry(
     ids: IdsArgument = None,
     gateway: GatewayOption = None,
+    group: GroupOption = None,
     topic: TopicOption = None,
     partition: PartitionOption = None,
     key: KeyOption = None,
@@ -137,10 +141,11 @@ def retry(
 ) -> None:
     """Send dead letters again: these, those of a kind, or all of them.
 
-    They are delivered to everybody who is subscribed now, outside the order, and subscribers see
-    them marked as redeliveries. What nobody wants stays dead, and the command says so.
+    They are delivered to everybody who is subscribed now, those of a consumer group to that group,
+    outside the order, and marked as redeliveries. What nobody wants stays dead, and the command
+    says so.
     """
-    wanted = _filter(gateway, topic, partition, key, reason, older_than, newer_than)
+    wanted = _filter(gateway, group, topic, partition, key, reason, older_than, newer_than)
     chosen = _chosen(ids, wanted, everything=all_, after=after)
     _run(url, Change("retry", "retried", waits=True), chosen, dry_run=dry_run, as_json=as_json)
 
@@ -149,6 +154,7 @@ def retry(
 def delete(
     ids: IdsArgument = None,
     gateway: GatewayOption = None,
+    group: GroupOption = None,
     topic: TopicOption = None,
     partition: PartitionOption = None,
     key: KeyOption = None,
@@ -163,7 +169,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete dead letters for good: these, those of a kind, or all of them."""
-    wanted = _filter(gateway, topic, partition, key, reason, older_than, newer_than)
+    wanted = _filter(gateway, group, topic, partition, key, reason, older_than, newer_than)
     chosen = _chosen(ids, wanted, everything=all_, after=after)
     change = Change("delete", "deleted", options=("--yes",) if yes else ())
     if not (yes or dry_run or chosen.ids):
@@ -195,6 +201,7 @@ def _run(url: str, change: Change, chosen: Chosen, *, dry_run: bool, as_json: bo
 
 def _filter(
     gateway: str | None,
+    group: str | None,
     topic: str | None,
     partition: int | None,
     key: str | None,
@@ -203,7 +210,14 @@ def _filter(
     newer_than: str | None,
 ) -> LetterFilter:
     return LetterFilter(
-        gateway, topic, partition, key, reason.value if reason else None, older_than, newer_than
+        gateway=gateway,
+        group=group,
+        topic=topic,
+        partition=partition,
+        key=key,
+        reason=reason.value if reason else None,
+        older_than=older_than,
+        newer_than=newer_than,
     )
 
 

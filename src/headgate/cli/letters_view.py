@@ -24,12 +24,12 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 def letters_table(letters: Sequence[LetterInfo], *, now_ms: int | None = None) -> Grid:
     """One row per letter; errors are cut to their beginning."""
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    columns = ("id>", "reason", "gateway", "partition", "seq>", "age>", "?attempts>", "?key")
+    columns = ("id>", "reason", "for", "partition", "seq>", "age>", "?attempts>", "?key")
     rows = [
         (
             str(one.id),
             one.reason,
-            one.gateway,
+            _whose(one.gateway, one.group),
             f"{one.topic}:{one.partition}",
             number(one.seq),
             age(now_ms - one.at_ms),
@@ -50,7 +50,7 @@ def letter_view(letter: LetterInfo) -> RenderableType:
 
 
 def _facts(letter: LetterInfo) -> Iterator[tuple[str, str]]:
-    yield "gateway", letter.gateway
+    yield ("group", letter.group) if letter.group else ("gateway", letter.gateway)
     yield "written", moment(letter.at_ms)
     yield "attempts", number(letter.attempts)
     yield "last error", _plain(letter.error) or "-"
@@ -74,7 +74,7 @@ def gateway_letters_table(letters: Iterable[GatewayLetters]) -> Grid:
     """For `headgate status`: what waits for which gateway, and since when."""
     rows = [
         (
-            one.gateway,
+            _whose(one.gateway, one.group),
             number(one.parked),
             age(one.parked_ms) if one.parked else "-",
             Text(number(one.dead), style="red" if one.dead else ""),
@@ -82,7 +82,11 @@ def gateway_letters_table(letters: Iterable[GatewayLetters]) -> Grid:
         )
         for one in letters
     ]
-    return Grid(("gateway", "parked>", "for up to>", "dead>", "for up to>"), rows)
+    return Grid(("gateway or group", "parked>", "for up to>", "dead>", "for up to>"), rows)
+
+
+def _whose(gateway: str, group: str) -> str:
+    return f"group {group}" if group else gateway
 
 
 def age(ms: int) -> str:

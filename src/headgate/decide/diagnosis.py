@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgate.model.api import LaneStatus, NodeStatus, Status, TopicInfo
+from headgate.model.letters import GatewayLetters
 
 Verdict = Literal["ok", "advice", "warn", "bad"]
 """`advice` is how it could be better, `warn` may pass by itself, `bad` won't."""
@@ -277,10 +278,10 @@ def _letters(status: Status) -> Iterator[Finding]:
         yield Finding(
             "dead letters",
             "warn",
-            f"{count:,} for {_some(one.gateway for one in dead)}, the oldest from "
+            f"{count:,} for {_some(map(_whose, dead))}, the oldest from "
             f"{oldest.dead_ms / 60_000:,.0f} min ago",
-            f"see why with `headgate dlq list --gateway {oldest.gateway}`, then `headgate dlq retry"
-            f" --gateway {oldest.gateway}` or `headgate dlq delete --gateway {oldest.gateway}`",
+            f"see why with `headgate dlq list {_chosen(oldest)}`, then `headgate dlq retry "
+            f"{_chosen(oldest)}` or `headgate dlq delete {_chosen(oldest)}`",
         )
     if parked := [one for one in status.letters if one.parked_ms > PARKED_THRESHOLD_MS]:
         oldest = max(parked, key=lambda one: one.parked_ms)
@@ -288,11 +289,24 @@ def _letters(status: Status) -> Iterator[Finding]:
         yield Finding(
             "parked letters",
             "warn",
-            f"{count:,} for {_some(one.gateway for one in parked)}, the oldest from "
+            f"{count:,} for {_some(map(_whose, parked))}, the oldest from "
             f"{oldest.parked_ms / 60_000:,.0f} min ago",
-            f"see `headgate dlq list --parked --gateway {oldest.gateway}`; they are sent by "
-            "themselves once the gateway takes them",
+            f"see `headgate dlq list --parked {_chosen(oldest)}`; they are sent by themselves once "
+            + ("a consumer of the group" if oldest.group else "the gateway")
+            + " takes them",
         )
+
+
+def _whose(letters: GatewayLetters) -> str:
+    return f"group {letters.group}" if letters.group else letters.gateway
+
+
+def _chosen(letters: GatewayLetters) -> str:
+    """The options of `headgate dlq` that mean these."""
+    if not letters.group:
+        return f"--gateway {letters.gateway}"
+    topic, _, name = letters.group.partition("/")
+    return f"--topic {topic} --group {name}"
 
 
 def _full(lane: LaneStatus) -> str:

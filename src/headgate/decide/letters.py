@@ -6,6 +6,7 @@ mistyped filter never means "all of them".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, get_args
@@ -14,7 +15,8 @@ import msgspec
 
 from headgate.decide.durations import parse_duration_ms
 from headgate.errors import InvalidRequest
-from headgate.model.api import MAX_PARTITIONS
+from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN, NAME_RULE
+from headgate.model.groups import group_of
 from headgate.model.letters import (
     GatewayLetters,
     Letter,
@@ -40,6 +42,7 @@ STATES: tuple[LetterState, ...] = get_args(LetterState)
 REASONS: tuple[LetterReason, ...] = get_args(LetterReason)
 PARAMETERS: Mapping[str, str] = {
     "gateway": "Only letters for this gateway.",
+    "group": "Only letters of this consumer group.",
     "topic": "Only letters of this topic.",
     "partition": "Only letters of this partition.",
     "key": "Only letters of events with this key.",
@@ -78,6 +81,7 @@ def list_question(parameters: Mapping[str, str], *, now_ms: int) -> ListQuestion
         reason=_one_of("reason", given["reason"], REASONS) if "reason" in given else None,
         older_than=given.get("older_than"),
         newer_than=given.get("newer_than"),
+        group=given.get("group"),
     )
     state = _one_of("state", given.get("state", "dead"), STATES)
     return ListQuestion(
@@ -123,9 +127,12 @@ def query_of(wanted: LetterFilter, *, now_ms: int, state: LetterState = "dead") 
     for name, value in (("gateway", wanted.gateway), ("topic", wanted.topic)):
         if "\0" in (value or ""):
             raise InvalidRequest(f"no {name} has a zero in its name", parameter=name)
+    if wanted.group is not None and not re.fullmatch(NAME_PATTERN, wanted.group):
+        raise InvalidRequest(f"a group's name has {NAME_RULE}", parameter="group")
     return LetterQuery(
         state=state,
         gateway_id=wanted.gateway,
+        group=wanted.group,
         topic=wanted.topic,
         partition=wanted.partition,
         key=wanted.key,
@@ -143,11 +150,13 @@ def letter_id(text: str) -> int:
 
 def described(letter: Letter, *, documents: bool = True) -> LetterInfo:
     event = letter.delivery
+    group = group_of(letter.gateway_id)
     return LetterInfo(
         id=letter.id,
         state=letter.state,
         reason=letter.reason,
-        gateway=letter.gateway_id,
+        gateway="" if group else letter.gateway_id,
+        group=group,
         topic=event.topic,
         partition=event.partition,
         seq=event.seq,
@@ -176,10 +185,12 @@ def page_of(found: Sequence[Letter], question: ListQuestion) -> LetterList:
 
 
 def by_gateway(counts: Iterable[LetterCount], *, now_ms: int) -> list[GatewayLetters]:
-    """One entry per gateway, by its id."""
-    found: dict[str, GatewayLetters] = {}
+    """One entry per gateway, by its id, then one per consumer group."""
+    found: dict[tuple[str, str], GatewayLetters] = {}
     for one in counts:
-        so_far = found.get(one.gateway_id, GatewayLetters(one.gateway_id))
+        name = group_of(one.gateway_id)
+        whose = (f"{one.topic}/{name}", "") if name else ("", one.gateway_id)
+        so_far = found.get(whose, GatewayLetters(whose[1], group=whose[0]))
         age_ms = max(0, now_ms - one.oldest_ms)
         if one.state == "parked":
             changes = {
@@ -188,8 +199,8 @@ def by_gateway(counts: Iterable[LetterCount], *, now_ms: int) -> list[GatewayLet
             }
         else:
             changes = {"dead": so_far.dead + one.count, "dead_ms": max(so_far.dead_ms, age_ms)}
-        found[one.gateway_id] = msgspec.structs.replace(so_far, **changes)
-    return [found[gateway_id] for gateway_id in sorted(found)]
+        found[whose] = msgspec.structs.replace(so_far, **changes)
+    return [found[whose] for whose in sorted(found)]
 
 
 def _time_ms(name: str, age: str | None, now_ms: int) -> int | None:

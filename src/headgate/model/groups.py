@@ -37,11 +37,22 @@ class Group(msgspec.Struct, frozen=True):
 
     def position_ref(self, target: int, partition: int) -> PartitionRef:
         """Where the store keeps how far `target` has processed `partition` of the topic."""
-        return PartitionRef(f"{self.id}/{target}-of-{self.targets}", partition)
+        return PartitionRef(self.target_name(target), partition)
+
+    def target_name(self, target: int) -> str:
+        """Under which its positions and its letters are kept; another for another number of
+        targets, which cut the topic otherwise."""
+        return f"{self.id}/{target}-of-{self.targets}"
 
 
 def group_id(topic: str, name: str) -> str:
     return f"{PREFIX}{topic}/{name}"
+
+
+def group_of(name: str) -> str:
+    """The name of the group whose target has this name; empty where it is no target's."""
+    parts = name.split("/")
+    return parts[2] if name.startswith(PREFIX) and len(parts) > 2 else ""
 
 
 def is_target(ref: PartitionRef) -> bool:

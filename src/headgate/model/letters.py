@@ -13,18 +13,24 @@ import msgspec
 
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
+from headgate.model.groups import PREFIX
 
 LetterState = Literal["parked", "dead"]
-LetterReason = Literal["unreachable", "overloaded", "too_old", "halted", "rejected", "shed", "left"]
+LetterReason = Literal[
+    "unreachable", "overloaded", "too_old", "halted", "rejected", "shed", "left", "failed"
+]
 """Why a letter was written: its gateway didn't answer (also: its breaker is open), was too far
 behind, had left it waiting for too long, it stood behind one that is refused, it was refused for
-good, it was of low priority while the gateway was behind, or it is a redelivery and whoever it was
-for left before they had it. The last three make dead letters, the others parked ones; where no dead
-letters are kept, one that is refused is parked, too."""
+good, it was of low priority while the gateway was behind, it is a redelivery and whoever it was for
+left before they had it, or the consumers of a group were handed it too often in vain. The last four
+make dead letters, the others parked ones; where no dead letters are kept, one that is refused is
+parked, too."""
 
 
 class NewLetter(msgspec.Struct, frozen=True):
-    """`attempts` counts how often it was sent; `error` is what was said the last time."""
+    """`attempts` counts how often it was sent; `error` is what was said the last time. One that is
+    for a consumer group has the name of the group's target in place of the gateway's id: whatever
+    gateway that is at, it alone changes it and sends it again."""
 
     gateway_id: str
     state: LetterState
@@ -36,6 +42,11 @@ class NewLetter(msgspec.Struct, frozen=True):
     @property
     def ref(self) -> PartitionRef:
         return PartitionRef(self.delivery.topic, self.delivery.partition)
+
+    @property
+    def fenced_by(self) -> PartitionRef:
+        """Whoever has this may change it."""
+        return _fenced_by(self.gateway_id, self.delivery)
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -54,6 +65,18 @@ class Letter(msgspec.Struct, frozen=True):
     def ref(self) -> PartitionRef:
         return PartitionRef(self.delivery.topic, self.delivery.partition)
 
+    @property
+    def fenced_by(self) -> PartitionRef:
+        """Whoever has this may change it."""
+        return _fenced_by(self.gateway_id, self.delivery)
+
+
+def _fenced_by(gateway_id: str, delivery: Delivery) -> PartitionRef:
+    """The partition that its lane has, or the position of the target it is for."""
+    if gateway_id.startswith(PREFIX):
+        return PartitionRef(gateway_id, delivery.partition)
+    return PartitionRef(delivery.topic, delivery.partition)
+
 
 class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which letters are meant; what is None or empty doesn't matter. `before_ms`: written before
@@ -62,6 +85,7 @@ class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     state: LetterState | None = "dead"
     ids: tuple[int, ...] = ()
     gateway_id: str | None = None
+    group: str | None = None
     topic: str | None = None
     partition: int | None = None
     key: str | None = None
@@ -82,10 +106,12 @@ class LetterCount(msgspec.Struct, frozen=True):
 
 
 class GatewayLetters(msgspec.Struct, frozen=True):
-    """The letters for one gateway; ages are those of the oldest ones, 0 where there are none."""
+    """The letters for one gateway, or for one consumer group (`topic/name`), which has none; ages
+    are those of the oldest ones, 0 where there are none."""
 
     gateway: str
     parked: int = 0
     parked_ms: int = 0
     dead: int = 0
     dead_ms: int = 0
+    group: str = ""

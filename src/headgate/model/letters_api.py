@@ -24,13 +24,15 @@ WAIT = "A time, such as 500ms or 2s; 10s at most."
 
 
 class LetterInfo(msgspec.Struct):
-    """A letter with its event. `at_ms` is when it was written, `time_ms` when the event was;
-    `document` is left out of lists unless it is asked for."""
+    """A letter with its event, for a `gateway` or for a consumer `group`; the other is empty.
+    `at_ms` is when it was written, `time_ms` when the event was; `document` is left out of lists
+    unless it is asked for."""
 
     id: int
     state: LetterState
     reason: LetterReason
     gateway: str
+    group: str
     topic: str
     partition: int
     seq: int
@@ -67,6 +69,7 @@ class LetterFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     reason: LetterReason | None = None
     older_than: Annotated[str, msgspec.Meta(description=AGE)] | None = None
     newer_than: Annotated[str, msgspec.Meta(description=AGE)] | None = None
+    group: str | None = None
 
 
 class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

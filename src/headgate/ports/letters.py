@@ -9,7 +9,9 @@ a partition was claimed under, or that anything was changed under, is kept with 
 lower one is refused in the same transaction: the call raises Fenced, which names the partition, and
 changes nothing. So whoever claims a partition knows all of its letters, and nobody but its own
 changes them from then on; operators change only dead ones, which lanes only add to, unless they
-delete the whole topic, which takes a fence of its own.
+delete the whole topic, which takes a fence of its own. Letters of consumer groups are changed in
+the same way, by the gateway that has the target, under the fence of the target's position; lanes
+never see them.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 
 Fences = Mapping[PartitionRef, Fence]
-"""Under which fence a lane has each of its partitions."""
+"""Under which fence whoever changes letters has what they are fenced by."""
 
 
 class LetterStore(Protocol):
-    # --- lanes -----------------------------------------------------------------------------------
+    # --- lanes and targets -----------------------------------------------------------------------
 
     async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
         """Take the letters of these partitions: who had them can't change them any more.
@@ -54,7 +56,7 @@ class LetterStore(Protocol):
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
-        """Up to `limit` letters that an operator wants to be sent again, with an id above
+        """Up to `limit` letters of lanes that an operator wants to be sent again, with an id above
         `after_id`, by id."""
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:

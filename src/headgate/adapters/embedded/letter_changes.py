@@ -46,7 +46,7 @@ def claim(connection: apsw.Connection, fences: Fences) -> dict[str, frozenset[Pa
 def put(
     connection: apsw.Connection, letters: Sequence[NewLetter], fences: Fences, now_ms: int
 ) -> None:
-    _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
+    _admit(connection, {letter.fenced_by: fences[letter.fenced_by] for letter in letters})
     for letter in letters:
         if not _insert(connection, letter, now_ms):
             _join(connection, letter, now_ms)
@@ -83,7 +83,7 @@ def _join(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> None:
 
 
 def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fences) -> None:
-    _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
+    _admit(connection, {letter.fenced_by: fences[letter.fenced_by] for letter in letters})
     ids = msgspec.json.encode([letter.id for letter in letters]).decode()
     connection.execute(REMOVE, (ids,))
 
@@ -91,7 +91,7 @@ def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fence
 def bury(
     connection: apsw.Connection, letters: Sequence[Letter], fences: Fences, now_ms: int
 ) -> None:
-    _admit(connection, {letter.ref: fences[letter.ref] for letter in letters})
+    _admit(connection, {letter.fenced_by: fences[letter.fenced_by] for letter in letters})
     for letter in letters:
         row = connection.execute(STILL_PARKED, (letter.id,)).fetchone()
         if row is None:

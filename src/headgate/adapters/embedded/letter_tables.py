@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.model.groups import PREFIX
 from headgate.model.letters import LetterQuery
 
 LETTERS_SCHEMA = """
@@ -97,6 +98,7 @@ ORDER BY seq LIMIT ?
 REVIVED = f"""
 SELECT {COLUMNS} FROM letters
 WHERE state = 'parked' AND redelivery = 1 AND topic = ? AND partition = ? AND id > ?
+    AND gateway_id NOT GLOB '{PREFIX}*'
 ORDER BY id LIMIT ?
 """  # noqa: S608 - names from here
 REMOVE = "DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'parked'"
@@ -142,6 +144,7 @@ def conditions(query: LetterQuery) -> tuple[str, tuple[Any, ...]]:
         found.append(("id IN (SELECT value FROM json_each(?))", ids))
     for column, wanted in (
         ("gateway_id = ?", query.gateway_id),
+        ("gateway_id GLOB ?", query.group and f"{PREFIX}*/{query.group}/*"),
         ("topic = ?", query.topic),
         ("partition = ?", query.partition),
         ("key = ?", query.key),

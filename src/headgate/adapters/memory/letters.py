@@ -19,6 +19,7 @@ from headgate.adapters.letters import printable
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letter_fences import admitted
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import group_of
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 from headgate.ports.letters import Fences
 
@@ -124,7 +125,7 @@ class MemoryLetters:
     def outside_the_order(self, refs: Container[PartitionRef]) -> Iterator[Letter]:
         for id_ in sorted(self.again):
             letter = self.letters[id_]
-            if letter.state == "parked" and letter.ref in refs:
+            if letter.state == "parked" and letter.fenced_by in refs:
                 yield self.shown(letter)
 
     def shown(self, letter: Letter) -> Letter:
@@ -168,7 +169,7 @@ class MemoryLetterStore:
         return behind
 
     async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
-        self.stored.admit({letter.ref: fences[letter.ref] for letter in letters})
+        self.stored.admit({letter.fenced_by: fences[letter.fenced_by] for letter in letters})
         for letter in letters:
             self.stored.put(letter, now_ms=now_ms)
         await asyncio.sleep(0)
@@ -193,12 +194,12 @@ class MemoryLetterStore:
         return found
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
-        self.stored.admit({letter.ref: fences[letter.ref] for letter in letters})
+        self.stored.admit({letter.fenced_by: fences[letter.fenced_by] for letter in letters})
         self._forget("parked", [letter.id for letter in letters])
         await asyncio.sleep(0)
 
     async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
-        self.stored.admit({letter.ref: fences[letter.ref] for letter in letters})
+        self.stored.admit({letter.fenced_by: fences[letter.fenced_by] for letter in letters})
         for letter in letters:
             self.stored.bury(letter, now_ms=now_ms)
         await asyncio.sleep(0)
@@ -278,6 +279,7 @@ def _matches(query: LetterQuery, one: Letter) -> bool:
     wanted: list[tuple[object, object]] = [
         (query.state, one.state),
         (query.gateway_id, one.gateway_id),
+        (query.group, group_of(one.gateway_id)),
         (query.topic, one.ref.topic),
         (query.partition, one.ref.partition),
         (query.key, one.delivery.key),

@@ -48,7 +48,9 @@ async def put(
     fences: Fences,
     now_ms: int,
 ) -> None:
-    await _admit(session, statements, {letter.ref: fences[letter.ref] for letter in letters})
+    await _admit(
+        session, statements, {letter.fenced_by: fences[letter.fenced_by] for letter in letters}
+    )
     # In one order for everybody: who inserts the same letters waits, but not in a circle.
     left: Sequence[NewLetter] = sorted(letters, key=_place_of)
     for _ in range(TRIES):
@@ -97,7 +99,9 @@ async def _join(
 async def remove(
     session: Session, statements: LetterStatements, letters: Sequence[Letter], fences: Fences
 ) -> None:
-    await _admit(session, statements, {letter.ref: fences[letter.ref] for letter in letters})
+    await _admit(
+        session, statements, {letter.fenced_by: fences[letter.fenced_by] for letter in letters}
+    )
     await session.query(statements.remove, ([letter.id for letter in letters],))
 
 
@@ -108,7 +112,9 @@ async def bury(
     fences: Fences,
     now_ms: int,
 ) -> None:
-    await _admit(session, statements, {letter.ref: fences[letter.ref] for letter in letters})
+    await _admit(
+        session, statements, {letter.fenced_by: fences[letter.fenced_by] for letter in letters}
+    )
     rows = await session.query(statements.still_parked, ([letter.id for letter in letters],))
     waiting = {id_: decoded(content, redelivery=False) for id_, content in rows}
     by_place: dict[_Place, tuple[Letter, Delivery]] = {}

@@ -15,6 +15,7 @@ from typing import Any
 from psycopg import sql
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
+from headgate.model.groups import PREFIX
 from headgate.model.letters import LetterQuery
 
 COLUMNS = SQL(
@@ -33,6 +34,11 @@ JOINED = SQL(
     " %(delivery)b::bytea[]) AS new (id, reason, attempts, error, delivery)"
 )
 
+# A target's name has the group's in the third place: model.groups.
+OF_GROUP = SQL("starts_with(gateway_id, {}) AND split_part(gateway_id, '/', 3) = %(group)s").format(
+    sql.Literal(PREFIX)
+)
+
 
 class LetterStatements:
     """Statements on the letters of one schema."""
@@ -47,6 +53,7 @@ class LetterStatements:
             "dead_once": Identifier(schema, "letters_dead_once"),
             "columns": COLUMNS,
             "asked": ASKED,
+            "group_prefix": sql.Literal(PREFIX),
             "new_places": NEW_PLACES,
             "joined": JOINED,
         }
@@ -158,6 +165,7 @@ class LetterStatements:
             "SELECT {columns} FROM {asked} CROSS JOIN LATERAL (SELECT * FROM {letters}"
             " WHERE state = 'parked' AND redelivery AND topic = asked.topic"
             " AND partition = asked.partition AND id > %(after_id)s"
+            " AND NOT starts_with(gateway_id, {group_prefix})"
             " ORDER BY id LIMIT %(limit)s) AS letters ORDER BY letters.id LIMIT %(limit)s"
         )
         self.remove = self._statement(
@@ -224,6 +232,7 @@ class LetterStatements:
         wanted = [
             ("ids", SQL("id = ANY(%(ids)s)"), list(query.ids) or None),
             ("gateway_id", SQL("gateway_id = %(gateway_id)s"), query.gateway_id),
+            ("group", OF_GROUP, query.group),
             ("topic", SQL("topic = %(topic)s"), query.topic),
             ("partition", SQL("partition = %(partition)s"), query.partition),
             ("key", SQL("md5(key) = md5(%(key)s::bytea) AND key = %(key)s::bytea"), key),
