@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 from pyreqwest.client import Client, ClientBuilder
 
@@ -285,17 +286,21 @@ async def test_a_coordinator_that_stands_by_is_well_and_one_without_a_leader_is_
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = stage.coordinator
-    leader = coordinator._leader
+    assert coordinator._leader is not None
+    another = replace(coordinator._leader, node_id="another")
+    monkeypatch.setattr(coordinator, "_leader", another)
     monkeypatch.setattr(coordinator, "_term", None)
     status, health = await stage.health(stage.url)
     assert (status, health.status, health.partitions) == (200, "healthy", [])
     samples = await stage.metrics(stage.url)
     assert value(samples, "headgate_leads") == 0
     assert not [name for name, _ in samples if name == "headgate_partition_lag"]
-    assert leader is not None
-    monkeypatch.setattr(coordinator, "_leader", None)
-    _, health = await stage.health(stage.url)
-    assert (health.status, health.reasons) == ("degraded", ["no coordinator leads at the moment"])
+    # It knows of nobody, or of itself alone, whose term is over.
+    for leader in (None, replace(another, node_id=coordinator._settings.node_id)):
+        monkeypatch.setattr(coordinator, "_leader", leader)
+        _, health = await stage.health(stage.url)
+        said = (health.status, health.reasons)
+        assert said == ("degraded", ["no coordinator leads at the moment"])
 
 
 # --- an ingest node ------------------------------------------------------------------------------

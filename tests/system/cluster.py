@@ -33,6 +33,17 @@ def same_port(url: str) -> dict[str, str]:
     return {"HEADGATE_PUBLIC__PORT": url.rpartition(":")[2]}
 
 
+SQLITE_WRITER = "120"
+"""The byte that SQLite locks while it writes, in the shared memory beside a database."""
+
+
+def _writes(pid: int) -> bool:
+    """Whether it is in the middle of a write to a database."""
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    writers = [lock[4] for lock in held if lock[1] == "POSIX" and lock[-2] == SQLITE_WRITER]
+    return str(pid) in writers
+
+
 class Cluster:
     """A coordinator, a gateway, ingest nodes and routers; use it as a context manager.
 
@@ -173,11 +184,23 @@ class Cluster:
 
     @contextlib.contextmanager
     def paused(self, node_id: str) -> Iterator[None]:
-        """Stop a process and all it has started, and let them go on afterwards."""
+        """Stop a process and all it has started, and let them go on afterwards.
+
+        Not in the middle of a write to an embedded log: nobody can take the lock of a process that
+        is there, and docs/operations.md says so."""
         parent = psutil.Process(self.pid(node_id))
         family = [parent, *parent.children(recursive=True)]
-        for process in family:
-            process.suspend()
+
+        def stopped() -> bool:
+            for process in family:
+                process.suspend()
+            if not _writes(parent.pid):
+                return True
+            for process in family:
+                process.resume()
+            return False
+
+        until(stopped, f"{node_id} is stopped between two writes")
         try:
             yield
         finally:

@@ -289,8 +289,9 @@ class RegistryMachine(RuleBasedStateMachine):
     def gateway_returns(self, gateway: str) -> None:
         for book in self.books.of(gateway):
             book.stale = True
+        was_dropped = gateway in self.registry.dropped
         self.registry.gateway_returns(gateway)
-        assert gateway not in self.registry.dropped
+        assert (gateway in self.registry.dropped) == was_dropped
 
     @rule(gateway=some_gateway)
     def registration_is_complete(self, gateway: str) -> None:
@@ -298,6 +299,7 @@ class RegistryMachine(RuleBasedStateMachine):
             if book.stale:
                 del self.books.entries[book.subscription.id]
         self.took(self.registry.registration_complete(gateway))
+        assert gateway not in self.registry.dropped
 
     @rule(gateway=some_gateway)
     def gateway_is_gone(self, gateway: str) -> None:
@@ -310,7 +312,9 @@ class RegistryMachine(RuleBasedStateMachine):
     def topic_is_gone(self, topic: str) -> None:
         entries = self.books.entries
         self.books.entries = {n: b for n, b in entries.items() if b.subscription.topic != topic}
+        owners = {s.gateway_id for s in self.registry.subscriptions.values() if s.topic == topic}
         self.took(self.registry.topic_gone(topic))
+        assert owners <= self.registry.dropped
 
     @rule(gateway=some_gateway)
     def gateway_renews(self, gateway: str) -> None:
