@@ -53,6 +53,8 @@ class Group:
 class ModelGateway:
     logs: dict[str, int] = field(default_factory=dict)
     """Topics and the seq of their last record."""
+    keys: int = 1
+    """Records belong to so many keys, in turn."""
     kept_from: dict[str, int] = field(default_factory=dict)
     """The first record that retention has left of a topic."""
     silent: set[str] = field(default_factory=set)
@@ -243,7 +245,8 @@ class Session:
         head = self.gateway.logs[self.topic]
         while group.sent < min(head, group.settled + PREFETCH):
             group.sent += 1
-            self.wire.send(event(self.topic, group.sent, target=0, epoch=group.epoch))
+            key = f"k{group.sent % self.gateway.keys}"
+            self.wire.send(event(self.topic, group.sent, target=0, epoch=group.epoch, key=key))
 
     def _ack_target(self, message: Message) -> None:
         group, seq = self.group, message.get("positions", {}).get("0", 0)

@@ -60,3 +60,40 @@ def test_a_delay_that_is_none_is_refused(delay_s: float) -> None:
                 await consumer.nack(await anext(consumer), delay_s)
 
     run_virtual(consume())
+
+
+def test_a_message_comes_again_to_whoever_waits_for_the_next_already() -> None:
+    async def consume() -> None:
+        gateway = VirtualGateway()
+        gateway.append("a", 1)
+        made = Consumer(topic="a", group="g", consumer="c", acks="manual", **options())
+        async with gateway.served(made) as consumer:
+            first = await anext(consumer)
+            waiting = asyncio.ensure_future(anext(consumer))
+            await asyncio.sleep(1.0)
+            await consumer.nack(first)
+            async with asyncio.timeout(5.0):
+                again = await waiting
+            assert isinstance(again, Event)
+            assert again.seq == 1
+
+    run_virtual(consume())
+
+
+def test_what_stood_behind_it_comes_to_whoever_waits_once_it_is_acknowledged_after_all() -> None:
+    async def consume() -> None:
+        gateway = VirtualGateway()
+        gateway.append("a", 2)
+        made = Consumer(topic="a", group="g", consumer="c", acks="manual", **options())
+        async with gateway.served(made) as consumer:
+            first = await anext(consumer)
+            await consumer.nack(first, 3_600.0)
+            waiting = asyncio.ensure_future(anext(consumer))
+            await asyncio.sleep(1.0)
+            await consumer.acknowledge(first)
+            async with asyncio.timeout(5.0):
+                behind = await waiting
+            assert isinstance(behind, Event)
+            assert behind.seq == 2
+
+    run_virtual(consume())

@@ -44,6 +44,11 @@ class Consumer:
     id soon enough keeps what it had. `keys_expected`, `where` (or `filter`) and `start` ("now",
     "earliest" or "PARTITION:SEQ,…") make the group when it is new; to a group that exists, only
     the filter has to fit. Reconnects like a Subscriber.
+
+    What was handed out `max_deliveries` times in vain (nacked, or in hand when an exception left
+    the `async with`, the process died or its time was over) becomes a dead letter of the group, and
+    the group goes on; 0 hands it out for ever. Only certain failures count as the last one: see
+    docs/client.md.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Consumer:
         filter: Conditions | None = None,  # noqa: A002 - the name on the wire
         start: str = "now",
         acks: Acks = "auto",
+        max_deliveries: int = 0,
         retry_attempts: int | None = None,
         retry_for_s: float | None = None,
         retry_first_s: float = 0.1,
@@ -76,9 +82,10 @@ class Consumer:
             "from": start,
             **({} if where is None else {"where": where}),
             **({} if filter is None else {"filter": filter}),
+            **({"max_deliveries": max_deliveries} if max_deliveries else {}),
         }
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
-        self._membership = Membership(acks, patience, request)
+        self._membership = Membership(acks, patience, request, max_deliveries=max_deliveries)
         self._line: Line[ToConsumer] = Line(
             self._membership,
             decode_for_consumer,
@@ -100,6 +107,8 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, Exception):
+            self._line.do(self._membership.failing())
         await self.close()
 
     @property
@@ -137,7 +146,8 @@ class Consumer:
         after it of its key before that.
 
         It goes to the next owner at once where its target is wanted elsewhere, and comes at once
-        after a lost connection. What isn't in hand any more is left alone.
+        after a lost connection. What isn't in hand any more is left alone. With `max_deliveries`
+        it counts as a failure; the last one makes it a dead letter.
         """
         if not 0.0 <= delay_s < math.inf:
             raise errors.InvalidRequest(f"a message can't come again after {delay_s} s")

@@ -199,6 +199,8 @@ class Line(Generic[Control]):
                     if not self._is_connecting:
                         self._is_connecting = True
                         self._crew.start("connecting", self._connect_on())
+        if self._conversation.waiting:
+            self._news.set()  # a call may have brought it back, while another one waits for it
 
     def _remind(self, after_s: float) -> None:
         if self._reminder is not None:

@@ -44,6 +44,8 @@ class _Record(msgspec.Struct, frozen=True):
     target: int = NO_TARGET
     """To a consumer of a group: the target it belongs to, and the epoch it is owned under."""
     epoch: int = 0
+    deliveries: int = 1
+    """To a consumer with `max_deliveries`: which delivery of it this is, as far as is known."""
 
     @property
     def document(self) -> Any:
@@ -140,6 +142,16 @@ class Revoked(msgspec.Struct, frozen=True, tag_field="type", tag="revoked"):
     epoch: int
 
 
+class GivenUp(msgspec.Struct, frozen=True, tag_field="type", tag="given_up"):
+    """An event, or a redelivery of it, was nacked too often and is a dead letter of the group."""
+
+    target: int
+    epoch: int
+    partition: int
+    seq: int
+    redelivery: bool = False
+
+
 class Ended(msgspec.Struct, frozen=True, tag_field="type", tag="ended"):
     """Everything that was acknowledged is saved, and the targets are free."""
 
@@ -147,7 +159,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="type", tag="ended"):
 Item = Event | Left | Resync
 """What clients yield."""
 ToSubscriber = Subscribed | Failure | Redirect
-ToConsumer = Joined | Assigned | Revoke | Revoked | Ended | Failure
+ToConsumer = Joined | Assigned | Revoke | Revoked | GivenUp | Ended | Failure
 
 decode_for_subscriber = msgspec.json.Decoder(Item | ToSubscriber).decode
 decode_for_consumer = msgspec.json.Decoder(Item | ToConsumer).decode

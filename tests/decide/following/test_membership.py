@@ -25,9 +25,9 @@ REFUSALS = {
 }
 
 
-def joined(acks: Acks = "auto") -> tuple[Membership, Driver]:
+def joined(acks: Acks = "auto", *, keys: int = 1) -> tuple[Membership, Driver]:
     membership = Membership(acks, Patience(), REQUEST)
-    driver = Driver(membership, ModelGateway(logs={"a": 2}), decode_for_consumer)
+    driver = Driver(membership, ModelGateway(logs={"a": 2}, keys=keys), decode_for_consumer)
     driver.do(membership.enter())
     while driver.go_on():
         pass
@@ -35,18 +35,24 @@ def joined(acks: Acks = "auto") -> tuple[Membership, Driver]:
     return membership, driver
 
 
+KEYS = 3
+
+
 class Consuming(RuleBasedStateMachine):
     acks: Acks = "auto"
 
     def __init__(self) -> None:
         super().__init__()
-        self.membership, self.driver = joined(self.acks)
+        self.membership, self.driver = joined(self.acks, keys=KEYS)
         self.gateway = self.driver.gateway
         self.processed: set[int] = set()
         """The oracle: what the user has acknowledged."""
         self.last: Event | None = None
         self.handed_out: list[Event] = []
-        self.highest = 0
+        self.highest = {f"k{number}": number - KEYS for number in range(KEYS)} | {"k0": 0}
+        """Per key, the last that was handed out."""
+        self.later: set[int] = set()
+        """Those that wait until they are handed out again."""
 
     @property
     def group(self) -> Group:
@@ -66,8 +72,12 @@ class Consuming(RuleBasedStateMachine):
         if item is not None:
             assert isinstance(item, Event)
             assert item.seq not in self.processed, "it was acknowledged"
-            assert item.seq <= self.highest + 1, "nothing is passed over"
-            self.highest = max(self.highest, item.seq)
+            assert item.key is not None
+            assert item.seq <= self.highest[item.key] + KEYS, "nothing is passed over"
+            self.highest[item.key] = max(self.highest[item.key], item.seq)
+            waiting = [seq for seq in self.later if seq % KEYS == item.seq % KEYS]
+            assert item.seq <= min(waiting, default=item.seq), "it passes one that waits"
+            self.later.discard(item.seq)
             self.handed_out.append(item)
             self.last = item
 
@@ -75,8 +85,19 @@ class Consuming(RuleBasedStateMachine):
     @rule(delay_s=st.sampled_from((0.0, 1.0)))
     def wants_it_later(self, delay_s: float) -> None:
         assert self.last is not None
-        self.driver.do(self.membership.nack(self.last, delay_s, self.driver.now_s))
+        self._nack(self.last, delay_s)
         self.last = None
+
+    @precondition(lambda self: self.acks == "manual" and self.handed_out)
+    @rule(data=st.data(), delay_s=st.sampled_from((0.0, 1.0, 2.0)))
+    def wants_any_later(self, data: st.DataObject, delay_s: float) -> None:
+        """Whether it is in hand or not, and in any order."""
+        self._nack(data.draw(st.sampled_from(self.handed_out)), delay_s)
+
+    def _nack(self, item: Event, delay_s: float) -> None:
+        self.driver.do(self.membership.nack(item, delay_s, self.driver.now_s))
+        if item in self.membership._later:
+            self.later.add(item.seq)
 
     @rule()
     def time_passes(self) -> None:
@@ -90,6 +111,7 @@ class Consuming(RuleBasedStateMachine):
         item = data.draw(st.sampled_from(self.handed_out))
         is_remembered = self._is_in_hand(item)
         self.driver.do(self.membership.ack(item, self.driver.now_s))
+        self.later.discard(item.seq)
         if is_remembered:
             self.processed.add(item.seq)
 
@@ -113,6 +135,7 @@ class Consuming(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.session is not None)
     @rule()
     def connection_is_lost(self) -> None:
+        self.later.clear()
         self.driver.lose()
 
     @precondition(lambda self: self.driver.is_wanted)
@@ -137,6 +160,7 @@ class Consuming(RuleBasedStateMachine):
     @rule()
     def target_is_asked_for(self) -> None:
         assert self.driver.session is not None
+        self.later.clear()  # that is for the next owner
         self.driver.session.revoke()
 
     @precondition(lambda self: self.driver.session is not None and self.driver.session.group)
@@ -145,6 +169,7 @@ class Consuming(RuleBasedStateMachine):
         """After it was released, or taken away."""
         session = self.driver.session
         assert session is not None
+        self.later.clear()
         if taken and self.group.owner is session:
             self.driver.send({"type": "revoked", "target": 0, "epoch": self.group.epoch})
             self.group.owner = None
@@ -163,6 +188,7 @@ class Consuming(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.gateway.refused.clear()
+        self.later.clear()
         if self.driver.session is not None:
             self.driver.lose()
         for _ in range(1_000):
@@ -180,7 +206,8 @@ class Consuming(RuleBasedStateMachine):
                 self.last = None
             elif live:
                 break
-        assert self.highest == self.gateway.logs["a"], "everything came"
+        assert max(self.highest.values()) == self.gateway.logs["a"], "everything came"
+        assert {one.seq for one in self.handed_out} == set(range(1, self.gateway.logs["a"] + 1))
         self.driver.do(self.membership.close())
         while self.driver.go_on():
             pass
@@ -311,6 +338,71 @@ def test_what_is_wanted_later_holds_no_target_back() -> None:
     driver.deliver()
     assert driver.said[-1]["type"] == "released"
     assert driver.gateway.groups["g"].settled == 0, "the next owner gets it"
+
+
+def test_no_position_passes_what_stands_behind_one_that_is_wanted_later() -> None:
+    membership, driver = joined()
+    driver.send(event("a", 3, target=0, epoch=1) | {"key": "another"})
+    driver.deliver()
+    driver.do(membership.nack(take(driver), 5.0, driver.now_s))
+    assert take(driver).seq == 3, "2 stands behind 1"
+    driver.now_s += 5.0
+    driver.do(membership.reminded(driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+def test_they_come_again_in_the_order_of_the_log() -> None:
+    membership, driver = joined("manual")
+    one, two = take(driver), take(driver)
+    driver.do(membership.nack(two, 5.0, driver.now_s))
+    driver.do(membership.nack(one, 5.0, driver.now_s))
+    driver.now_s += 5.0
+    driver.do(membership.reminded(driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+def test_one_whose_time_has_come_stands_behind_an_earlier_one() -> None:
+    membership, driver = joined("manual")
+    one, two = take(driver), take(driver)
+    driver.do(membership.nack(two, 0.0, driver.now_s))
+    driver.do(membership.nack(one, 30.0, driver.now_s))
+    assert driver.take() is None
+    driver.now_s += 30.0
+    driver.do(membership.reminded(driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+def test_one_whose_time_has_come_holds_no_target_back() -> None:
+    membership, driver = joined("manual")
+    one, two = take(driver), take(driver)
+    driver.do(membership.ack(two, driver.now_s))
+    driver.do(membership.nack(one, 0.0, driver.now_s))
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert driver.said[-1]["type"] == "released"
+
+
+def test_to_want_it_later_twice_is_to_want_it_once() -> None:
+    membership, driver = joined("manual")
+    one, two = take(driver), take(driver)
+    for _ in range(2):
+        driver.do(membership.nack(one, 5.0, driver.now_s))
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert driver.said[-1]["type"] == "renew", "2 is worked on"
+    driver.do(membership.ack(two, driver.now_s))
+    assert driver.said[-1]["type"] == "released"
+
+
+def test_what_comes_again_can_not_be_wanted_later_before_it_does() -> None:
+    membership, driver = joined("manual")
+    one = take(driver)
+    for _ in range(2):
+        driver.do(membership.nack(one, 0.0, driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+    assert driver.take() is None
 
 
 def test_what_is_acknowledged_after_all_does_not_come_again() -> None:

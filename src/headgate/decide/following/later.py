@@ -1,92 +1,104 @@
 """What a consumer's user wants again later, and what stands behind it.
 
-Invariant: while an item waits for its time, nothing of its key is handed out that came after it; it
-comes back first, then the rest in its order. Items without a key hold nobody.
+Everything in here was handed to this consumer and isn't processed, though nobody works on it.
+Invariant: while an item waits for its time, nothing of its key that stands behind it in the log is
+handed out; they come out in the order of the log. Items without a key hold nobody.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-from collections import deque
-from collections.abc import Callable
+from bisect import insort
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
-from headgate.model.client_messages import Item, Resync
+from headgate.model.client_messages import Item, Resync, is_redelivery, seq_of
 
-_Key = tuple[int, str, str]
-"""Target, collection and key."""
+Place = tuple[int, int, int, bool]
+"""Target, partition, seq, and whether it is a redelivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """One that was in the user's hands already."""
+    """One that was in the consumer's hands already."""
 
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    due_s: float
     item: Item
 
 
 class Later:
     def __init__(self) -> None:
-        self._due: list[tuple[float, int, Item]] = []
-        self._numbers = itertools.count()
-        self._behind: dict[_Key, deque[Item]] = {}
-        """Per key of which something waits for its time: what came after that."""
-        self._free: list[Item] = []
+        self._lines: dict[object, list[_Waiting]] = {}
+        """Per key, in the order of the log: only the first one can be due."""
 
     def put(self, item: Item, due_s: float) -> None:
-        """Not before what waits of its key already."""
-        if (key := _key(item)) is not None:
-            self._behind.setdefault(key, deque())
-            due_s = max([due_s, *(at_s for at_s, _, one in self._due if _key(one) == key)])
-        heapq.heappush(self._due, (due_s, next(self._numbers), item))
+        """It comes again then, or later: not before what stands ahead of it. Putting it twice
+        changes only the time."""
+        self.drop(lambda one: place_of(one) == place_of(item))
+        line = self._lines.setdefault(_key(item), [])
+        insort(line, _Waiting(due_s, item), key=_order)
 
     def holds(self, item: Item) -> bool:
         """Whether it has to wait, behind one of its key; then it does."""
-        key = _key(item)
-        if key is None or key not in self._behind:
+        line = self._lines.get(_key(item))
+        if line is None or _order(line[0]) > _order(_Waiting(0.0, item)):
             return False
-        self._behind[key].append(item)
+        self.put(item, -math.inf)
         return True
 
-    def take_due(self, now_s: float) -> list[Again | Item]:
-        """All whose time has come, each with what stood behind it and nothing else does."""
-        found: list[Again | Item] = [*self.take_free()]
-        while self._due and self._due[0][0] <= now_s:
-            _, _, item = heapq.heappop(self._due)
-            found.append(Again(item))
-            key = _key(item)
-            if key is not None and not any(_key(other) == key for _, _, other in self._due):
-                found += self._behind.pop(key)
+    def __contains__(self, item: Item) -> bool:
+        return any(place_of(one.item) == place_of(item) for one in self._lines.get(_key(item), ()))
+
+    def find(self, place: Place) -> Item | None:
+        return next((item for item in self._items() if place_of(item) == place), None)
+
+    def take_due(self, now_s: float, *, but_of: Container[int] = ()) -> list[Again]:
+        """All whose time has come, leaving out those targets."""
+        found: list[Again] = []
+        for key, line in list(self._lines.items()):
+            while line and line[0].due_s <= now_s and line[0].item.target not in but_of:
+                found.append(Again(line.pop(0).item))
+            if not line:
+                del self._lines[key]
         return found
 
-    def take_free(self) -> list[Item]:
-        """What stood behind something that is gone."""
-        free, self._free = self._free, []
-        return free
-
-    def next_s(self) -> float:
-        """When something is due."""
-        return self._due[0][0] if self._due else math.inf
+    def next_s(self, *, but_of: Container[int] = ()) -> float:
+        """When something is due, leaving out those targets."""
+        first = [line[0] for line in self._lines.values()]
+        return min((one.due_s for one in first if one.item.target not in but_of), default=math.inf)
 
     def count(self, target: int) -> int:
-        """How many of a target wait for their time."""
-        return sum(item.target == target for _, _, item in self._due)
+        """How many of a target are in here."""
+        return sum(one.target == target for one in self._items())
 
     def __bool__(self) -> bool:
-        return bool(self._due)
+        return bool(self._lines)
 
     def drop(self, is_gone: Callable[[Item], bool]) -> None:
-        """Those that are gone come again to whoever owns them."""
-        self._due = [one for one in self._due if not is_gone(one[2])]
-        heapq.heapify(self._due)
-        self._free = [item for item in self._free if not is_gone(item)]
-        waiting = {_key(item) for _, _, item in self._due}
-        for key in [key for key in self._behind if key not in waiting]:
-            self._free += [item for item in self._behind.pop(key) if not is_gone(item)]
+        for key, line in list(self._lines.items()):
+            line[:] = [one for one in line if not is_gone(one.item)]
+            if not line:
+                del self._lines[key]
+
+    def _items(self) -> Iterator[Item]:
+        return (one.item for line in self._lines.values() for one in line)
 
 
-def _key(item: Item) -> _Key | None:
+def place_of(item: Item) -> Place:
+    return item.target, item.partition, seq_of(item), is_redelivery(item)
+
+
+def _order(one: _Waiting) -> tuple[int, bool]:
+    return seq_of(one.item), not is_redelivery(one.item)
+
+
+def _key(item: Item) -> object:
+    """What it shares with those that it must not be overtaken by."""
     if isinstance(item, Resync) or item.key is None:
-        return None
-    return item.target, item.collection, item.key
+        return place_of(item)
+    return item.target, item.partition, item.collection, item.key

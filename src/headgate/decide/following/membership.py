@@ -6,7 +6,11 @@ handed out meanwhile. Nothing is said to a gateway before it has answered the jo
 connection brought and nobody took is forgotten, because whoever owns it by then gets it again.
 
 While a target is asked for back and something of it is in the user's hands, the gateway hears again
-and again that more time is needed.
+and again that more time is needed. What is in nobody's hands, because it is wanted later or stands
+behind such a one, doesn't keep a target; but it isn't processed, and no position passes it.
+
+With `max_deliveries` the gateway hears of every failure. What failed so often waits here, and holds
+its key, until the gateway says that it is a dead letter; then it counts as processed.
 
 An acknowledgement of what is owned no more is no mistake and says nothing. One that comes after its
 connection was lost is remembered: when the same item comes again, it counts as processed.
@@ -24,13 +28,14 @@ from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
 from headgate.decide.following.effects import Effects, Remind, Send
 from headgate.decide.following.hands import Hands
-from headgate.decide.following.later import Again, Later
+from headgate.decide.following.later import Again, Later, place_of
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.share import Share
 from headgate.model.client_messages import (
     Assigned,
     Ended,
     Failure,
+    GivenUp,
     Item,
     Joined,
     Resync,
@@ -45,6 +50,7 @@ from headgate.model.refusals import rebuild
 ACK_EVERY = 32
 ACK_EVERY_S = 0.05
 """Acknowledgements are said together: after so many, so long, or when nothing waits."""
+MOST_DELIVERIES = 10_000
 RENEW_EVERY_S = 3.0
 """A gateway waits three times as long to hear that a consumer needs more time."""
 
@@ -54,13 +60,22 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     _has_to_wait = True
 
-    def __init__(self, acks: Acks, patience: Patience, request: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        acks: Acks,
+        patience: Patience,
+        request: Mapping[str, Any],
+        *,
+        max_deliveries: int = 0,
+    ) -> None:
         super().__init__(acks, patience)
+        self._max_deliveries = max_deliveries
         self.joined: Joined | None = None
         self._request = request
         self._shares: dict[int, Share] = {}
         self._hands = Hands()
         self._later = Later()
+        self._is_failing = False
         self._unsaid = 0
         self._said_s = 0.0
 
@@ -71,6 +86,10 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     def check(self) -> None:
         if not self._request["topic"] or not self._request["group"]:
             raise errors.InvalidRequest("name a topic and a group: Consumer(topic=…, group=…)")
+        if not 0 <= self._max_deliveries <= MOST_DELIVERIES:
+            raise errors.InvalidRequest(
+                f"max_deliveries is 1 to {MOST_DELIVERIES}, or 0 for any number"
+            )
 
     # --- what comes ------------------------------------------------------------------------------
 
@@ -110,27 +129,61 @@ class Membership(Conversation[ToConsumer, Item | Again]):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:
                     share.leaving = True
+                    self._keep_back(target)
                     return self._released_if_done(share, now_s) or self.reminded(now_s)
             case Revoked(target, epoch):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:
                     self._gone(self._shares.pop(target))
+            case GivenUp():
+                return self._given_up(message, now_s)
             case Failure():
                 return self._failed(message, now_s)
             case Joined() | Ended():
                 pass
         return ()
 
+    def _keep_back(self, target: int) -> None:
+        """What would come again of the target goes to its next owner instead."""
+        again = [
+            entry
+            for entry in self.waiting
+            if isinstance(entry, Again) and entry.item.target == target
+        ]
+        for entry in again:
+            self.waiting.remove(entry)
+            self._later.put(entry.item, math.inf)
+
+    def _given_up(self, message: GivenUp, now_s: float) -> Effects:
+        share = self._shares.get(message.target)
+        if share is None or share.epoch != message.epoch:
+            return ()
+        place = message.target, message.partition, message.seq, message.redelivery
+        item = self._later.find(place)
+        if item is None:
+            return ()
+        return self._acknowledge(item, now_s) + self._say_acks(now_s)
+
     def reminded(self, now_s: float) -> Effects:
         """Whoever works on what it has of a target that is asked for says so; and what is wanted
         again by now stands first."""
         if self.phase is not Phase.LIVE:
             return ()
-        self.waiting.extendleft(reversed(self._later.take_due(now_s)))
-        busy = [share for share in self._shares.values() if share.leaving and self._is_busy(share)]
-        next_s = min(RENEW_EVERY_S if busy else math.inf, self._later.next_s() - now_s)
+        self._take_due(now_s)
+        leaving = self._leaving()
+        busy = [self._shares[target] for target in leaving if self._is_busy(self._shares[target])]
+        due_s = self._later.next_s(but_of=leaving)
+        next_s = min(RENEW_EVERY_S if busy else math.inf, due_s - now_s)
         renewals = [_said(share, "renew") for share in busy]
         return (*renewals, Remind(max(0.0, next_s))) if next_s < math.inf else tuple(renewals)
+
+    def _take_due(self, now_s: float) -> None:
+        """What is wanted again by now stands first, but of targets that are asked for."""
+        due = self._later.take_due(now_s, but_of=self._leaving())
+        self.waiting.extendleft(reversed(due))
+
+    def _leaving(self) -> list[int]:
+        return [share.target for share in self._shares.values() if share.leaving]
 
     def _is_busy(self, share: Share) -> bool:
         """Whether the user works on something of it: what is wanted later needs nobody here."""
@@ -154,13 +207,58 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         """It comes again here after a while, before what came after it of its key; to the next
         owner where its target goes before that. Nothing happens for what isn't in hand."""
         entry = self._in_hand
-        if entry is not None and _item(entry) is item:
+        if entry is not None and place_of(_item(entry)) == place_of(item):
             self._in_hand = None
         share = self._shares.get(item.target)
-        if share is None or share.epoch != item.epoch or not share.has_in_hand(item):
+        if share is None or not self._is_with_user(share, item):
             return ()
-        self._later.put(item, now_s + delay_s)
-        return self._released_if_done(share, now_s) or self.reminded(now_s)
+        said = self._count_failure(item)
+        if isinstance(item, Resync):
+            self._later.put(item, now_s + delay_s)
+        elif said and item.deliveries >= self._max_deliveries:
+            self._later.put(item, math.inf)
+        else:
+            again = msgspec.structs.replace(item, deliveries=item.deliveries + 1)
+            self._later.put(again, now_s + delay_s)
+        return said + (self._released_if_done(share, now_s) or self.reminded(now_s))
+
+    def failing(self) -> Effects:
+        """The user's program fails, and the conversation is about to be closed: what it works on
+        counts as failed, where that is known, and otherwise what it has in hand."""
+        self._is_failing = self._acks == "manual"
+        entry = None if self._is_failing else self._in_hand
+        if entry is None or self.phase is not Phase.LIVE:
+            return ()
+        item = _item(entry)
+        share = self._shares.get(item.target)
+        if share is None or not self._is_with_user(share, item):
+            return ()
+        self._in_hand = None
+        return self._count_failure(item)
+
+    def _is_with_user(self, share: Share, item: Item) -> bool:
+        """Whether it was handed out under the epoch that is ours, and neither settled nor wanted
+        later."""
+        if share.epoch != item.epoch or not share.has_in_hand(item) or item in self._later:
+            return False
+        return not any(
+            isinstance(entry, Again) and place_of(entry.item) == place_of(item)
+            for entry in self.waiting
+        )
+
+    def _count_failure(self, item: Item) -> Effects:
+        if not self._max_deliveries or isinstance(item, Resync):
+            return ()
+        said = {
+            "type": "nack",
+            "target": item.target,
+            "epoch": item.epoch,
+            "partition": item.partition,
+            "seq": item.seq,
+            "deliveries": item.deliveries,
+            **({"redelivery": True} if item.redelivery else {}),
+        }
+        return (Send(msgspec.json.encode(said)),)
 
     def _done_with(self, entry: Item | Again, now_s: float) -> Effects:
         released = self._acknowledge(_item(entry), now_s)
@@ -170,8 +268,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     def _acknowledge(self, item: Item, now_s: float) -> Effects:
         if self._later:
-            self._later.drop(lambda one: _is_same(one, item))
-            self.waiting.extendleft(reversed(self._later.take_free()))
+            self._later.drop(lambda one: place_of(one) == place_of(item))
+            self._take_due(now_s)
         if is_redelivery(item):
             return self._acknowledge_again(item, now_s)
         partition, seq = item.partition, seq_of(item)
@@ -225,7 +323,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     def _farewell(self) -> Effects:
         acks = self._say_acks(self._said_s)
         self._shares.clear()
-        return (*acks, Send(b'{"type":"leave"}'))
+        failed = {"failed": True} if self._is_failing and self._max_deliveries else {}
+        return (*acks, Send(msgspec.json.encode({"type": "leave", **failed})))
 
     def _disconnected(self) -> None:
         for share in self._shares.values():
@@ -250,25 +349,20 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         if share is None or share.epoch != item.epoch or share.leaving:
             return None
         if isinstance(entry, Again):
-            return item if share.has_in_hand(item) else None
-        if self._later.holds(item):
-            return None
-        partition, seq = item.partition, seq_of(item)
-        if is_redelivery(item):
-            share.hand_out_again(partition, seq)
-            return item
-        if isinstance(item, Resync) and not item.after_seq:
-            self._hands.goes_back(share.target, partition, seq)
-        share.hand_out(partition, seq)
-        if not self._hands.is_new((share.target, partition, seq)):
-            self._process(share, partition, seq)
-            return None
-        return item
-
-
-def _is_same(one: Item, other: Item) -> bool:
-    where = (one.target, one.partition, seq_of(one), is_redelivery(one))
-    return where == (other.target, other.partition, seq_of(other), is_redelivery(other))
+            if not share.has_in_hand(item):
+                return None
+        else:
+            partition, seq = item.partition, seq_of(item)
+            if is_redelivery(item):
+                share.hand_out_again(partition, seq)
+            else:
+                if isinstance(item, Resync) and not item.after_seq:
+                    self._hands.goes_back(share.target, partition, seq)
+                share.hand_out(partition, seq)
+                if not self._hands.is_new((share.target, partition, seq)):
+                    self._process(share, partition, seq)
+                    return None
+        return None if self._later.holds(item) else item
 
 
 def _item(entry: Item | Again) -> Item:
