@@ -18,6 +18,7 @@ from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
 from headgate.client.consumer import Consumer
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
@@ -121,6 +122,7 @@ class GroupSystem:
     log: WrittenLog
     checkpoints: FaultyCheckpoints
     url: str
+    letters: MemoryLetters = field(default_factory=MemoryLetters)
     gateways: list[Gateway] = field(default_factory=list)
     lanes: list[FakeLanes] = field(default_factory=list)
     stopped: set[str] = field(default_factory=set)
@@ -148,6 +150,7 @@ class GroupSystem:
             reader=self.log,
             checkpoints=self.checkpoints,
             open_session=self.coordinator.open_session,
+            letters=MemoryLetterStore(self.letters),
         )
         await gateway.start()
         self.gateways.append(gateway)

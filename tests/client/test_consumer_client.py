@@ -320,3 +320,26 @@ async def test_nobody_there_is_said_at_once() -> None:
     with pytest.raises(errors.PeerUnreachable):
         async with Consumer("http://127.0.0.1:9", "flights", "radar"):
             pass
+
+
+@pytest.mark.parametrize("restored", [False, True], ids=["lost", "restored from a backup"])
+async def test_a_group_goes_on_after_its_positions_were(restored: bool) -> None:
+    """Where its gateways know it to be, which they write down again."""
+    async with group_system() as system, crew(system, "a") as (workers, processed):
+        await system.produce(60)
+        await all_processed(system, processed)
+        stored = system.checkpoints.stored
+        backup = dict(stored) if restored else {}
+        workers["a"].lose_connection()  # it is back at once, under new epochs
+        await system.produce(60)
+        await all_processed(system, processed)
+        await until(lambda: all(stored[ref].epoch > one.epoch for ref, one in backup.items()))
+        places = {ref: one.settled for ref, one in stored.items()}
+        stored.clear()
+        stored.update(backup)
+        await system.produce(60)
+        await all_processed(system, processed)
+        await until(lambda: places.keys() <= stored.keys())
+        await until(lambda: all(stored[ref].settled >= seq for ref, seq in places.items()))
+        numbers = [number for _, _, number in processed]
+        assert sorted(numbers) == sorted(set(numbers)), "nothing comes again"

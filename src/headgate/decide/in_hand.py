@@ -47,12 +47,41 @@ class InHand:
     def hand_out_again(self, partition: int, seq: int, mark: Hashable) -> None:
         self._again[mark] = partition, seq
 
-    def acknowledge_again(self, seqs: Mapping[int, Collection[int]]) -> None:
+    def acknowledge_again(self, seqs: Mapping[int, Collection[int]]) -> list[Hashable]:
         """The redeliveries of these records are processed; what isn't in hand may have been
-        acknowledged before."""
-        for mark, (partition, seq) in list(self._again.items()):
-            if seq in seqs.get(partition, ()):
-                del self._again[mark]
+        acknowledged before. Returns the marks of those that were in hand."""
+        marks = [
+            mark for mark, (partition, seq) in self._again.items() if seq in seqs.get(partition, ())
+        ]
+        for mark in marks:
+            del self._again[mark]
+        return marks
+
+    def settle(self, partition: int, seq: int) -> None:
+        """That one alone needs no acknowledgement any more."""
+        waiting = self._open.get(partition, ())
+        if seq in waiting:
+            self._open[partition].remove(seq)
+            self._count -= 1
+
+    def settle_again(self, mark: Hashable) -> None:
+        self._again.pop(mark, None)
+
+    def holds(self, partition: int, seq: int) -> bool:
+        """Is this record in hand, by itself and not as a redelivery?"""
+        return seq in self._open.get(partition, ())
+
+    def places(self) -> list[tuple[int, int]]:
+        """Partition and seq of everything in hand, redeliveries aside."""
+        return [(partition, seq) for partition, seqs in self._open.items() for seq in seqs]
+
+    def marks(self, partition: int, seq: int) -> list[Hashable]:
+        """Of the redeliveries of that record which are in hand."""
+        return [mark for mark, place in self._again.items() if place == (partition, seq)]
+
+    def again(self) -> list[Hashable]:
+        """The marks of all redeliveries in hand."""
+        return list(self._again)
 
     def acknowledge(self, positions: Mapping[int, int]) -> None:
         """Everything up to `positions` is processed, redeliveries aside.
@@ -91,3 +120,7 @@ class InHand:
 
     def saved(self, partition: int, seq: int) -> None:
         self._saved[partition] = max(seq, self._saved.get(partition, 0))
+
+    def store_has(self, partition: int, seq: int) -> None:
+        """It was looked at; it may have lost what was saved."""
+        self._saved[partition] = seq

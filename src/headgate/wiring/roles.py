@@ -228,6 +228,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         gateway_options(config),
         reader=open_log_reader(log_store(config), folder),
         checkpoints=open_checkpoints(checkpoint_place(config), folder),
+        letters=open_letters(log_store(config), folder) if config.routing.dlq.enabled else None,
         open_session=connector(
             addresses(config.gateway.server_address, config.gateway.server_port)
         ),

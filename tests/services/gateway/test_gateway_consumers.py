@@ -766,7 +766,7 @@ async def test_what_is_not_this_protocol_ends_the_connection(message: dict[str, 
     async with grouped() as (world, _):
         socket = await world.consumer_connection()
         answer = await socket.ask(**message)
-        assert "join, ack, renew, released, leave or ping" in answer["error"]["message"]
+        assert "join, ack, nack, renew, released, leave or ping" in answer["error"]["message"]
         await socket.closed()
 
 

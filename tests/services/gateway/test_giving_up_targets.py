@@ -33,7 +33,7 @@ class Deaf:
     def fail(self, error: HeadgateError) -> None: ...
 
 
-@dataclass
+@dataclass(eq=False)
 class BusyTarget:
     """One of which the consumer has something in hand."""
 
@@ -41,7 +41,10 @@ class BusyTarget:
     number: int = 0
     stopped: bool = False
     is_sure: bool = True
-    in_hand: int = 1
+    out: int = 1
+    waits_to_be_sure: bool = False
+    failures: list[bool] = field(default_factory=list)
+    """Whether each was certain."""
     renewed_s: float = 0.0
     told_s: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)
@@ -55,6 +58,9 @@ class BusyTarget:
         self.stopped = True
 
     async def save(self) -> None: ...
+
+    def lost(self, *, certain: bool) -> None:
+        self.failures.append(certain)
 
     async def close(self) -> None: ...
 
@@ -98,8 +104,10 @@ def test_it_goes_when_the_consumer_had_its_time() -> None:
     async def run() -> None:
         given = await asked_for()
         assert not given.is_released
+        assert not given.target.failures
         await asyncio.sleep(2.0)
         assert given.is_released
+        assert given.target.failures == [True], "it had nothing else in hand"
 
     run_virtual(run())
 
@@ -129,5 +137,6 @@ def test_it_goes_as_soon_as_the_consumer_is_done() -> None:
         given.target.finished.set()
         await asyncio.sleep(0.1)
         assert given.is_released
+        assert not given.target.failures
 
     run_virtual(run())

@@ -15,6 +15,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from pyreqwest.client import Client, ClientBuilder
 
 from headgate.adapters.transports import Transports
+from headgate.ports.letters import LetterStore
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
@@ -204,6 +205,7 @@ async def running(
     consumers: ConsumerBounds | None = None,
     checkpoints: FaultyCheckpoints | None = None,
     deliveries: ListenerOptions | None = None,
+    letters: LetterStore | None = None,
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
@@ -228,6 +230,7 @@ async def running(
         reader=log,
         checkpoints=checkpoints,
         open_session=coordinator.open_session,
+        letters=letters,
         now_s=clock,
     )
     await gateway.start()

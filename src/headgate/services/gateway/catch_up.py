@@ -71,6 +71,15 @@ class CatchUp:
                 "catching up", self._run(subscriber), about=subscriber.id
             )
 
+    async def message_of(self, subscriber: Subscriber, partition: int, seq: int) -> bytes | None:
+        """What the subscriber was told of that record; None where the log doesn't have it any more.
+        Raises what reading raises."""
+        ref = PartitionRef(subscriber.topic, partition)
+        found = await self._reader.read(ref, after_seq=seq - 1, limit=1)
+        if not found or found[0].seq != seq:
+            return None
+        return self._message(subscriber.matches, found[0])
+
     async def _run(self, subscriber: Subscriber) -> None:
         try:
             await self._read_on(subscriber)

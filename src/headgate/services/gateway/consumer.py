@@ -2,7 +2,8 @@
 
 Invariants: a target is handed over only after its consumer has finished with it, or had its time;
 what a consumer hasn't acknowledged is bounded, per target and in all; targets take turns. Whatever
-ends a consumer, what it acknowledged is saved first, as far as the store allows.
+ends a consumer, what it acknowledged is saved first, as far as the store allows, and what it had in
+hand counts as failed where it didn't say goodbye. What has to be alone in its hands is.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import structlog
 
 from headgate import errors
+from headgate.decide.tries import Place
 from headgate.model.control import (
     EpochTooLow,
     JoinGroup,
@@ -27,6 +29,7 @@ from headgate.model.control import (
 )
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
+from headgate.services.gateway.failing import Thing
 from headgate.services.gateway.target import Target
 from headgate.services.gateway.wire import target_message
 from headgate.tasks import Crew
@@ -35,6 +38,7 @@ from headgate.telemetry import LogEvent
 log = structlog.get_logger()
 
 OPEN_AGAIN_S = 0.5
+BURY_AGAIN_S = 1.0
 TELL_EVERY_S = 1.0
 """However often a consumer says that it needs more time."""
 
@@ -76,7 +80,8 @@ class Sink(Protocol):
 
 
 class GroupConsumer:
-    """`tell` speaks to the coordinator, `open_target` makes a target of what it gives out."""
+    """`tell` speaks to the coordinator, `make_target` makes a target of what it gives out. Without
+    `max_deliveries` it is handed everything as often as it fails."""
 
     def __init__(
         self,
@@ -87,8 +92,10 @@ class GroupConsumer:
         tell: Callable[[ToCoordinator], Coroutine[Any, Any, object]],
         make_target: Callable[[Group, Owner], Target],
         crew: Crew,
+        max_deliveries: int = 0,
     ) -> None:
         self._crew = crew
+        self._max_deliveries = max_deliveries
         self.request = request
         self.sink = sink
         self.group: Group | None = None
@@ -100,6 +107,8 @@ class GroupConsumer:
         self._targets: dict[int, Target] = {}
         self._waiting: dict[Target, None] = {}
         """Targets that may have something to hand out, in the order of their turns."""
+        self._alone: Target | None = None
+        """Of which something is to be alone in the consumer's hands."""
         self._flushing: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -127,6 +136,8 @@ class GroupConsumer:
         for number, owner in wanted.items():
             if number not in self._targets:
                 self._targets[number] = target = self._make_target(group, owner)
+                target.max_deliveries = self._max_deliveries
+                target.on_given_up = partial(self._give_up, target)
                 self._spawn("opening of a target", target, self._open(target))
 
     def let_go(self, owners: Iterable[Owner]) -> None:
@@ -143,6 +154,7 @@ class GroupConsumer:
             self._waiting.pop(target, None)
             self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
             self._spawn("closing of a target", target, target.close(), self._closing)
+            self._all_ready()
 
     async def _open(self, target: Target) -> None:
         begun_s = asyncio.get_running_loop().time()
@@ -175,9 +187,12 @@ class GroupConsumer:
     async def _release(self, target: Target) -> None:
         target.stop()
         owner = target.owner
-        if target.in_hand:
+        self._all_ready()
+        if target.out:
             self.sink.answer(target_message("revoke", target.number, owner.epoch))
         await self._until_finished(target)
+        if not target.finished.is_set():
+            target.lost(certain=self._out == 1)
         await self.save(target)
         if self._has(target):
             self.drop(target)
@@ -207,8 +222,13 @@ class GroupConsumer:
         redelivered: Mapping[int, Collection[int]],
     ) -> None:
         self._held(number, epoch).acknowledge(positions, redelivered)
-        for target in self.targets():
-            self._ready(target)
+        self._all_ready()
+
+    def nack(
+        self, number: int, epoch: int, place: Place, deliveries: int, *, redelivery: bool
+    ) -> None:
+        """It failed with what it has there, for the time number `deliveries`."""
+        self._held(number, epoch).nacked(place, deliveries, redelivery=redelivery)
 
     def renew(self, number: int, epoch: int) -> None:
         """It works on what it has of the target; that matters once the target is asked for."""
@@ -238,7 +258,39 @@ class GroupConsumer:
             )
         return target
 
+    # --- what it fails with ----------------------------------------------------------------------
+
+    def _give_up(self, target: Target, thing: Thing) -> None:
+        self._spawn("letter of a group", target, self._bury(target, thing))
+
+    async def _bury(self, target: Target, thing: Thing) -> None:
+        """Until its letter is written, or the target is somebody else's, who does the same."""
+        while self._has(target):
+            try:
+                await target.bury(thing)
+            except errors.Fenced as error:
+                await self._overtaken(target, error)
+                return
+            except errors.HeadgateError as error:
+                log.error(LogEvent.LETTERS_FAILED, target=str(target.owner.ref), error=str(error))
+                await asyncio.sleep(BURY_AGAIN_S)
+                continue
+            said = target.buried(thing)
+            if said is not None and self._has(target):
+                self.sink.answer(said)
+            self._ready(target)
+            return
+
     # --- to the consumer -------------------------------------------------------------------------
+
+    @property
+    def _out(self) -> int:
+        """How much the consumer has in hand."""
+        return sum([target.out for target in self._targets.values()])
+
+    def _all_ready(self) -> None:
+        for target in self.targets():
+            self._ready(target)
 
     def _ready(self, target: Target) -> None:
         if self.ended or not self._has(target):
@@ -250,28 +302,36 @@ class GroupConsumer:
     def flush(self) -> None:
         """Hand out what waits, for as long as the connection and the bounds allow."""
         self._flushing = None
-        in_hand = sum(target.in_hand for target in self._targets.values())
-        while self._waiting and self.sink.free and in_hand < self._bounds.in_hand:
-            target = next(iter(self._waiting))
-            del self._waiting[target]
+        out = self._out
+        while self._waiting and self.sink.free and out < self._bounds.in_hand:
+            target = self._alone if self._is_somebody_alone() else next(iter(self._waiting))
+            assert target is not None
+            self._waiting.pop(target, None)
             if (failure := target.failure) is not None and not target.stopped:
                 self.sink.fail(failure)
                 return
-            before = target.in_hand
-            message = target.take()
+            message = target.take(alone=not out)
+            if target.wants_alone:
+                self._alone = target
             if message is not None:
                 self.sink.send(message)
-                in_hand += target.in_hand - before
+                out += 1
                 self._waiting[target] = None
+            elif self._alone is target:
+                return
+
+    def _is_somebody_alone(self) -> bool:
+        if self._alone is not None and not (self._has(self._alone) and self._alone.wants_alone):
+            self._alone = None
+        return self._alone is not None
 
     # --- saving ----------------------------------------------------------------------------------
 
     async def save(self, target: Target) -> bool:
         """True when everything that is processed is saved."""
-        was_sure = target.is_sure
         try:
-            await target.save()
-            self._go_on(target, was_sure)
+            await self._save(target)
+            self._go_on(target)
         except errors.Fenced as error:
             await self._overtaken(target, error)
         except errors.HeadgateError as error:
@@ -281,20 +341,29 @@ class GroupConsumer:
 
     def confirm(self, target: Target) -> None:
         """The coordinator is there, and would say if it weren't ours any more."""
-        was_sure = target.is_sure
         target.confirm()
-        self._go_on(target, was_sure)
+        self._go_on(target)
 
-    def _go_on(self, target: Target, was_sure: bool) -> None:
-        if target.is_sure and not was_sure:
+    def _go_on(self, target: Target) -> None:
+        if target.waits_to_be_sure and target.is_sure:
+            target.waits_to_be_sure = False
             self._ready(target)
+
+    async def _save(self, target: Target) -> None:
+        try:
+            await target.save()
+        except errors.Fenced as error:
+            if error.epoch >= target.owner.epoch:
+                raise
+            log.warning(LogEvent.CHECKPOINT_FAILED, target=str(target.owner.ref), error=str(error))
+            await target.take_again()
+            await target.save()
 
     async def check(self, target: Target) -> None:
         """Is it still ours? Asked while the coordinator can't tell."""
-        was_sure = target.is_sure
         try:
             await target.check()
-            self._go_on(target, was_sure)
+            self._go_on(target)
         except errors.Fenced as error:
             await self._overtaken(target, error)
         except errors.HeadgateError as error:
@@ -307,11 +376,13 @@ class GroupConsumer:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    async def end(self) -> None:
-        """Stop, save what is processed, and give up every target."""
+    async def end(self, *, failed: bool) -> None:
+        """Stop, save what is processed, and let go of every target. `failed`: the consumer is lost
+        with what it has in hand."""
         if self.ended:
             return
         self.ended = True
+        certain = self._out == 1
         if not self.joined.done():
             self.joined.cancel()
         if self._flushing is not None:
@@ -322,6 +393,9 @@ class GroupConsumer:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*tuple(self._tasks), return_exceptions=True)
+        if failed:
+            for target in targets:
+                target.lost(certain=certain)
         await asyncio.gather(*(self.save(target) for target in targets))
         self._targets.clear()
         self._waiting.clear()

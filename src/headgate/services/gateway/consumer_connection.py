@@ -18,6 +18,7 @@ from headgate.services.gateway.consumer_protocol import (
     Join,
     Leave,
     TargetAck,
+    TargetNack,
     TargetReleased,
     TargetRenewal,
     parse_consumer,
@@ -66,7 +67,7 @@ class ConsumerConnection(TextConnection):
         if self._joining is not None:
             self._joining.cancel()
         if self._consumer is not None:
-            self._leave(self._consumers.gone(self._consumer, for_good=False))
+            self._leave(self._consumers.gone(self._consumer, for_good=False, failed=True))
 
     def said(self, payload: bytes) -> None:
         try:
@@ -82,14 +83,14 @@ class ConsumerConnection(TextConnection):
             case Join():
                 self._join(message)
             case Leave():
-                self._leave_for_good()
-            case TargetAck() | TargetRenewal() | TargetReleased():
+                self._leave(self._left(failed=message.failed))
+            case TargetAck() | TargetNack() | TargetRenewal() | TargetReleased():
                 try:
                     self._obey(message)
                 except errors.HeadgateError as error:
                     self.answer(target_error(error, message.target))
 
-    def _obey(self, message: TargetAck | TargetRenewal | TargetReleased) -> None:
+    def _obey(self, message: TargetAck | TargetNack | TargetRenewal | TargetReleased) -> None:
         if self._consumer is None:
             raise errors.InvalidRequest("join a group first; nothing was sent")
         if isinstance(message, TargetAck):
@@ -97,6 +98,15 @@ class ConsumerConnection(TextConnection):
             is_about_those = redelivered and not message.positions
             positions = {} if is_about_those else positions_in(message.positions)
             self._consumer.acknowledge(message.target, message.epoch, positions, redelivered)
+        elif isinstance(message, TargetNack):
+            place = message.partition, message.seq
+            self._consumer.nack(
+                message.target,
+                message.epoch,
+                place,
+                message.deliveries,
+                redelivery=message.redelivery,
+            )
         elif isinstance(message, TargetRenewal):
             self._consumer.renew(message.target, message.epoch)
         else:
@@ -129,13 +139,10 @@ class ConsumerConnection(TextConnection):
             raise
         self.answer(joined_message(group, message.consumer))
 
-    def _leave_for_good(self) -> None:
-        self._leave(self._left())
-
-    async def _left(self) -> None:
+    async def _left(self, *, failed: bool) -> None:
         """Answered once everything is saved and the coordinator told."""
         if self._consumer is not None:
-            await self._consumers.gone(self._consumer, for_good=True)
+            await self._consumers.gone(self._consumer, for_good=True, failed=failed)
         self.close(WSCloseCode.OK, ENDED)
 
     def _leave(self, work: Coroutine[Any, Any, None]) -> None:

@@ -12,6 +12,7 @@ from headgate.model.api import NAME_PATTERN
 from headgate.services.gateway.protocol import Misfit, Ping, parse_as
 
 MOST_KEYS = 10**12
+MOST_DELIVERIES = 10_000
 
 GroupName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 Incarnation = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
@@ -25,7 +26,8 @@ class Join(
     rename={"from_": "from"},
 ):
     """`consumer` is unique in the group, `incarnation` for every process that uses it. What makes
-    a new group (`keys`, `from`) means nothing where the group is there already."""
+    a new group (`keys`, `from`) means nothing where the group is there already. `max_deliveries`:
+    what it is handed so often in vain becomes a dead letter of the group; 0: it comes for ever."""
 
     topic: str
     group: GroupName
@@ -35,6 +37,7 @@ class Join(
     where: str | None = None
     filter: Any = None
     from_: str | dict[str, int] = "now"
+    max_deliveries: Annotated[int, msgspec.Meta(ge=0, le=MOST_DELIVERIES)] = 0
 
 
 class TargetAck(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fields=True):
@@ -45,6 +48,18 @@ class TargetAck(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fiel
     epoch: int
     positions: dict[str, int] = {}
     redelivered: dict[str, list[int]] = {}
+
+
+class TargetNack(msgspec.Struct, tag_field="type", tag="nack", forbid_unknown_fields=True):
+    """The consumer failed with an event of the target, or with a redelivery of it, for the time
+    number `deliveries`; it has it in hand still."""
+
+    target: int
+    epoch: int
+    partition: int
+    seq: int
+    deliveries: Annotated[int, msgspec.Meta(ge=1, le=MOST_DELIVERIES)]
+    redelivery: bool = False
 
 
 class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_unknown_fields=True):
@@ -62,7 +77,9 @@ class TargetRenewal(msgspec.Struct, tag_field="type", tag="renew", forbid_unknow
 
 
 class Leave(msgspec.Struct, tag_field="type", tag="leave", forbid_unknown_fields=True):
-    """The consumer is done with everything."""
+    """The consumer is done with everything, or `failed` with what it has in hand."""
+
+    failed: bool = False
 
 
 def redelivered_in(named: Mapping[str, Sequence[int]]) -> dict[int, frozenset[int]]:
@@ -73,8 +90,8 @@ def redelivered_in(named: Mapping[str, Sequence[int]]) -> dict[int, frozenset[in
     return {int(partition): frozenset(seqs) for partition, seqs in named.items()}
 
 
-ConsumerMessage = Join | TargetAck | TargetRenewal | TargetReleased | Leave | Ping
-TYPES = ("join", "ack", "renew", "released", "leave", "ping")
+ConsumerMessage = Join | TargetAck | TargetNack | TargetRenewal | TargetReleased | Leave | Ping
+TYPES = ("join", "ack", "nack", "renew", "released", "leave", "ping")
 
 _decoder: msgspec.json.Decoder[ConsumerMessage] = msgspec.json.Decoder(ConsumerMessage)
 

@@ -16,6 +16,7 @@ import structlog
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.starting import start_of, starts_after
+from headgate.decide.tries import TriedInVain
 from headgate.model.control import (
     AssignTargets,
     JoinGroup,
@@ -29,12 +30,18 @@ from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.services.gateway.consumer import ConsumerBounds, GroupConsumer, Sink
 from headgate.services.gateway.consumer_protocol import Join
+from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.questions import where_in
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.target import Target
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
+
+LOOK_EVERY_S = 1.0
+"""For what an operator wants sent again: the command waits twice as long."""
+LOOK_PAGES = 10
+"""Of letters that are looked at each time: where there are more, the next look goes on."""
 
 Key = tuple[str, str, str]
 """Group id, consumer and incarnation."""
@@ -46,12 +53,22 @@ _ERRORS: dict[str, type[errors.HeadgateError]] = {
 
 class Consumers:
     def __init__(
-        self, subscriptions: Subscriptions, checkpoints: CheckpointStore, bounds: ConsumerBounds
+        self,
+        subscriptions: Subscriptions,
+        checkpoints: CheckpointStore,
+        bounds: ConsumerBounds,
+        letters: GroupLetters | None = None,
     ) -> None:
         self._subscriptions = subscriptions
         self._registration = subscriptions.registration
         self._checkpoints = checkpoints
         self._bounds = bounds
+        self._letters = letters
+        """Where groups give up what fails; None: they don't."""
+        self._tried_again: dict[str, TriedInVain] = {}
+        """Of redeliveries, by group: kept while the group has a consumer here."""
+        self._looked: dict[str, int] = {}
+        """By group, up to which id its letters were looked at, where there are more."""
         self.crew = subscriptions.crew
         self._table: dict[Key, GroupConsumer] = {}
         self._registration.on_consumers(self.announcements, self._handle)
@@ -71,6 +88,7 @@ class Consumers:
             tell=self._registration.send,
             make_target=self._target,
             crew=self.crew,
+            max_deliveries=request.max_deliveries,
         )
         await self._replace(asked)
         self._table[_key(asked)] = consumer
@@ -88,6 +106,11 @@ class Consumers:
             raise
 
     async def _asked(self, request: Join) -> JoinGroup:
+        if request.max_deliveries and self._letters is None:
+            raise errors.InvalidRequest(
+                "max_deliveries needs dead letters, and this cluster keeps none "
+                "(routing.dlq.enabled): leave it out"
+            )
         where = where_in(request.where, request.filter)
         compile_filter(where)
         topic = await self._subscriptions.topic(request.topic)
@@ -107,15 +130,16 @@ class Consumers:
         """The same process is back before its former connection was found to be broken."""
         former = self._table.get(_key(asked))
         if former is not None:
-            await self.gone(former, for_good=False)
+            await self.gone(former, for_good=False, failed=False)
             former.sink.fail(errors.NotNow("this consumer has connected again"))
 
-    async def gone(self, consumer: GroupConsumer, *, for_good: bool) -> None:
-        """It left, or its connection broke; doing it twice is fine."""
+    async def gone(self, consumer: GroupConsumer, *, for_good: bool, failed: bool = False) -> None:
+        """It left, or its connection broke (`failed`: with what it had in hand); doing it twice is
+        fine."""
         key = _key(consumer.request)
         if self._table.get(key) is not consumer:
             return
-        await consumer.end()
+        await consumer.end(failed=failed)
         if self._table.get(key) is consumer:
             del self._table[key]
             await self._registration.send(LeaveGroup(*key, for_good))
@@ -128,6 +152,8 @@ class Consumers:
             checkpoints=self._checkpoints,
             prefetch=self._bounds.prefetch,
             unsure_s=self._bounds.unsure_s,
+            letters=self._letters,
+            tried_again=self._tried_again.setdefault(group.id, TriedInVain()),
         )
 
     # --- the coordinator -------------------------------------------------------------------------
@@ -178,13 +204,55 @@ class Consumers:
             for target in consumer.targets():
                 if self._registration.connected:
                     consumer.confirm(target)
-                if target.unsaved():
+                if not target.is_saved:
                     work.append(consumer.save(target))
                 elif not self._registration.connected:
                     work.append(consumer.check(target))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error(LogEvent.UNEXPECTED, error=str(outcome))
+
+    # --- what groups gave up ---------------------------------------------------------------------
+
+    async def keep_sending_again(self) -> None:
+        """Look now and then for letters that an operator wants the groups here to get again."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for group in self._groups_here():
+                try:
+                    await self._send_again(group)
+                except errors.HeadgateError as error:
+                    log.warning(LogEvent.LETTERS_FAILED, group=group.id, error=error.message)
+
+    def _groups_here(self) -> list[Group]:
+        groups = {one.group.id: one.group for one in self._table.values() if one.group is not None}
+        for gone in self._tried_again.keys() - groups.keys():
+            del self._tried_again[gone]
+            self._looked.pop(gone, None)
+        return list(groups.values())
+
+    async def _send_again(self, group: Group) -> None:
+        assert self._letters is not None, "groups without letters have none"
+        for _ in range(LOOK_PAGES):
+            after_id = self._looked.pop(group.id, 0)
+            letters = await self._letters.wanted(group, after_id=after_id)
+            targets = self._targets_of(group)
+            for letter in letters:
+                target = targets.get(letter.gateway_id)
+                if target is not None:
+                    target.send_again(letter)
+            if not letters:
+                return
+            self._looked[group.id] = letters[-1].id
+
+    def _targets_of(self, group: Group) -> dict[str, Target]:
+        """Those that are here, by their names."""
+        return {
+            group.target_name(target.number): target
+            for consumer in self._table.values()
+            if consumer.group == group and not consumer.ended
+            for target in consumer.targets()
+        }
 
     async def stop(self, timeout_s: float) -> None:
         """Save what is processed; the consumers find another gateway."""

@@ -30,10 +30,12 @@ from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.listeners import WILDCARDS, ListenerOptions, listener_for
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
@@ -83,7 +85,8 @@ class GatewayOptions:
 
 
 class Gateway:
-    """Start it once, stop it once; `failed` ends only when the gateway can't go on."""
+    """Start it once, stop it once; `failed` ends only when the gateway can't go on. Without
+    `letters` consumer groups never give anything up."""
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class Gateway:
         reader: LogReader,
         checkpoints: CheckpointStore,
         open_session: Callable[[HelloSource], ControlSession],
+        letters: LetterStore | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
@@ -130,7 +134,12 @@ class Gateway:
         self._public = HttpServer()
         self._listener = listener_for(options.deliveries, options.node_id, self._deliveries.accept)
         self._checkpoints = checkpoints
-        self._consumers = Consumers(self._subscriptions, checkpoints, options.consumers)
+        self._letters = None
+        if letters is not None:
+            self._letters = GroupLetters(letters, self._subscriptions.catch_up)
+        self._consumers = Consumers(
+            self._subscriptions, checkpoints, options.consumers, self._letters
+        )
         self._websocket = WebSocketServer(self._subscriptions, self._consumers, pings=options.pings)
         self._session: ControlSession | None = None
         self._crew = Crew("gateway")
@@ -152,6 +161,8 @@ class Gateway:
         self._crew.need("delivery listener", self._listener.failed())
         self._crew.keep("report", self._report)
         self._crew.keep("saving of positions", self._consumers.keep_saving)
+        if self._letters is not None:
+            self._crew.keep("letters of groups", self._consumers.keep_sending_again)
         log.info(LogEvent.READY, url=self.url, ws_url=self.ws_url, node=options.node_id)
         return self.url
 
@@ -192,6 +203,8 @@ class Gateway:
             await self._session.close()
         await self._forwarder.close()
         await self._checkpoints.close()
+        if self._letters is not None:
+            await self._letters.close()
 
     async def _flush(self, timeout_s: float) -> None:
         """Returns when nothing waits any more, or nobody takes anything."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
-from headgate.decide.redelivered import Sending
 from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
 from headgate.model.subscription import Subscription
@@ -129,15 +128,15 @@ class Subscriber:
             self._too_slow()
         return outcome
 
-    def redeliver(self, partition: int, seq: int, shared: bytes, sending: Sending) -> None:
+    def redeliver(self, partition: int, seq: int, shared: bytes, mark: Hashable) -> None:
         """Take what an operator wants delivered again; the feed has room for it."""
-        self.feed.redeliver(partition, seq, shared, sending)
+        self.feed.redeliver(partition, seq, shared, mark)
         self._count()
 
-    def awaits(self, sending: Sending) -> bool:
+    def awaits(self, mark: Hashable) -> bool:
         """Does this redelivery wait here, or is it in somebody's hands who has to say that it is
         processed? Should the connection end before, it was never delivered."""
-        return self.feed.awaits(sending) or sending in self.unprocessed
+        return self.feed.awaits(mark) or mark in self.unprocessed
 
     def covers(self, partition: int, seq: int) -> bool:
         """Whether that place lies after this subscriber's start: it has it, or will read it. Not

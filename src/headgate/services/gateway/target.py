@@ -5,6 +5,9 @@ committed. Invariants: positions are claimed under the target's epoch before the
 saved under it, so a former owner moves nothing; never more than `prefetch` items are out without
 an acknowledgement, redeliveries included; once `stopped`, nothing more is handed out, nor while
 neither the coordinator nor the store has said for a while that the target is ours.
+
+Where its consumer has a limit (`max_deliveries`), what it failed with so often is given up instead
+of being handed out, and what has one delivery left is handed out alone: `failing`.
 """
 
 from __future__ import annotations
@@ -16,14 +19,23 @@ from collections.abc import Callable, Collection, Mapping
 from headgate import errors
 from headgate.decide.in_hand import InHand
 from headgate.decide.subscriber import Item, Resync
+from headgate.decide.tries import Place, RecordsTried, TriedInVain
 from headgate.model.event import Fence
 from headgate.model.groups import Group
-from headgate.model.position import Tally
+from headgate.model.letters import Letter
+from headgate.model.position import Position, Tally, Tries
 from headgate.model.topology import Owner, Topic
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.services.gateway.failing import Failing, Handed, Thing
+from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Question, Subscriptions
-from headgate.services.gateway.wire import for_target, resync_for_target, target_part
+from headgate.services.gateway.wire import (
+    for_target,
+    given_up_message,
+    resync_for_target,
+    target_part,
+)
 
 
 class Target:
@@ -36,6 +48,8 @@ class Target:
         checkpoints: CheckpointStore,
         prefetch: int,
         unsure_s: float,
+        letters: GroupLetters | None = None,
+        tried_again: TriedInVain | None = None,
     ) -> None:
         self.owner = owner
         self.number = owner.ref.partition
@@ -47,6 +61,8 @@ class Target:
         """When the consumer last said that it works on what it has of it."""
         self.told_s = -math.inf
         """When the coordinator was last told so."""
+        self.waits_to_be_sure = False
+        """Whether it was asked for something while nobody had said that it is ours."""
         self.starts: dict[int, int] = {}
         self._group = group
         self._fence = Fence(owner.epoch)
@@ -58,6 +74,13 @@ class Target:
         self._part = target_part(self.number, owner.epoch)
         self._subscriber: Subscriber | None = None
         self._hand = InHand({}, {})
+        self._letters = letters
+        self._tried_again = tried_again or TriedInVain()
+        self.max_deliveries = 0
+        """How often its consumer may fail with something; 0: as often as it comes."""
+        self.on_given_up: Callable[[Thing], None] = lambda _: None
+        """Told what needs a letter: see `bury`."""
+        self._failing = self._nothing_failed({})
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -71,8 +94,9 @@ class Target:
         """
         group = self._group
         topic = await self._subscriptions.topic(group.topic)
-        saved = await self._claim(range(topic.partitions))
-        starts = {p: max(seq, group.begins_after(p)) for p, seq in saved.items()}
+        found = await self._claim(range(topic.partitions))
+        saved = {number: position.settled for number, position in found.items()}
+        starts = {number: self._start(number, position) for number, position in found.items()}
         gone_back = await self._end_of(topic, starts) if from_the_end else {}
         starts |= gone_back
         saved |= gone_back
@@ -89,6 +113,23 @@ class Target:
         for partition, head in gone_back.items():
             subscriber.feed.resync(partition, 0, head + 1)
         self._hand = subscriber.unprocessed = InHand(starts, saved)
+        self._failing = self._nothing_failed({n: one.tried for n, one in found.items()})
+
+    def _nothing_failed(self, tried: Mapping[int, Tries]) -> Failing:
+        """Since it was opened."""
+        return Failing(
+            self.max_deliveries,
+            hand=self._hand,
+            tried=RecordsTried(tried),
+            again=self._tried_again,
+            on_given_up=self.on_given_up,
+        )
+
+    def _start(self, partition: int, position: Position) -> int:
+        """Where the group begins means nothing to one that has a position, or was put back to 0."""
+        if position.settled or position.redeliver_to:
+            return position.settled
+        return self._group.begins_after(partition)
 
     async def _end_of(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
         """Put the positions that lie beyond the end of their log there."""
@@ -96,15 +137,17 @@ class Target:
         beyond = {p: extents[p].head for p, seq in starts.items() if seq > extents[p].head}
         for partition, head in beyond.items():
             ref = self._group.position_ref(self.number, partition)
+            # Where it had been is kept with a position that is put back.
+            await self._checkpoints.save(ref, self._fence, starts[partition], Tally())
             await self._checkpoints.reset(ref, self._fence, head)
         return beyond
 
-    async def _claim(self, partitions: range) -> dict[int, int]:
+    async def _claim(self, partitions: range) -> dict[int, Position]:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
         claims = (self._checkpoints.claim(ref, self._fence) for ref in refs.values())
         found = await asyncio.gather(*claims)
         self.confirm()
-        return {n: position.settled for n, position in zip(refs, found, strict=True)}
+        return dict(zip(refs, found, strict=True))
 
     def begin(self, ready: Callable[[], None]) -> None:
         assert self._subscriber is not None, "it is open"
@@ -113,7 +156,7 @@ class Target:
     def stop(self) -> None:
         """Hand out nothing more; what is in hand may still be acknowledged."""
         self.stopped = True
-        if not self.in_hand:
+        if not self.out:
             self.finished.set()
 
     async def close(self) -> None:
@@ -130,28 +173,86 @@ class Target:
         return len(self._hand)
 
     @property
+    def out(self) -> int:
+        """How much of what is in hand its consumer has."""
+        return len(self._hand) - self._failing.kept_back
+
+    @property
+    def wants_alone(self) -> bool:
+        """Whether its consumer is to be handed nothing of any other target for now."""
+        return not self.stopped and self._failing.wants_alone
+
+    @property
     def failure(self) -> errors.HeadgateError | None:
         """Why its subscription has ended, if it has."""
         return None if self._subscriber is None else self._subscriber.closing
 
-    def take(self) -> bytes | None:
-        """The next message for the consumer, if there is one and it may have it."""
+    def take(self, *, alone: bool = True) -> bytes | None:
+        """The next message for the consumer, if there is one and it may have it; `alone`: it has
+        nothing in hand, of any target."""
         subscriber = self._subscriber
-        if self.stopped or subscriber is None or self.in_hand >= self._prefetch:
+        if self.stopped or subscriber is None:
             return None
         if not self.is_sure:
+            self.waits_to_be_sure = True
             return None
-        item = subscriber.take()
-        if item is None:
+        if not self._failing.wants_alone:
+            while self.in_hand < self._prefetch:
+                item = subscriber.take()
+                if item is None:
+                    return None
+                if isinstance(item, Resync):
+                    self._hand.hand_out(item.partition, item.from_seq - 1)
+                    return resync_for_target(subscriber.topic, item, self._part)
+                if isinstance(item, Item):
+                    self._hand.hand_out(item.partition, item.seq)
+                else:
+                    self._hand.hand_out_again(item.partition, item.seq, item.mark)
+                if self._failing.handed(item) is not None:
+                    return self._message(item)
+                if self._failing.waits:
+                    break
+            else:
+                return None
+        last = self._failing.take_last() if alone else None
+        return None if last is None else self._message(last)
+
+    def _message(self, item: Handed) -> bytes:
+        deliveries = self._failing.deliveries(item)
+        if deliveries == 1:
+            return for_target(item.value, self._part)
+        return for_target(item.value, target_part(self.number, self.owner.epoch, deliveries))
+
+    # --- what its consumer fails with ------------------------------------------------------------
+
+    def nacked(self, place: Place, deliveries: int, *, redelivery: bool) -> None:
+        """The consumer failed with it, for the time number `deliveries`."""
+        self._failing.nacked(place, deliveries, redelivery=redelivery)
+
+    def lost(self, *, certain: bool) -> None:
+        """The consumer is gone, or has had its time; `certain`: it had one thing in hand in all."""
+        self._failing.lost(certain=certain)
+
+    async def bury(self, thing: Thing) -> None:
+        """Make a dead letter of what is given up. Raises Fenced, and StorageFailed."""
+        assert self._letters is not None, "nothing is given up without letters"
+        assert self._subscriber is not None, "it is open"
+        await self._failing.bury(thing, self._letters, self._subscriber, self._group, self._fence)
+
+    def buried(self, thing: Thing) -> bytes | None:
+        """Its letter is written; what the consumer has to be told, if it has it in hand."""
+        if not self._failing.buried(thing):
+            if self.stopped and not self.out:
+                self.finished.set()
             return None
-        if isinstance(item, Resync):
-            self._hand.hand_out(item.partition, item.from_seq - 1)
-            return resync_for_target(subscriber.topic, item, self._part)
-        if isinstance(item, Item):
-            self._hand.hand_out(item.partition, item.seq)
-        else:
-            self._hand.hand_out_again(item.partition, item.seq, item.mark)
-        return for_target(item.value, self._part)
+        epoch, again = self.owner.epoch, thing.mark is not None
+        return given_up_message(self.number, epoch, *thing.place, redelivery=again)
+
+    def send_again(self, letter: Letter) -> None:
+        """An operator wants the group to get this letter."""
+        subscriber = self._subscriber
+        if not self.stopped and subscriber is not None and subscriber.closing is None:
+            self._failing.send_again(letter, subscriber)
 
     # --- how far it is ---------------------------------------------------------------------------
 
@@ -160,9 +261,16 @@ class Target:
     ) -> None:
         """Raises InvalidRequest for positions that were never handed out."""
         self._hand.acknowledge(positions)
-        self._hand.acknowledge_again(redelivered)
-        if self.stopped and not self.in_hand:
+        marks = self._hand.acknowledge_again(redelivered)
+        self._failing.acknowledged(positions, marks)
+        if self.stopped and not self.out:
             self.finished.set()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the stores know all there is to know."""
+        failing = self._failing
+        return not (self.unsaved() or failing.processed or failing.tried.unsaved())
 
     def unsaved(self) -> dict[int, int]:
         if self._subscriber is None:
@@ -183,6 +291,18 @@ class Target:
                 raise outcome
         if unsaved:
             self.confirm()
+        await self._save_failures()
+
+    async def _save_failures(self) -> None:
+        failing = self._failing
+        for partition, tries in failing.tried.unsaved().items():
+            ref = self._group.position_ref(self.number, partition)
+            await self._checkpoints.note_tries(ref, self._fence, tries)
+            failing.tried.saved(partition, tries)
+        if failing.processed and self._letters is not None:
+            processed = tuple(failing.processed)
+            await self._letters.remove(processed, self._fence)
+            del failing.processed[: len(processed)]
 
     async def _save(self, partition: int, seq: int) -> None:
         ref = self._group.position_ref(self.number, partition)
@@ -191,7 +311,16 @@ class Target:
 
     async def check(self) -> None:
         """Raises Fenced when somebody else has the target by now."""
-        await self._claim(range(1))
+        await self._take_again(range(1))
+
+    async def take_again(self) -> None:
+        """The store has lost what it had, or an older state is back: what it lacks is saved anew.
+        Raises Fenced when somebody else has the target by now."""
+        await self._take_again(range(len(self.starts)))
+
+    async def _take_again(self, partitions: range) -> None:
+        for number, position in (await self._claim(partitions)).items():
+            self._hand.store_has(number, position.settled)
 
     @property
     def is_sure(self) -> bool:

@@ -85,9 +85,11 @@ def resync_message(subscription: str, topic: str, mark: Resync) -> bytes:
     )
 
 
-def target_part(target: int, epoch: int) -> bytes:
-    """What ends an event message for the consumer that owns `target`."""
-    return _encoder.encode({"target": target, "epoch": epoch})[1:]
+def target_part(target: int, epoch: int, deliveries: int = 1) -> bytes:
+    """What ends an event message for the consumer that owns `target`; how often it was handed out
+    is said from the second time on."""
+    about = {"target": target, "epoch": epoch}
+    return _encoder.encode(about if deliveries == 1 else {**about, "deliveries": deliveries})[1:]
 
 
 def for_target(shared: bytes, part: bytes) -> bytes:
@@ -108,6 +110,15 @@ def target_message(
     if positions is not None:
         about["positions"] = {str(number): seq for number, seq in sorted(positions.items())}
     return _encoder.encode(about)
+
+
+def given_up_message(
+    target: int, epoch: int, partition: int, seq: int, *, redelivery: bool
+) -> bytes:
+    """The event is a dead letter of the group: nobody has to acknowledge it any more."""
+    about: dict[str, Any] = {"type": "given_up", "target": target, "epoch": epoch}
+    again = {"redelivery": True} if redelivery else {}
+    return _encoder.encode({**about, "partition": partition, "seq": seq, **again})
 
 
 def joined_message(group: Group, consumer: str) -> bytes:

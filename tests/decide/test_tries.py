@@ -1,0 +1,80 @@
+"""What failed too often is given up, for certain and not before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.decide.tries import Chance, RecordsTried, TriedInVain
+
+things = st.sampled_from("abcd")
+losses = st.lists(st.sets(things, min_size=1), max_size=40)
+
+
+@given(losses, st.integers(1, 5))
+def test_only_so_many_failures_give_up_and_the_last_of_them_was_certain(
+    lost: list[set[str]], limit: int
+) -> None:
+    """A lost consumer had some things in hand; the oracle counts for each how often it was there,
+    and how often alone."""
+    tried = TriedInVain()
+    there: Counter[str] = Counter()
+    alone: Counter[str] = Counter()
+    for some in lost:
+        had = {one for one in some if tried.chance(one, limit) is not Chance.NONE}
+        last = sorted(one for one in had if tried.chance(one, limit) is Chance.LAST)
+        if last:
+            had = {last[0]}  # that is handed out alone
+        tried.lost(had, limit, certain=len(had) == 1)
+        there.update(had)
+        alone.update(had if len(had) == 1 else ())
+        for one in "abcd":
+            given_up = tried.chance(one, limit) is Chance.NONE
+            assert given_up == (there[one] >= limit), "not before, and not after"
+            assert not given_up or alone[one]
+
+
+@given(st.lists(st.sets(things, min_size=2)))
+def test_who_was_never_alone_is_never_given_up(lost: list[set[str]]) -> None:
+    tried = TriedInVain()
+    for some in lost:
+        tried.lost(some, 3, certain=False)
+    assert all(tried.chance(one, 3) is not Chance.NONE for one in "abcd")
+
+
+def test_without_a_limit_there_is_always_another_chance() -> None:
+    tried = TriedInVain()
+    tried.failed("a", 100)
+    assert tried.chance("a", 0) is Chance.SOME
+
+
+def test_one_that_said_so_itself_is_given_up_though_others_were_there() -> None:
+    tried = TriedInVain()
+    tried.lost("ab", 2, certain=False)
+    assert tried.chance("a", 2) is Chance.LAST
+    tried.failed("a", 2)
+    assert (tried.chance("a", 2), tried.chance("b", 2)) == (Chance.NONE, Chance.LAST)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    tried = TriedInVain(capacity=2)
+    for one in "abc":
+        tried.failed(one, 1)
+    assert [tried.count(one) for one in "abc"] == [0, 1, 1]
+
+
+def test_records_are_saved_when_something_changed_and_forgotten_with_the_position() -> None:
+    tried = RecordsTried({0: ((5, 1), (7, 2)), 1: ()})
+    assert tried.unsaved() == {}
+    tried.failed((0, 5), 2)
+    tried.failed((1, 3), 1)
+    assert tried.unsaved() == {0: ((5, 2), (7, 2)), 1: ((3, 1),)}
+    for partition, tries in tried.unsaved().items():
+        tried.saved(partition, tries)
+    assert tried.unsaved() == {}
+    tried.settled({0: 6})
+    assert (tried.count((0, 5)), tried.count((0, 7)), tried.count((1, 3))) == (0, 2, 1)
+    tried.settled({0: 7, 1: 3})
+    assert tried.unsaved() == {}
