@@ -108,8 +108,13 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, Exception):
-            self._line.do(self._membership.failing())
+            await self.failing()
         await self.close()
+
+    async def failing(self) -> None:
+        """The program fails with what it has in hand, and is about to close this: with
+        `max_deliveries` that counts. The end of an `async with` by an exception says so."""
+        self._line.do(self._membership.failing())
 
     @property
     def reconnects(self) -> int:

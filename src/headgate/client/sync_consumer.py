@@ -11,6 +11,7 @@ works: the loop is in another thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import TracebackType
 from typing import TypedDict, Unpack
 
 from headgate.client.blocking_items import BlockingItems
@@ -30,6 +31,7 @@ class ConsumerOptions(TypedDict, total=False):
     filter: Conditions | None
     start: str
     acks: Acks
+    max_deliveries: int
     retry_attempts: int | None
     retry_for_s: float | None
     retry_first_s: float
@@ -49,6 +51,18 @@ class SyncConsumer(BlockingItems):
         self._consumer = Consumer(url, topic, group, **options)
         super().__init__("consumer", self._consumer._line)
         self.id = self._consumer.id
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if isinstance(error, Exception) and not self._closed:
+                self._await(self._consumer.failing())
+        finally:
+            super().__exit__(kind, error, trace)
 
     def acknowledge(self, message: Item) -> None:
         """`message` is processed; said at once."""
