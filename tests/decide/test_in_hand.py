@@ -9,6 +9,27 @@ from hypothesis import strategies as st
 from headgate.decide.in_hand import InHand
 from headgate.errors import InvalidRequest
 
+
+def test_no_acknowledgement_means_what_is_kept_back() -> None:
+    hand = InHand({0: 0}, {0: 0})
+    for seq in (1, 2, 3):
+        hand.hand_out(0, seq)
+    hand.keep_back(0, 2)
+    hand.acknowledge({0: 3})
+    assert (len(hand), hand.positions({0: 9})) == (1, {0: 1})
+    hand.settle(0, 2)
+    assert (len(hand), hand.positions({0: 9})) == (0, {0: 9})
+
+
+def test_what_is_handed_over_after_all_is_acknowledged_like_everything_else() -> None:
+    hand = InHand({0: 0}, {0: 0})
+    hand.hand_out(0, 1)
+    hand.keep_back(0, 1)
+    hand.hand_over(0, 1)
+    hand.acknowledge({0: 1})
+    assert (len(hand), hand.positions({})) == (0, {0: 1})
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(["out", "ack", "read"]), st.integers(0, 1), st.integers(1, 4))
 )

@@ -2,9 +2,10 @@
 brings the target's positions.
 
 Invariant: a position is the highest seq with everything up to it acknowledged, or known not to
-concern the target; positions only grow. Never more is acknowledged than was handed out. What an
-operator has delivered again is in hand like everything else, but moves no position: it is
-acknowledged by itself.
+concern the target; positions only grow. Never more is acknowledged than was handed out. What is
+kept back from the consumer is in hand, and no acknowledgement means it. What an operator has
+delivered again is in hand like everything else, but moves no position: it is acknowledged by
+itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class InHand:
         self._last = dict(starts)
         self._done = dict(starts)
         self._saved = dict(saved)
+        self._kept_back: set[tuple[int, int]] = set()
         self._count = 0
         self._again: dict[Hashable, tuple[int, int]] = {}
         """Where each redelivery stands that is in hand, by its mark."""
@@ -59,10 +61,18 @@ class InHand:
 
     def settle(self, partition: int, seq: int) -> None:
         """That one alone needs no acknowledgement any more."""
-        waiting = self._open.get(partition, ())
-        if seq in waiting:
+        self.hand_over(partition, seq)
+        if self.holds(partition, seq):
             self._open[partition].remove(seq)
             self._count -= 1
+
+    def keep_back(self, partition: int, seq: int) -> None:
+        """It was handed out, and the consumer doesn't get it: not yet, or never."""
+        self._kept_back.add((partition, seq))
+
+    def hand_over(self, partition: int, seq: int) -> None:
+        """The consumer gets it after all."""
+        self._kept_back.discard((partition, seq))
 
     def settle_again(self, mark: Hashable) -> None:
         self._again.pop(mark, None)
@@ -101,18 +111,26 @@ class InHand:
                 )
         for partition, seq in positions.items():
             waiting = self._open[partition]
+            kept: list[int] = []
             while waiting and waiting[0] <= seq:
-                waiting.popleft()
-                self._count -= 1
+                first = waiting.popleft()
+                if (partition, first) in self._kept_back:
+                    kept.append(first)
+                else:
+                    self._count -= 1
+            waiting.extendleft(reversed(kept))
             self._done[partition] = max(seq, self._done[partition])
 
     def positions(self, through: Mapping[int, int]) -> dict[int, int]:
         """How far each partition is; `through` is up to where all that concerns the target was
         handed out."""
-        return {
-            partition: done if self._open[partition] else max(done, through.get(partition, 0))
-            for partition, done in self._done.items()
-        }
+        return {partition: self._position(partition, through) for partition in self._done}
+
+    def _position(self, partition: int, through: Mapping[int, int]) -> int:
+        waiting, done = self._open[partition], self._done[partition]
+        if waiting:
+            return min(done, waiting[0] - 1)
+        return max(done, through.get(partition, 0))
 
     def unsaved(self, through: Mapping[int, int]) -> dict[int, int]:
         found = self.positions(through)

@@ -16,6 +16,7 @@ What meets what, and which test here puts it together:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -327,9 +328,10 @@ async def test_it_is_given_up_once_letters_can_be_written() -> None:
         assert second["seq"] == 2
         ack(socket, second)
         assert await is_silent(socket)
+        await asyncio.sleep(0.1)  # a few rounds of saving
         assert committed(group.world, 0, 0) == 0, "no position passes what isn't a letter yet"
         group.letters.failing = False
-        await group.has_letter()
+        assert (await group.has_letter()).attempts == 2
         await until(lambda: committed(group.world, 0, 0) == 2)
 
 

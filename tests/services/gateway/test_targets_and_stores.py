@@ -141,5 +141,6 @@ async def test_it_goes_on_where_a_log_that_lost_everything_begins_anew() -> None
         assert (await socket.next())["type"] == "resync"
         coordinator.take("one", 0)
         assert (await socket.next())["type"] == "revoked"
+        append(world, *range(0, 100, 2))
         coordinator.give("one", 0, epoch=3)
         assert (await assigned(socket, 1))[0]["positions"]["0"] == 0

@@ -8,7 +8,7 @@ anew. Without a limit nothing is counted and nothing is given up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 
 from headgate.decide.in_hand import InHand
@@ -105,10 +105,12 @@ class Failing:
         match self._counts(thing).chance(thing.key, self.limit):
             case Chance.NONE:
                 self._giving_up.add(thing.key)
+                self._keep_back(thing)
                 self._on_given_up(thing)
                 return None
             case Chance.LAST:
                 self._last = item
+                self._keep_back(thing)
                 return None
             case Chance.SOME:
                 return item
@@ -122,8 +124,14 @@ class Failing:
         """What waited to be alone, if anything did: now it is."""
         item, self._last = self._last, None
         if item is not None:
-            self._last_out = thing_of(item)
+            self._last_out = thing = thing_of(item)
+            if thing.mark is None:
+                self._hand.hand_over(*thing.place)
         return item
+
+    def _keep_back(self, thing: Thing) -> None:
+        if thing.mark is None:
+            self._hand.keep_back(*thing.place)
 
     def deliveries(self, item: Handed) -> int:
         """Which delivery of it this is; 1 where nobody counts."""
@@ -211,8 +219,10 @@ class Failing:
 
     # --- acknowledgements ------------------------------------------------------------------------
 
-    def acknowledged(self, positions: Mapping[int, int], marks: Collection[Hashable]) -> None:
-        self.tried.settled(positions)
+    def acknowledged(self, marks: Collection[Hashable]) -> None:
+        """Redeliveries with these marks, and some records."""
+        if self.limit:
+            self.tried.settled(self._hand.positions({}))
         for mark in marks:
             letter = self._forget(mark)
             if letter is not None:

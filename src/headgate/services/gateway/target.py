@@ -262,7 +262,7 @@ class Target:
         """Raises InvalidRequest for positions that were never handed out."""
         self._hand.acknowledge(positions)
         marks = self._hand.acknowledge_again(redelivered)
-        self._failing.acknowledged(positions, marks)
+        self._failing.acknowledged(marks)
         if self.stopped and not self.out:
             self.finished.set()
 
