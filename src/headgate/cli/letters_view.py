@@ -59,7 +59,8 @@ def _facts(letter: LetterInfo) -> Iterator[tuple[str, str]]:
     yield "event of", moment(letter.time_ms) if letter.time_ms else "-"
     yield "key", "-" if letter.key is None else _plain(letter.key)
     yield "collection", _plain(letter.collection) or "-"
-    yield "subscriptions", ", ".join(letter.subscriptions) or "-"
+    if not letter.group:
+        yield "subscriptions", ", ".join(letter.subscriptions) or "-"
     if letter.redelivery:
         yield "redelivery", "yes: sent again by an operator, outside the order"
 
