@@ -52,6 +52,8 @@ class ProduceServer:
         self.windows: list[WindowStatus] = []
         self.ws_url = ""
         self.script: Script = lambda _events: None
+        self.instead: Response | None = None
+        """What something in between answers, whatever was written."""
         self._seqs: dict[str, tuple[int, int]] = {}
 
     def add_topic(self, name: str, partitions: int = 4) -> None:
@@ -130,7 +132,8 @@ class ProduceServer:
         self.requests.append(body.events)
         self.versions.append(body.version)
         answer = self.script(body.events)
-        return json_response(answer or ProduceAnswer([self._write(topic, e) for e in body.events]))
+        answer = answer or ProduceAnswer([self._write(topic, e) for e in body.events])
+        return self.instead or json_response(answer)
 
     def _write(self, topic: TopicInfo, event: ProduceEvent) -> ProduceResult:
         assert event.event_id is not None

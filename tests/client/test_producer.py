@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from headgate import errors
+from headgate.adapters.http.app import Response
 from headgate.client.http import HttpClient
 from headgate.client.outgoing import OutgoingEvent, Receipt, wire_event
 from headgate.client.producer import Producer, ProducerOptions
@@ -319,3 +321,41 @@ async def test_what_can_not_be_sent_is_refused_before_it_meets_others(
 def test_numbers_that_json_does_not_have_become_null() -> None:
     event = wire_event(OutgoingEvent({"a": float("inf"), "b": float("nan")}))
     assert bytes(event.document) == b'{"a":null,"b":null}'
+
+
+# --- somebody else answers -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, b"<html>welcome</html>"), (200, b'{"events":7}'), (502, b"<html>bad gateway</html>")],
+)
+async def test_an_answer_that_nobody_understands_says_nothing_about_the_log(
+    server: ProduceServer, status: int, body: bytes
+) -> None:
+    server.add_topic("flights")
+    server.instead = Response(status, body)
+    options = ProducerOptions(deadline_s=0.3, backoff_first_s=0.05)
+    async with Producer(server.url, options) as producer:
+        with pytest.raises(errors.OutcomeUnknown):
+            await producer.send("flights", {"n": 1}, key="k")
+    assert server.documents("flights") == [{"n": 1}]
+
+
+async def test_a_refusal_by_something_in_between_means_not_written(server: ProduceServer) -> None:
+    server.add_topic("flights")
+    server.instead = Response(404, b"<html>no such page</html>")
+    async with Producer(server.url) as producer:
+        with pytest.raises(errors.InvalidRequest, match="not a Headgate"):
+            await producer.send("flights", {"n": 1}, key="k")
+
+
+async def test_calls_that_fail_together_have_each_its_own_error(server: ProduceServer) -> None:
+    """What one caller adds to it, such as a traceback or a note, is not the others' business."""
+    server.add_topic("flights")
+    server.instead = Response(404, b"<html>no such page</html>")
+    async with Producer(server.url) as producer:
+        calls = [producer.send("flights", {"n": n}, key="k") for n in range(3)]
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(one) for one in failed} == {errors.InvalidRequest}
+    assert len({id(one) for one in failed}) == 3

@@ -44,6 +44,7 @@ class Attempt:
             if not may_retry(error) and not isinstance(error, errors.StaleVersion):
                 for pending in batch:
                     pending.asked = False
+                    pending.unknown = pending.unknown or _may_be_written(error)
                 raise
             outcomes: list[Outcome] = [error] * len(batch)
         else:

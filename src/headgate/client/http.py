@@ -2,9 +2,9 @@
 
 Invariant: whatever goes wrong leaves here as an error of `headgate.errors`: the server's own errors
 are rebuilt as the class that was raised over there, a silent or foreign address becomes a sentence
-that says what to do. The detail `no_answer` is there when the other side said nothing at all: "not
-sent", or "unknown" where it may have got the request. Never retries: who calls knows whether that
-is safe.
+that says what to do. The detail `no_answer` is there when the other side said nothing that could
+be understood: "not sent", or "unknown" where it may have done what it was asked. Never retries: who
+calls knows whether that is safe.
 """
 
 from __future__ import annotations
@@ -123,21 +123,27 @@ class HttpClient:
         try:
             return msgspec.json.decode(content, type=answer)
         except msgspec.DecodeError as error:
-            raise self._foreign() from error
+            raise self._foreign(no_answer="unknown") from error
 
     def _refusal(self, status: int, content: bytes) -> errors.HeadgateError:
         try:
             body = msgspec.json.decode(content, type=ErrorAnswer).error
         except msgspec.DecodeError:
             if status >= 500:
-                return errors.NotNow(f"{self.url} answered with status {status}; try again")
+                # Something in between that got no answer, or none in time.
+                return errors.NotNow(
+                    f"{self.url} answered with status {status}; try again",
+                    url=self.url,
+                    no_answer="unknown",
+                )
             return self._foreign()
         return rebuild(body, status)
 
-    def _foreign(self) -> errors.HeadgateError:
+    def _foreign(self, **details: object) -> errors.HeadgateError:
         return errors.InvalidRequest(
             f"what answers at {self.url} is not a Headgate of this version; set --url",
             url=self.url,
+            **details,
         )
 
 

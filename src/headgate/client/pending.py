@@ -131,7 +131,9 @@ class Pending:
         """What to tell the call: where an attempt may have been written, "failed" isn't known."""
         if isinstance(outcome, Receipt) or not (self.unknown or self.asked):
             return outcome
-        if isinstance(outcome, errors.OutcomeUnknown | errors.CallerError):
+        if isinstance(outcome, errors.OutcomeUnknown):
+            return outcome
+        if isinstance(outcome, errors.CallerError) and "no_answer" not in outcome.details:
             return outcome
         return errors.OutcomeUnknown(
             f"the event may or may not be in the log, and then: {outcome}", **outcome.details

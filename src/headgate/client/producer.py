@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
+from copy import copy
 from types import TracebackType
 from typing import Self
 
@@ -124,7 +125,8 @@ class Producer:
         event = OutgoingEvent(document, key, op, event_id, collection, earlier)
         [outcome] = await self.send_many(topic, [event])
         if isinstance(outcome, errors.HeadgateError):
-            raise outcome
+            # One that is nobody else's: calls that fail together share the outcome.
+            raise copy(outcome)
         return outcome
 
     async def send_many(self, topic: str, events: Sequence[OutgoingEvent]) -> list[Outcome]:

@@ -32,6 +32,8 @@ ASK_AGAIN_S = 5.0
 FOLLOW_AFTER_S = 1.0
 """A producer that ends before this never opens a control stream: what it fetched is fresh."""
 
+CLOSE_TIMEOUT_S = 3.0
+
 OpenSession = Callable[[str, Callable[[], Hello]], ControlSession]
 
 
@@ -199,10 +201,13 @@ class Route:
             self.connections.avoid(url)
 
     async def close(self) -> None:
-        await self._crew.close()
-        if self._session is not None:
-            await self._session.close()
-        await self.connections.close()
+        """Within `CLOSE_TIMEOUT_S`, whoever doesn't answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._crew.close()
+                if self._session is not None:
+                    await self._session.close()
+                await self.connections.close()
 
     def _visible(self, url: str) -> str:
         return url if self._is_reachable_from_here(url) else PUBLIC_ADDRESS
