@@ -420,6 +420,56 @@ def test_what_is_acknowledged_after_all_does_not_come_again() -> None:
     assert driver.take() is None
 
 
+def test_what_may_come_again_and_nobody_has_taken_holds_no_target_back() -> None:
+    membership, driver = joined("manual")
+    first, second = take(driver), take(driver)
+    driver.do(membership.nack(first, 1.0, driver.now_s))
+    driver.now_s += 1.0
+    driver.do(membership.reminded(driver.now_s))
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert driver.take() is None, "it is asked for"
+    driver.do(membership.ack(second, driver.now_s))
+    assert driver.said[-1]["type"] == "released"
+
+
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+def test_a_target_is_kept_while_one_from_before_a_lost_connection_is_worked_on(acks: Acks) -> None:
+    membership, driver = joined(acks)
+    first = take(driver)
+    driver.lose()
+    while driver.go_on():
+        pass
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert membership.targets, "its user works on the first one"
+    assert driver.said[-1]["type"] == "renew"
+    if acks == "manual":
+        driver.do(membership.ack(first, driver.now_s))
+    else:
+        assert driver.take() is None
+    assert driver.said[-1]["type"] == "released"
+    assert not membership.targets
+
+
+def test_also_when_its_log_does_not_have_that_one_any_more() -> None:
+    """Retention was quicker, so the target begins after it."""
+    membership, driver = joined("manual")
+    first = take(driver)
+    driver.lose()
+    while driver.go_on():
+        pass
+    driver.send({"type": "assigned", "target": 0, "epoch": 9, "positions": {"0": 7}})
+    driver.send({"type": "revoke", "target": 0, "epoch": 9})
+    driver.deliver()
+    driver.deliver()
+    assert membership.targets, "its user works on the first one"
+    driver.do(membership.ack(first, driver.now_s))
+    assert not membership.targets
+
+
 def test_what_is_not_in_hand_cannot_be_wanted_later() -> None:
     membership, driver = joined("manual")
     first = take(driver)

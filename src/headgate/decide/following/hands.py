@@ -2,7 +2,9 @@
 
 What a gateway hasn't heard to be processed is given out again, after a lost connection or to the
 next owner. Invariants: what was processed here, before or after the target was lost, isn't handed
-out here again; what is remembered is bounded: what is forgotten comes again.
+out here again; what is remembered is bounded: what is forgotten comes again. What the user works on
+is known as such until it is acknowledged or given back, also when its target was lost and is owned
+again.
 """
 
 from __future__ import annotations
@@ -24,6 +26,28 @@ class Hands:
         """Handed out before the target was lost, not acknowledged."""
         self._processed: set[Place] = set()
         """Acknowledged, which no gateway has heard; they come again."""
+        self._at_work: set[tuple[Place, bool]] = set()
+        """What the user has, and whether that is a redelivery, which is no position."""
+
+    # --- what the user works on ------------------------------------------------------------------
+
+    def take(self, place: Place, *, again: bool) -> None:
+        """The user has it now."""
+        if len(self._at_work) >= MOST_REMEMBERED:
+            self._at_work.clear()
+        self._at_work.add((place, again))
+
+    def give_back(self, place: Place, *, again: bool) -> bool:
+        """The user is done with it, or wants it later; whether they had it."""
+        if (place, again) not in self._at_work:
+            return False
+        self._at_work.discard((place, again))
+        return True
+
+    def works_on(self, target: int) -> bool:
+        return any(place[0] == target for place, _ in self._at_work)
+
+    # --- what is processed -----------------------------------------------------------------------
 
     def reached(self, target: int, partition: int, seq: int) -> None:
         """All up to there is processed."""

@@ -72,10 +72,6 @@ class Later:
         first = [line[0] for line in self._lines.values()]
         return min((one.due_s for one in first if one.item.target not in but_of), default=math.inf)
 
-    def count(self, target: int) -> int:
-        """How many of a target are in here."""
-        return sum(one.target == target for one in self._items())
-
     def __bool__(self) -> bool:
         return bool(self._lines)
 

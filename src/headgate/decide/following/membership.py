@@ -1,8 +1,8 @@
 """A consumer's conversation with its gateways: joining its group, its targets, leaving.
 
 Invariants: only what belongs to a target that is owned, under its epoch, is handed out; a target
-that is asked for back is released once nothing of it is in the user's hands, and nothing of it is
-handed out meanwhile. Nothing is said to a gateway before it has answered the join. What a lost
+that is asked for back is released once nothing of it is in the user's hands, under whatever epoch
+it came, and nothing of it is handed out meanwhile. Nothing is said to a gateway before it has answered the join. What a lost
 connection brought and nobody took is forgotten, because whoever owns it by then gets it again.
 
 While a target is asked for back and something of it is in the user's hands, the gateway hears again
@@ -27,7 +27,7 @@ import msgspec
 from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
 from headgate.decide.following.effects import Effects, Remind, Send
-from headgate.decide.following.hands import Hands
+from headgate.decide.following.hands import Hands, Place
 from headgate.decide.following.later import Again, Later, place_of
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.share import Share
@@ -129,7 +129,6 @@ class Membership(Conversation[ToConsumer, Item | Again]):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:
                     share.leaving = True
-                    self._keep_back(target)
                     return self._released_if_done(share, now_s) or self.reminded(now_s)
             case Revoked(target, epoch):
                 share = self._shares.get(target)
@@ -142,17 +141,6 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             case Joined() | Ended():
                 pass
         return ()
-
-    def _keep_back(self, target: int) -> None:
-        """What would come again of the target goes to its next owner instead."""
-        again = [
-            entry
-            for entry in self.waiting
-            if isinstance(entry, Again) and entry.item.target == target
-        ]
-        for entry in again:
-            self.waiting.remove(entry)
-            self._later.put(entry.item, math.inf)
 
     def _given_up(self, message: GivenUp, now_s: float) -> Effects:
         share = self._shares.get(message.target)
@@ -186,8 +174,9 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return [share.target for share in self._shares.values() if share.leaving]
 
     def _is_busy(self, share: Share) -> bool:
-        """Whether the user works on something of it: what is wanted later needs nobody here."""
-        return share.in_hand > self._later.count(share.target)
+        """Whether the user works on something of it, though it may have come on a connection that
+        was lost since; what is wanted later needs nobody here."""
+        return self._hands.works_on(share.target)
 
     def _failed(self, failure: Failure, now_s: float) -> Effects:
         error = rebuild(failure.error)
@@ -209,9 +198,12 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         entry = self._in_hand
         if entry is not None and place_of(_item(entry)) == place_of(item):
             self._in_hand = None
+        is_with_user = self._give_back(item)
         share = self._shares.get(item.target)
-        if share is None or not self._is_with_user(share, item):
+        if share is None:
             return ()
+        if not is_with_user or share.epoch != item.epoch or not share.has_in_hand(item):
+            return self._released_if_done(share, now_s)
         said = self._count_failure(item)
         if isinstance(item, Resync):
             self._later.put(item, now_s + delay_s)
@@ -231,20 +223,14 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             return ()
         item = _item(entry)
         share = self._shares.get(item.target)
-        if share is None or not self._is_with_user(share, item):
+        if not self._give_back(item) or share is None or share.epoch != item.epoch:
             return ()
         self._in_hand = None
         return self._count_failure(item)
 
-    def _is_with_user(self, share: Share, item: Item) -> bool:
-        """Whether it was handed out under the epoch that is ours, and neither settled nor wanted
-        later."""
-        if share.epoch != item.epoch or not share.has_in_hand(item) or item in self._later:
-            return False
-        return not any(
-            isinstance(entry, Again) and place_of(entry.item) == place_of(item)
-            for entry in self.waiting
-        )
+    def _give_back(self, item: Item) -> bool:
+        """The user doesn't have it any more; whether they had."""
+        return self._hands.give_back(_place(item), again=is_redelivery(item))
 
     def _count_failure(self, item: Item) -> Effects:
         if not self._max_deliveries or isinstance(item, Resync):
@@ -267,29 +253,30 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return released
 
     def _acknowledge(self, item: Item, now_s: float) -> Effects:
+        self._give_back(item)
         if self._later:
             self._later.drop(lambda one: place_of(one) == place_of(item))
             self._take_due(now_s)
+        share = self._shares.get(item.target)
         if is_redelivery(item):
-            return self._acknowledge_again(item, now_s)
-        partition, seq = item.partition, seq_of(item)
-        is_earlier = self._hands.acknowledge((item.target, partition, seq))
-        share = self._shares.get(item.target)
-        if share is None or (share.epoch != item.epoch and not share.holds(partition, seq)):
-            return ()
-        if is_earlier and not share.was_handed_out(partition, seq):
-            return ()
-        self._process(share, partition, seq)
-        return self._released_if_done(share, now_s)
+            self._acknowledge_again(item, share)
+        else:
+            self._acknowledge_place(item, share)
+        return () if share is None else self._released_if_done(share, now_s)
 
-    def _acknowledge_again(self, item: Item, now_s: float) -> Effects:
+    def _acknowledge_place(self, item: Item, share: Share | None) -> None:
+        partition, seq = item.partition, seq_of(item)
+        is_earlier = self._hands.acknowledge(_place(item))
+        if share is None or (share.epoch != item.epoch and not share.holds(partition, seq)):
+            return
+        if share.was_handed_out(partition, seq) or not is_earlier:
+            self._process(share, partition, seq)
+
+    def _acknowledge_again(self, item: Item, share: Share | None) -> None:
         """What comes again is no position: of a target that was lost it goes to the next owner."""
-        share = self._shares.get(item.target)
-        if share is None or share.epoch != item.epoch:
-            return ()
-        share.acknowledge_again(item.partition, seq_of(item))
-        self._unsaid += 1
-        return self._released_if_done(share, now_s)
+        if share is not None and share.epoch == item.epoch:
+            share.acknowledge_again(item.partition, seq_of(item))
+            self._unsaid += 1
 
     def _process(self, share: Share, partition: int, seq: int) -> None:
         position = share.acknowledge(partition, seq)
@@ -344,6 +331,12 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     def _hand_out(self, entry: Item | Again) -> Item | None:
         """None for what isn't ours any more, was processed here before, or has to wait."""
+        item = self._to_hand_out(entry)
+        if item is not None:
+            self._hands.take(_place(item), again=is_redelivery(item))
+        return item
+
+    def _to_hand_out(self, entry: Item | Again) -> Item | None:
         item = _item(entry)
         share = self._shares.get(item.target)
         if share is None or share.epoch != item.epoch or share.leaving:
@@ -363,6 +356,10 @@ class Membership(Conversation[ToConsumer, Item | Again]):
                     self._process(share, partition, seq)
                     return None
         return None if self._later.holds(item) else item
+
+
+def _place(item: Item) -> Place:
+    return item.target, item.partition, seq_of(item)
 
 
 def _item(entry: Item | Again) -> Item:
