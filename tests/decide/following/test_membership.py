@@ -420,6 +420,24 @@ def test_what_is_acknowledged_after_all_does_not_come_again() -> None:
     assert driver.take() is None
 
 
+def test_what_waits_behind_is_not_passed_by_a_position() -> None:
+    """A record of another key comes after it, and is acknowledged while it waits."""
+    membership, driver = joined("manual")
+    first = take(driver)
+    driver.do(membership.nack(first, 5.0, driver.now_s))
+    driver.send(event("a", 3, target=0, epoch=1) | {"key": "another"})
+    driver.deliver()
+    driver.do(membership.ack(take(driver), driver.now_s))
+    driver.now_s += 5.0
+    driver.do(membership.reminded(driver.now_s))
+    driver.do(membership.ack(take(driver), driver.now_s))
+    assert driver.said[-1]["positions"] == {"0": 1}, "the second one isn't processed"
+    second = take(driver)
+    assert second.seq == 2
+    driver.do(membership.ack(second, driver.now_s))
+    assert driver.said[-1]["positions"] == {"0": 3}
+
+
 def test_what_may_come_again_and_nobody_has_taken_holds_no_target_back() -> None:
     membership, driver = joined("manual")
     first, second = take(driver), take(driver)

@@ -344,18 +344,23 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         if isinstance(entry, Again):
             if not share.has_in_hand(item):
                 return None
-        else:
-            partition, seq = item.partition, seq_of(item)
-            if is_redelivery(item):
-                share.hand_out_again(partition, seq)
-            else:
-                if isinstance(item, Resync) and not item.after_seq:
-                    self._hands.goes_back(share.target, partition, seq)
-                share.hand_out(partition, seq)
-                if not self._hands.is_new((share.target, partition, seq)):
-                    self._process(share, partition, seq)
-                    return None
+        elif not self._begin(share, item):
+            return None
         return None if self._later.holds(item) else item
+
+    def _begin(self, share: Share, item: Item) -> bool:
+        """From now on no position passes it; False for what was processed here before."""
+        partition, seq = item.partition, seq_of(item)
+        if is_redelivery(item):
+            share.hand_out_again(partition, seq)
+            return True
+        if isinstance(item, Resync) and not item.after_seq:
+            self._hands.goes_back(share.target, partition, seq)
+        share.hand_out(partition, seq)
+        if self._hands.is_new((share.target, partition, seq)):
+            return True
+        self._process(share, partition, seq)
+        return False
 
 
 def _place(item: Item) -> Place:
