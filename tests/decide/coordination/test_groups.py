@@ -410,6 +410,44 @@ def test_a_donor_that_dies_while_releasing_loses_the_target_with_its_lease(place
     assert place.has("two", "gateway-2") == {0, 1, 2, 3}
 
 
+def test_a_donor_that_merely_connects_again_has_not_let_go(place: Place) -> None:
+    """Its process is the same, and may work on what it has."""
+    place.gateway("gateway-2")
+    place.join("one")
+    place.join("two", "gateway-2")
+    place.wait(TIMING.settle_ms)
+    place.leave("one", for_good=False)
+    place.join("one")
+    assert place.has("two", "gateway-2") == set()
+    assert place.has("one") == {0, 1, 2, 3}
+    place.wait(2 * TIMING.settle_ms)
+    leaving = {owner.ref.partition for owner in place.release()}
+    place.wait(SECOND)
+    assert place.has("two", "gateway-2") == leaving
+
+
+def test_one_that_had_let_go_before_it_connected_again_has(place: Place) -> None:
+    place.gateway("gateway-2")
+    place.join("one")
+    place.join("two", "gateway-2")
+    place.wait(TIMING.settle_ms)
+    *first, last = place.world.last(place.gateways["gateway-1"], control.LetGo).owners
+    place.world.say(place.gateways["gateway-1"], control.Released(tuple(first)))
+    place.join("one")
+    assert place.has("two", "gateway-2") == {owner.ref.partition for owner in first}
+    assert last.ref.partition in place.has("one")
+
+
+def test_a_donor_that_comes_back_as_another_process_has_let_go(place: Place) -> None:
+    place.gateway("gateway-2")
+    place.join("one")
+    place.join("two", "gateway-2")
+    place.wait(TIMING.settle_ms)
+    place.leave("one", for_good=False)
+    place.join("one", incarnation="2")
+    assert len(place.has("two", "gateway-2")) == 2
+
+
 def test_released_under_an_older_epoch_means_nothing(place: Place) -> None:
     place.join("one")
     place.join("two")

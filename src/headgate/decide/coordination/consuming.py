@@ -41,8 +41,9 @@ def join(
             groups.targets.claim(owner)
     known = groups.consumers.get(key)
     effects = _moved_on(state, known, gateway_id)
-    was_there = known is None or known.incarnation == message.incarnation
-    touched = _renew(state, key, message.owns if message.known is not None and was_there else ())
+    is_same = known is None or known.incarnation == message.incarnation
+    kept = message.owns if message.known is not None and is_same else ()
+    touched = _renew(state, key, kept, may_work=is_same)
     groups.consumers[key] = Consumer(*key, message.incarnation, gateway_id)
     groups.doubtful.get(gateway_id, set()).discard(key)
     moving.plan_soon(state, now_ms)
@@ -64,8 +65,9 @@ def _moved_on(state: State, known: Consumer | None, gateway_id: str) -> list[Eff
     return [Send(former.session, _refused(known.key, known.incarnation, error))]
 
 
-def _renew(state: State, key: Key, kept: Iterable[Owner]) -> set[Key]:
-    """New epochs for what a consumer owns but `kept`; of that, what was leaving it has left."""
+def _renew(state: State, key: Key, kept: Iterable[Owner], *, may_work: bool) -> set[Key]:
+    """New epochs for what a consumer owns but `kept`. Of that, what was leaving it has left, unless
+    its process `may_work` on it: then it stays, until another plan asks for it."""
     groups, kept = state.groups, set(kept)
     touched: set[Key] = set()
     if state.learning.is_on:
@@ -74,7 +76,8 @@ def _renew(state: State, key: Key, kept: Iterable[Owner]) -> set[Key]:
         if owner in kept:
             continue
         handoff = groups.handoffs.by_ref.get(owner.ref)
-        to_id = key[1] if handoff is None else handoff.move.to_id
+        stays = handoff is None or (may_work and handoff.released_ms is None)
+        to_id = key[1] if handoff is None or stays else handoff.move.to_id
         groups.handoffs.end([owner.ref])
         groups.targets.take(owner.ref, to_id)
         touched.add((key[0], to_id))
