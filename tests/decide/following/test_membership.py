@@ -488,6 +488,25 @@ def test_also_when_its_log_does_not_have_that_one_any_more() -> None:
     assert not membership.targets
 
 
+@pytest.mark.parametrize("is_working", [True, False])
+def test_a_target_that_is_asked_for_before_it_came_back(*, is_working: bool) -> None:
+    """Its gateway has nothing of it in hand, and can't know what the user works on."""
+    membership, driver = joined("manual")
+    first = take(driver)
+    driver.lose()
+    driver.connect()
+    driver.deliver()  # joined, and nothing is assigned yet
+    if not is_working:
+        driver.do(membership.ack(first, driver.now_s))
+    driver.inbox.clear()
+    driver.send({"type": "revoke", "target": 0, "epoch": 9})
+    driver.deliver()
+    assert driver.said[-1]["type"] == ("renew" if is_working else "released")
+    driver.do(membership.ack(first, driver.now_s))
+    assert driver.said[-1] == {"type": "released", "target": 0, "epoch": 9}
+    assert not membership.targets
+
+
 def test_what_is_not_in_hand_cannot_be_wanted_later() -> None:
     membership, driver = joined("manual")
     first = take(driver)

@@ -49,8 +49,10 @@ class BusyTarget:
     told_s: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
+    opens_s: float = 0.0
 
-    async def open(self, *, from_the_end: bool) -> None: ...
+    async def open(self, *, from_the_end: bool) -> None:
+        await asyncio.sleep(self.opens_s)
 
     def begin(self, ready: Any) -> None: ...
 
@@ -62,7 +64,8 @@ class BusyTarget:
     def lost(self, *, certain: bool) -> None:
         self.failures.append(certain)
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.finished.set()
 
 
 @dataclass
@@ -76,14 +79,14 @@ class Given:
         return Released((OWNER,)) in self.told
 
 
-async def asked_for() -> Given:
+async def asked_for(*, opens_s: float = 0.0) -> Given:
     """A consumer with one target, which it is asked for."""
     told: list[ToCoordinator] = []
 
     async def tell(message: ToCoordinator) -> None:
         told.append(message)
 
-    target = BusyTarget()
+    target = BusyTarget(opens_s=opens_s)
     consumer = GroupConsumer(
         JoinGroup(topic="flights", group="radar", consumer="one", incarnation="1", keys=100),
         Deaf(),
@@ -106,6 +109,18 @@ def test_it_goes_when_the_consumer_had_its_time() -> None:
         assert not given.is_released
         await asyncio.sleep(2.0)
         assert (given.is_released, given.target.failures) == (True, [True])
+
+    run_virtual(run())
+
+
+def test_one_that_is_asked_for_while_it_is_opened_does_not_go_when_it_is_open() -> None:
+    """Its consumer may work on what it had of it before."""
+
+    async def run() -> None:
+        given = await asked_for(opens_s=5.0)
+        assert not given.is_released
+        await asyncio.sleep(2.0)
+        assert given.is_released
 
     run_virtual(run())
 

@@ -2,8 +2,9 @@
 
 Invariants: only what belongs to a target that is owned, under its epoch, is handed out; a target
 that is asked for back is released once nothing of it is in the user's hands, under whatever epoch
-it came, and nothing of it is handed out meanwhile. Nothing is said to a gateway before it has answered the join. What a lost
-connection brought and nobody took is forgotten, because whoever owns it by then gets it again.
+it came, and nothing of it is handed out meanwhile. Nothing is said to a gateway before it has
+answered the join. What a lost connection brought and nobody took is forgotten, because whoever owns
+it by then gets it again.
 
 While a target is asked for back and something of it is in the user's hands, the gateway hears again
 and again that more time is needed. What is in nobody's hands, because it is wanted later or stands
@@ -126,10 +127,11 @@ class Membership(Conversation[ToConsumer, Item | Again]):
                 self._shares[target] = Share(target, epoch, positions)
                 self._hands.assigned(target, positions)
             case Revoke(target, epoch):
-                share = self._shares.get(target)
-                if share is not None and share.epoch == epoch:
-                    share.leaving = True
-                    return self._released_if_done(share, now_s) or self.reminded(now_s)
+                # Asked for before it was ours: the user may work on what it had of it before.
+                asked_for = self._shares.setdefault(target, Share(target, epoch))
+                if asked_for.epoch == epoch:
+                    asked_for.leaving = True
+                    return self._released_if_done(asked_for, now_s) or self.reminded(now_s)
             case Revoked(target, epoch):
                 share = self._shares.get(target)
                 if share is not None and share.epoch == epoch:

@@ -177,19 +177,22 @@ class GroupConsumer:
                 await asyncio.sleep(OPEN_AGAIN_S)
                 continue
             break
-        if not self._has(target) or target.stopped:
+        if not self._has(target):
             await target.close()
             return
+        if target.stopped:
+            return  # it is asked for, and closed when its consumer is done
         epoch = target.owner.epoch
         self.sink.answer(target_message("assigned", target.number, epoch, target.starts))
         target.begin(partial(self._ready, target))
 
     async def _release(self, target: Target) -> None:
+        """The consumer is asked also where nothing of it is in hand: it may work on what it had of
+        the target under an earlier epoch."""
         target.stop()
         owner = target.owner
         self._all_ready()
-        if target.out:
-            self.sink.answer(target_message("revoke", target.number, owner.epoch))
+        self.sink.answer(target_message("revoke", target.number, owner.epoch))
         await self._until_finished(target)
         if not target.finished.is_set():
             target.lost(certain=self._out == 1)

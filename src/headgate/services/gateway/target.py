@@ -56,7 +56,7 @@ class Target:
         self.stopped = False
         """Whether it hands out nothing more."""
         self.finished = asyncio.Event()
-        """Whether the consumer has nothing of it in hand any more, or says so."""
+        """Whether the consumer is done with it: it says so, or has acknowledged all it had."""
         self.renewed_s = -math.inf
         """When the consumer last said that it works on what it has of it."""
         self.told_s = -math.inf
@@ -156,8 +156,6 @@ class Target:
     def stop(self) -> None:
         """Hand out nothing more; what is in hand may still be acknowledged."""
         self.stopped = True
-        if not self.out:
-            self.finished.set()
 
     async def close(self) -> None:
         """Doing it twice is fine."""
@@ -242,8 +240,6 @@ class Target:
     def buried(self, thing: Thing) -> bytes | None:
         """Its letter is written; what the consumer has to be told, if it has it in hand."""
         if not self._failing.buried(thing):
-            if self.stopped and not self.out:
-                self.finished.set()
             return None
         epoch, again = self.owner.epoch, thing.mark is not None
         return given_up_message(self.number, epoch, *thing.place, redelivery=again)
