@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+LEAST_S = 1e-9
+"""Time moves, however close the next timer is: a smaller step may be none, late in a long test."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -27,7 +29,8 @@ class _JumpingSelector(selectors.SelectSelector):
             return ready
         if timeout is None:
             raise RuntimeError("everything waits and no timer is set: this would hang for ever")
-        self.now_s += max(timeout, 0.0)
+        if timeout > 0.0:
+            self.now_s += max(timeout, LEAST_S)
         return ready
 
 

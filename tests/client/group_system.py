@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
 from headgate.client.consumer import Consumer
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
-from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.members import Balance, Timing
 from headgate.model.api import Status
 from headgate.model.client_messages import Event
 from headgate.model.control import ToCoordinator
@@ -53,14 +53,25 @@ class DecidingCoordinator:
     """The real decisions behind sessions in memory. Lanes read nothing here, so that every
     subscription is adopted at once."""
 
-    def __init__(self) -> None:
-        self.stored = StoredState(boot=1, topics=(Topic("flights", PARTITIONS),))
+    def __init__(
+        self,
+        *,
+        partitions: int = PARTITIONS,
+        timing: Timing = TIMING,
+        balance: Balance | None = None,
+        now_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self.stored = StoredState(boot=1, topics=(Topic("flights", partitions),))
         self.sessions: dict[int, MemoryControlSession] = {}
+        self.now_ms = now_ms
+        self._timing, self._balance = timing, balance or Balance()
         self._numbers = 0
         self.begin()
 
     def begin(self) -> None:
-        self.cluster = Cluster(self.stored, TIMING, "coordinator-1", now_ms())
+        self.cluster = Cluster(
+            self.stored, self._timing, "coordinator-1", self.now_ms(), balance=self._balance
+        )
 
     @property
     def registry(self) -> dict[str, Subscription]:
@@ -74,12 +85,12 @@ class DecidingCoordinator:
     def connect(self, session: MemoryControlSession) -> None:
         self._numbers += 1
         self.sessions[self._numbers] = session
-        self.apply(self.cluster.opened(self._numbers, session.connect(), now_ms()))
+        self.apply(self.cluster.opened(self._numbers, session.connect(), self.now_ms()))
 
     def _received(self, session: MemoryControlSession, message: ToCoordinator) -> None:
         number = next((n for n, known in self.sessions.items() if known is session), None)
         if number is not None:
-            self.apply(self.cluster.received(number, message, now_ms()))
+            self.apply(self.cluster.received(number, message, self.now_ms()))
 
     def apply(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -106,10 +117,10 @@ class DecidingCoordinator:
             for number, session in list(self.sessions.items()):
                 if session.closed:
                     del self.sessions[number]
-                    self.apply(self.cluster.closed(number, now_ms()))
+                    self.apply(self.cluster.closed(number, self.now_ms()))
                 elif session.connected and (member := self.cluster.member_of(number)) is not None:
-                    member.seen_ms = now_ms()
-            self.apply(self.cluster.tick(now_ms()))
+                    member.seen_ms = self.now_ms()
+            self.apply(self.cluster.tick(self.now_ms()))
 
     def owners(self) -> dict[int, str]:
         owned = self.cluster.groups.targets.owned()

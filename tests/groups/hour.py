@@ -1,0 +1,327 @@
+"""An hour in the life of a group in which everything goes wrong by chance, and the calm after it.
+
+One seed decides all of it. Nothing here knows what must hold; that is the oracle's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from headgate.decide.checkpoints import Reset
+from headgate.errors import HeadgateError
+from headgate.model.delivery import Delivery
+from headgate.model.letters import NewLetter
+from tests.groups.member import Member, Style
+from tests.groups.network import GroupLink
+from tests.groups.oracle import Oracle
+from tests.groups.system import CONSUMERS, PARTITIONS, System
+
+KEYS = 100
+GATEWAYS = ("gateway-1", "gateway-2")
+HOUR_S = 3_600.0
+CALM_S = 400.0
+"""After the last fault everything is processed within that."""
+STEP_S = 9.0
+"""Between two faults, on average."""
+MOST, FEWEST = 6, 3
+STYLES: tuple[Style, ...] = ("auto", "manual", "pool")
+
+
+class Hour:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        random.seed(seed)  # of the pauses between attempts
+        self.oracle = Oracle(CONSUMERS)
+        self.system = System(self.chance, self.oracle)
+        self.oracle.earliest = self.system.earliest
+        self.members: dict[str, Member] = {}
+        self.path: list[str] = []
+        self.produced = 0
+        self._names = 0
+        self._beside: set[asyncio.Task[None]] = set()
+
+    # --- the whole of it -------------------------------------------------------------------------
+
+    async def run(self, *, for_s: float = HOUR_S) -> None:
+        loop = asyncio.get_running_loop()
+        await self.system.start(*GATEWAYS)
+        for _ in range(4):
+            self.somebody_joins()
+        producing = asyncio.create_task(self.produce(for_s))
+        steps = self.steps()
+        while loop.time() < for_s and not self.oracle.violations:
+            await asyncio.sleep(self.chance.expovariate(1 / STEP_S))
+            [step] = self.chance.choices(list(steps), list(steps.values()))
+            said = await step()
+            self.path.append(f"{loop.time():9.3f} {step.__name__} {said or ''}")
+        await producing
+        if not self.oracle.violations:
+            await self.calm_down()
+
+    def steps(self) -> dict[Callable[[], Awaitable[object]], int]:
+        return {
+            self.a_consumer_joins: 12,
+            self.a_consumer_leaves: 9,
+            self.a_consumer_is_killed: 6,
+            self.a_consumer_is_slow: 12,
+            self.a_consumer_freezes: 8,
+            self.a_connection_breaks: 8,
+            self.a_gateway_is_cut_off: 4,
+            self.a_gateway_is_killed: 3,
+            self.a_gateway_stops: 2,
+            self.the_coordinator_changes: 2,
+            self.a_partition_is_reset: 4,
+            self.a_letter_is_retried: 8,
+            self.retention_removes: 6,
+            self.many_events_come: 8,
+        }
+
+    async def produce(self, for_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while loop.time() < for_s:
+            await asyncio.sleep(self.chance.expovariate(1 / 2.0))
+            self.append(self.chance.choice((1, 1, 1, 2, 4)))
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            number = min(self.chance.randrange(KEYS), self.chance.randrange(KEYS))
+            self.produced += 1
+            record = self.system.log.append(
+                {"n": self.produced}, partition=number % PARTITIONS, key=f"key-{number}"
+            )
+            self.oracle.appended(record.partition, record.seq, f"key-{number}")
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    def somebody_joins(self) -> str:
+        self._names += 1
+        name = f"c{self._names}"
+        style = self.chance.choice(STYLES)
+        self.members[name] = member = Member(
+            name, style, self.system.network, self.oracle, self.chance
+        )
+        member.start()
+        return f"{name} {style}"
+
+    def some(self) -> Member:
+        return self.chance.choice(list(self.members.values()))
+
+    def beside(self, work: Awaitable[None]) -> None:
+        async def done() -> None:
+            await work
+
+        task = asyncio.create_task(done())
+        self._beside.add(task)
+
+    async def a_consumer_joins(self) -> str:
+        return self.somebody_joins() if len(self.members) < MOST else "nobody"
+
+    async def a_consumer_leaves(self) -> str:
+        member = self.some()
+        del self.members[member.name]
+        gently = self.chance.random() < 0.5
+        self.oracle.tag_links("left", member.links())
+        within_s = self.chance.choice((0.0, 0.0015, 0.01, 60.0))
+        member.thaw()
+        self.beside(member.leave(gently=gently, within_s=within_s))
+        self.fill_up()
+        return f"{member.name} within {within_s} s{' gently' if gently else ''}"
+
+    async def a_consumer_is_killed(self) -> str:
+        member = self.some()
+        del self.members[member.name]
+        self.oracle.tag_links("crash", member.links())
+        silently = self.chance.random() < 0.4
+        await member.die(silently=silently)
+        self.fill_up()
+        return f"{member.name}{' silently' if silently else ''}"
+
+    def fill_up(self) -> None:
+        while len(self.members) < FEWEST:
+            self.somebody_joins()
+
+    async def a_consumer_is_slow(self) -> str:
+        member = self.some()
+        member.slow_s = self.chance.choice((2.0, 5.0, 15.0, 60.0, 180.0))
+        return f"{member.name} {member.slow_s}"
+
+    async def a_consumer_freezes(self) -> str:
+        member = self.some()
+        if member.is_frozen:
+            return "nobody"
+        for_s = self.chance.choice((5.0, 9.0, 12.0, 25.0, 60.0))
+        self.oracle.tag_links("frozen", member.links())
+        member.freeze()
+        asyncio.get_running_loop().call_later(for_s, member.thaw)
+        return f"{member.name} for {for_s} s"
+
+    async def a_connection_breaks(self) -> str:
+        member = self.some()
+        for link in member.links():
+            if not link.is_frozen:
+                self.oracle.tag_links("reconnect", [link])
+                link.cut()
+        return member.name
+
+    # --- gateways and the coordinator ------------------------------------------------------------
+
+    async def a_gateway_is_cut_off(self) -> str:
+        gateway = self.system.gateways[self.chance.choice(GATEWAYS)]
+        coordinator = self.system.coordinator
+        if gateway.session in coordinator.cut_off:
+            return "none"
+        self.oracle.tag_links("cut off", self.links_at(gateway.node_id))
+        coordinator.cut(gateway.session)
+        for_s = self.chance.choice((1.0, 8.0, 20.0, 45.0, 90.0))
+        self.gateway_away(gateway.node_id, is_away=True)
+
+        async def back() -> None:
+            await asyncio.sleep(for_s)
+            if self.system.gateways[gateway.node_id] is gateway:
+                coordinator.let_back(gateway.session)
+                await asyncio.sleep(1.0)
+                if gateway.session not in coordinator.cut_off:
+                    self.gateway_away(gateway.node_id, is_away=False)
+
+        self.beside(back())
+        return f"{gateway.node_id} for {for_s} s"
+
+    def links_at(self, node_id: str) -> list[GroupLink]:
+        return [link for link in self.system.network.links if link.node_id == node_id]
+
+    def gateway_away(self, node_id: str, *, is_away: bool) -> None:
+        members = [link.member for link in self.links_at(node_id)]
+        self.oracle.gateway_away(node_id, members, is_away=is_away)
+
+    async def a_gateway_is_killed(self) -> str:
+        name = self.chance.choice(GATEWAYS)
+        self.gateway_away(name, is_away=True)
+        self.oracle.tag_links("crash", self.links_at(name))
+        await self.system.gateways[name].kill()
+        for_s = self.chance.choice((0.0, 3.0, 40.0))
+        await asyncio.sleep(for_s)
+        await self.system.start_gateway(name)
+        self.gateway_away(name, is_away=False)
+        return f"{name} for {for_s} s"
+
+    async def a_gateway_stops(self) -> str:
+        name = self.chance.choice(GATEWAYS)
+        self.system.coordinator.let_back(self.system.gateways[name].session)
+        await self.system.gateways[name].stop()
+        await asyncio.sleep(1.0)
+        await self.system.start_gateway(name)
+        return name
+
+    async def the_coordinator_changes(self) -> str:
+        with_nothing = self.chance.random() < 0.4
+        self.oracle.tag_links("new term", self.system.network.links)
+        if with_nothing:
+            self.oracle.forgotten()
+        self.system.coordinator.restart(with_nothing=with_nothing)
+        return "with nothing" if with_nothing else "with its store"
+
+    # --- operators and time ----------------------------------------------------------------------
+
+    async def a_partition_is_reset(self) -> str:
+        partition = self.chance.randrange(PARTITIONS)
+        settled = self.system.settled(partition)
+        to = max(self.system.earliest(partition) - 1, settled - self.chance.choice((1, 5, 30)))
+        coordinator, ref = self.system.coordinator, self.system.ref(partition)
+        try:
+            coordinator.apply(
+                coordinator.cluster.reset(ref, Reset(to), round(coordinator.now_ms()))
+            )
+        except HeadgateError as error:
+            return f"{partition}: {error}"
+        self.oracle.reset(partition, to, settled)
+        return f"{partition} from {settled} to {to}"
+
+    async def a_letter_is_retried(self) -> str:
+        """One that was refused once, and those that lie there."""
+        stored = self.system.letters.stored
+        partition = self.chance.randrange(PARTITIONS)
+        ref = self.system.ref(partition)
+        records = self.system.log.stored.partition(ref).records
+        settled = [one for one in records if one.seq <= self.system.settled(partition)]
+        fence = stored._fences.get(ref)
+        if settled and fence is not None:
+            record = self.chance.choice(settled[-20:])
+            delivery = Delivery(
+                record.topic,
+                record.partition,
+                record.seq,
+                record.event_id,
+                record.key,
+                record.collection,
+                record.op,
+                msgspec.Raw(record.document),
+                ("somebody",),
+                fence.epoch,
+            )
+            new = NewLetter("gateway-1", "dead", "rejected", delivery)
+            await self.system.letters.put(
+                [new], {ref: fence}, now_ms=self.system.coordinator.now_ms()
+            )
+        return await self.retry_all()
+
+    async def retry_all(self) -> str:
+        stored = self.system.letters.stored
+        dead = [one for one in stored.letters.values() if one.state == "dead"]
+        for one in dead:
+            if not one.delivery.lost_from:
+                self.oracle.wished((one.delivery.partition, one.delivery.seq))
+        if dead:
+            await self.system.retry_letters([one.id for one in dead])
+        return str([(one.delivery.partition, one.delivery.seq, one.reason) for one in dead])
+
+    async def retention_removes(self) -> str:
+        partition = self.chance.randrange(PARTITIONS)
+        keep = self.chance.choice((3, 20, 100))
+        seq = min(self.system.head(partition) - keep, self.system.settled(partition))
+        if seq <= self.system.earliest(partition):
+            return "nothing"
+        self.system.log.keep_from(self.system.ref(partition), seq)
+        self.oracle.removed(partition, seq)
+        return f"{partition} before {seq}"
+
+    async def many_events_come(self) -> None:
+        self.append(self.chance.choice((20, 60)))
+
+    # --- the calm after it -----------------------------------------------------------------------
+
+    async def calm_down(self) -> None:
+        """Faults are over: everything is processed in a bounded time, and nothing is left."""
+        await asyncio.gather(*self._beside)
+        for member in self.members.values():
+            if member.is_frozen:
+                member.thaw()
+        for gateway in self.system.gateways.values():
+            self.system.coordinator.let_back(gateway.session)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + CALM_S
+        while (left := self.left()) and loop.time() < until_s:
+            await asyncio.sleep(5.0)
+            await self.retry_all()
+        if left:
+            self.oracle.violated(f"still left {CALM_S:g} s after the last fault: {left}")
+        for member in self.members.values():
+            await member.leave(gently=True)
+        await self.system.stop()
+        await asyncio.sleep(1.0)
+        if self.system.network.links:
+            self.oracle.violated(f"still open: {self.system.network.links}")
+
+    def left(self) -> str:
+        missing, wishes = self.oracle.missing(), self.oracle.unfulfilled()
+        letters = self.system.letters.stored.letters.values()
+        if not missing and not wishes and not letters:
+            return ""
+        return f"records {missing[:5]}, wishes {wishes[:5]}, letters {list(letters)[:2]}"
+
+    def __str__(self) -> str:
+        return "\n  ".join([f"seed {self.seed}:", *self.path])

@@ -1,0 +1,479 @@
+"""Judges what became of a group's events, from the log, the wires and what handlers saw alone.
+
+It knows which record was appended when, which consumer began, ended and acknowledged what, which of
+them had a way to the coordinator at which time, and what an operator wished. It knows nothing of
+targets, epochs and positions but what messages say.
+
+Judged at once:
+- order, and that nothing is passed: when a record begins for the first time, or again, everything
+  older of its key was acknowledged by somebody, or the group was told to resync over it;
+- that nothing comes again for no reason: what a gateway was told to be processed, by whoever owned
+  the target then, never comes again unmarked, if that gateway was not lost or cut off before it
+  could save that; and never to the consumer itself that processed it;
+- one at a time: nobody begins with an event of a key while another consumer works on one of it,
+  but for an overlap that docs/adr/0013 allows: the other one was frozen for longer than it is
+  given to finish, or cut off; then no more events of the target overlap than may be in hand;
+- bounds: what went over a wire and wasn't acknowledged over it, per target and in all;
+- positions: a target is never given out past a record that none of its owners said to be processed;
+- resyncs tell of records that the log doesn't have any more, marks of what an operator wished.
+Judged at the end: everything is processed or told, every wish is fulfilled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.model.client_messages import Event, Item, Resync
+from headgate.services.gateway.consumer import ConsumerBounds
+from tests.groups.network import GroupLink
+
+SAVED_S = 3.0
+"""By then an acknowledgement is durable, when nothing is in its way."""
+SLOW_S = 2.0
+MEET_S = 30.0
+"""What happens to a target within that time of each other has met."""
+RESET_S = 60.0
+"""For a reset to be carried out, and read: it waits for gateways that are cut off."""
+FROZEN_S = 6.4
+"""A consumer is given 10 s from when it was last heard, which may be 3 s before it froze."""
+CUT_OFF_S = 16.4
+"""A target that is on its way elsewhere goes there 20 s after its gateway was last heard."""
+LOST_S = 29.4
+"""What belongs to a consumer that has no connection goes elsewhere after a lease."""
+
+Place = tuple[int, int]
+"""Partition and seq."""
+
+
+@dataclass(eq=False)
+class Work:
+    """One event in the hands of one consumer."""
+
+    member: str
+    place: Place
+    key: str
+    target: int
+    came_s: float
+    """When it came to the client."""
+    taken_s: float
+    """When the user was handed it."""
+    marked: bool = False
+    begun_s: float = 0.0
+    overlapped: bool = False
+    """Somebody else has begun with its key meanwhile, and was allowed to."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """All up to `seq` is processed, says a consumer to its gateway."""
+
+    seq: int
+    at_s: float
+    member: str
+    node: str
+
+
+@dataclass
+class Path:
+    """When a consumer had no way to the coordinator; the last one may not have ended."""
+
+    linked: bool = False
+    frozen: bool = False
+    gateway_away: bool = False
+    breaks: list[tuple[float, float, float]] = field(default_factory=list)
+    """Begin, end, and how long that has to be for somebody else to be given what it has."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.linked and not self.frozen and not self.gateway_away
+
+    def changed(self, now_s: float) -> None:
+        if self.breaks and self.breaks[-1][1] == math.inf:
+            begin_s, _, needed_s = self.breaks[-1]
+            end_s = now_s if self.is_open else math.inf
+            self.breaks[-1] = (begin_s, end_s, min(needed_s, self._needed_s))
+        elif not self.is_open:
+            self.breaks.append((now_s, math.inf, self._needed_s))
+
+    @property
+    def _needed_s(self) -> float:
+        if self.frozen:
+            return FROZEN_S
+        return CUT_OFF_S if self.gateway_away else LOST_S
+
+    def broken(self, from_s: float, to_s: float) -> bool:
+        return any(begin_s <= to_s and end_s >= from_s for begin_s, end_s, _ in self.breaks)
+
+    def excuses(self, from_s: float, now_s: float) -> bool:
+        """Whether somebody else may have been given what it has had since `from_s`."""
+        return any(
+            end_s >= from_s and min(end_s, now_s) - begin_s >= needed_s
+            for begin_s, end_s, needed_s in self.breaks
+        )
+
+
+class Oracle:
+    """Implements network.Tap."""
+
+    def __init__(self, bounds: ConsumerBounds) -> None:
+        self._bounds = bounds
+        self.earliest: Callable[[int], int] = lambda _: 0
+        """Where the log of a partition begins."""
+        self.violations: list[str] = []
+        self.seen: Counter[str] = Counter()
+        """What happened how often, so that it can be asserted that it did."""
+        self.keys: dict[Place, str] = {}
+        self.of_key: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        self.acked: set[Place] = set()
+        self.acked_by: dict[tuple[str, Place], float] = {}
+        self.said: defaultdict[tuple[int, int], list[Said]] = defaultdict(list)
+        """Per target and partition, what gateways were told to be processed."""
+        self.told: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        """Per target and partition, the open intervals that somebody was told to resync over."""
+        self.target_of: dict[str, int] = {}
+        self.active: defaultdict[str, list[Work]] = defaultdict(list)
+        self.paths: defaultdict[str, Path] = defaultdict(Path)
+        """Of consumers."""
+        self.nodes: defaultdict[str, Path] = defaultdict(lambda: Path(linked=True))
+        """Of gateways."""
+        self._owners: defaultdict[int, Path] = defaultdict(Path)
+        """When each target was whose."""
+        self._owned: dict[int, int] = {}
+        """The highest epoch under which each target was ever given out."""
+        self.wishes: dict[Place, float] = {}
+        self.ever_wished: set[Place] = set()
+        self.by_reset: set[Place] = set()
+        self.resets: list[tuple[int, int, float]] = []
+        self.appended_s: dict[Place, float] = {}
+        self.overlaps: Counter[tuple[str, int, float]] = Counter()
+        self.happened: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
+        """Per target, from when to when."""
+        self.history: defaultdict[str, list[str]] = defaultdict(list)
+        self._passed: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self._came: dict[tuple[str, int, int, bool], float] = {}
+        self._out: defaultdict[GroupLink, dict[tuple[int, int], set[Any]]] = defaultdict(dict)
+
+    @property
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def violated(self, what: str, key: str = "") -> None:
+        history = "".join(f"\n      {line}" for line in self.history[key][-25:]) if key else ""
+        self.violations.append(f"{self.now_s:.3f}: {what}{history}")
+
+    # --- which features have met -----------------------------------------------------------------
+
+    def tag(self, what: str, target: int, since_s: float | None = None) -> None:
+        begin_s = self.now_s if since_s is None else since_s
+        self.happened[target].append((begin_s, self.now_s, what))
+
+    def tag_links(self, what: str, links: Iterable[GroupLink]) -> None:
+        """All targets that are owned over these."""
+        for link in links:
+            for target in {where[0] for where in self._out[link]}:
+                self.tag(what, target)
+
+    def met(self) -> Counter[tuple[str, str]]:
+        """How often each two features met at a target."""
+        found: Counter[tuple[str, str]] = Counter()
+        for happened in self.happened.values():
+            happened.sort()
+            for at, (_, end_s, one) in enumerate(happened):
+                for begin_s, _, other in happened[at + 1 :]:
+                    if begin_s > end_s + MEET_S:
+                        break
+                    found[min(one, other), max(one, other)] += 1
+        return found
+
+    # --- the log and its operators ---------------------------------------------------------------
+
+    def appended(self, partition: int, seq: int, key: str) -> None:
+        self.keys[partition, seq] = key
+        self.appended_s[partition, seq] = self.now_s
+        self.of_key[partition, key].append(seq)
+
+    def wished(self, place: Place) -> None:
+        self.wishes[place] = self.now_s
+        self.by_reset.discard(place)
+        self.ever_wished.add(place)
+
+    def reset(self, partition: int, to: int, settled: int) -> None:
+        """By an operator, who saw it at `settled`."""
+        for seq in range(to + 1, settled + 1):
+            self.wished((partition, seq))
+            self.by_reset.add((partition, seq))
+        self.resets.append((partition, to, self.now_s))
+
+    def forgotten(self) -> None:
+        """The coordinator has lost its store, and with it what was just asked of it."""
+        for place in self.by_reset & self.wishes.keys():
+            if self.wishes[place] > self.now_s - RESET_S:
+                del self.wishes[place]
+
+    def unfulfilled(self) -> list[Place]:
+        """What a reset brings while nobody owns a target comes to nobody: see ADR 13."""
+        return [
+            place
+            for place, at_s in self.wishes.items()
+            if place not in self.by_reset or not self._was_unowned(place, at_s)
+        ]
+
+    def _was_unowned(self, place: Place, at_s: float) -> bool:
+        """Or its owner was at a gateway that nobody heard, and that may have been given up."""
+        target = self.target_of.get(self.keys[place], -1)
+        ways = [self._owners[target], *self.nodes.values()]
+        return target < 0 or any(way.broken(at_s - RESET_S, at_s + RESET_S) for way in ways)
+
+    def _was_wished(self, place: Place) -> bool:
+        """A reset may find more to be settled than was known when it was asked for."""
+        return place in self.ever_wished or any(
+            place[0] == partition and place[1] > to and self.appended_s[place] <= at_s + RESET_S
+            for partition, to, at_s in self.resets
+        )
+
+    def _is_by_reset(self, place: Place) -> bool:
+        return place in self.by_reset or place not in self.ever_wished
+
+    def removed(self, partition: int, earliest: int) -> None:
+        """By retention: what isn't there can't come again."""
+        for place in [p for p in self.wishes if p[0] == partition and p[1] < earliest]:
+            del self.wishes[place]
+
+    # --- handlers --------------------------------------------------------------------------------
+
+    def taken(self, member: str, item: Item) -> Work:
+        """A user was handed it."""
+        if isinstance(item, Resync):
+            self._told(item)
+            return Work(member, (item.partition, 0), "", item.target, self.now_s, self.now_s)
+        assert isinstance(item, Event)
+        assert item.key is not None
+        place, again = (item.partition, item.seq), item.redelivery
+        came_s = self._came.get((member, *place, again), self.now_s)
+        return Work(member, place, item.key, item.target, came_s, self.now_s, again)
+
+    def begin(self, work: Work) -> None:
+        """And works on it now."""
+        work.begun_s = self.now_s
+        if not work.key:
+            return
+        place = work.place
+        self._note(work, "begins with")
+        if self.keys.get(place) != work.key:
+            self.violated(f"{place} has another key than {work.key}")
+        if self.target_of.setdefault(work.key, work.target) != work.target:
+            self.violated(f"{work.key} is in two targets")
+        if work.marked:
+            self.tag("reset" if self._is_by_reset(place) else "redelivery", work.target)
+            if not self._was_wished(place):
+                self.violated(f"{place} is marked, and nobody wished it", work.key)
+        else:
+            self._judge_order(work)
+            self._judge_repeat(work)
+        self._judge_others(work)
+        self.active[work.key].append(work)
+
+    def _told(self, item: Resync) -> None:
+        self.seen["resync"] += 1
+        self.tag("retention", item.target)
+        if item.from_seq > self.earliest(item.partition):
+            self.violated(f"{item} is told of what the log still has")
+        self.told[item.target, item.partition].append((item.after_seq, item.from_seq))
+
+    def end(self, work: Work) -> None:
+        """Processed, given up, or its process was killed."""
+        if work.key and work in self.active[work.key]:
+            self.active[work.key].remove(work)
+            self._note(work, "is out of")
+            if self.now_s - work.begun_s >= SLOW_S:
+                self.tag("slow", work.target, work.begun_s)
+
+    def acknowledged(self, work: Work) -> None:
+        if not work.key:
+            return
+        self._note(work, "acknowledges")
+        self.acked.add(work.place)
+        if not work.marked:
+            self.acked_by.setdefault((work.member, work.place), self.now_s)
+        if self.wishes.get(work.place, math.inf) <= work.begun_s:
+            del self.wishes[work.place]
+            self.seen["wish fulfilled"] += 1
+
+    def _note(self, work: Work, what: str) -> None:
+        mark = " again" if work.marked else ""
+        line = f"{self.now_s:9.3f} {work.member} {what} {work.place}{mark} of {work.key}"
+        self.history[work.key].append(line)
+
+    # --- judging ---------------------------------------------------------------------------------
+
+    def _judge_order(self, work: Work) -> None:
+        partition, seq = work.place
+        where = partition, work.key
+        seqs = self.of_key[where]
+        while self._passed[where] < len(seqs) and seqs[self._passed[where]] < seq:
+            older = seqs[self._passed[where]]
+            if not self._is_accounted(partition, older, work.key):
+                self.violated(
+                    f"{work.member} begins with {work.place}, and {older} isn't processed", work.key
+                )
+                return
+            self._passed[where] += 1
+
+    def _is_accounted(self, partition: int, seq: int, key: str) -> bool:
+        if (partition, seq) in self.acked:
+            return True
+        told = self.told[self.target_of.get(key, -1), partition]
+        return any(after < seq < from_ for after, from_ in told)
+
+    def _judge_repeat(self, work: Work) -> None:
+        partition, seq = work.place
+        if self.acked_by.get((work.member, work.place), math.inf) < work.taken_s:
+            self.violated(f"{work.member} has processed {work.place} itself", work.key)
+        for said in reversed(self.said[work.target, partition]):
+            if said.seq < seq:
+                return
+            if said.at_s < work.taken_s and self._is_saved(said):
+                if work.came_s <= said.at_s and self._may_overlap(work):
+                    return
+                self.violated(
+                    f"{work.place} comes to {work.member} again, and {said.member} had said to "
+                    f"{said.node} that {said.seq} is processed, at {said.at_s:.3f}",
+                    work.key,
+                )
+                return
+            self.seen["repeat"] += 1
+
+    def _judge_position(self, target: int, partition: int, position: int) -> None:
+        """A target begins after records that its owners, and nobody else, said to be processed."""
+        said_seq = max((said.seq for said in self.said[target, partition]), default=0)
+        for seq in range(position, max(said_seq, self.earliest(partition) - 1), -1):
+            key = self.keys[partition, seq]
+            if self.target_of.get(key) == target:
+                self.violated(
+                    f"target {target} begins after {(partition, position)}, and no owner said that "
+                    f"{seq} is processed",
+                    key,
+                )
+                return
+
+    def _is_saved(self, said: Said) -> bool:
+        until_s = min(self.now_s, said.at_s + SAVED_S)
+        return not self.nodes[said.node].broken(said.at_s - SAVED_S, until_s)
+
+    def _judge_others(self, work: Work) -> None:
+        for other in self.active[work.key]:
+            if other.member == work.member:
+                continue
+            if not self._may_overlap(other) and not self._may_overlap(work):
+                self.violated(
+                    f"{work.member} begins with {work.place} while {other.member} works on "
+                    f"{other.place} since {other.begun_s:.3f}; "
+                    f"breaks {self.paths[other.member].breaks[-3:]}",
+                    work.key,
+                )
+
+    def _may_overlap(self, work: Work) -> bool:
+        """Whether its consumer may have lost it without having been asked; such are counted."""
+        path = self.paths[work.member]
+        if not path.excuses(work.came_s, self.now_s):
+            return False
+        if not work.overlapped:
+            work.overlapped = True
+            lost = work.member, work.target, path.breaks[-1][0]
+            self.overlaps[lost] += 1
+            self.seen["overlap"] += 1
+            if self.overlaps[lost] > self._bounds.prefetch:
+                self.violated(f"more than {self._bounds.prefetch} events overlap", work.key)
+        return True
+
+    # --- ways ------------------------------------------------------------------------------------
+
+    def frozen(self, member: str, is_frozen: bool) -> None:
+        path = self.paths[member]
+        path.frozen = is_frozen
+        path.changed(self.now_s)
+
+    def gateway_away(self, node: str, members: Iterable[str], *, is_away: bool) -> None:
+        for path in (self.nodes[node], *(self.paths[member] for member in members)):
+            path.gateway_away = is_away
+            path.changed(self.now_s)
+
+    # --- wires -----------------------------------------------------------------------------------
+
+    def to_client(self, link: GroupLink, message: dict[str, Any]) -> None:
+        if message["type"] in ("event", "resync") and "target" in message:
+            out = self._out[link].setdefault((message["target"], message["epoch"]), set())
+            again = message.get("redelivery", False)
+            seq = message["from"] - 1 if message["type"] == "resync" else message["seq"]
+            out.add((message["partition"], seq, again))
+            if len(out) > self._bounds.prefetch:
+                self.violated(f"{len(out)} of target {message['target']} are out at {link.member}")
+            in_all = sum(map(len, self._out[link].values()))
+            if in_all > self._bounds.in_hand:
+                self.violated(f"{in_all} are out at {link.member}")
+        elif message["type"] == "assigned":
+            target, epoch = message["target"], message["epoch"]
+            self._owned[target] = max(epoch, self._owned.get(target, 0))
+            self._out[link][target, epoch] = set()
+            self._owner_changed(target)
+            for partition, seq in message["positions"].items():
+                self._judge_position(target, int(partition), seq)
+        elif message["type"] == "revoke":
+            self.tag("handover", message["target"])
+        elif message["type"] == "revoked":
+            self._out[link].pop((message["target"], message["epoch"]), None)
+            self._owner_changed(message["target"])
+
+    def arrived(self, link: GroupLink, message: dict[str, Any]) -> None:
+        if message["type"] == "joined":
+            path = self.paths[link.member]
+            path.linked = True
+            path.gateway_away = False
+            path.changed(self.now_s)
+        elif message["type"] == "event":
+            place = message["partition"], message["seq"]
+            again = message.get("redelivery", False)
+            self._came[(link.member, *place, again)] = self.now_s
+
+    def to_gateway(self, link: GroupLink, message: dict[str, Any]) -> None:
+        if message["type"] not in ("ack", "released"):
+            return
+        where = message["target"], message["epoch"]
+        out = self._out[link].get(where, set())
+        if message["type"] == "released":
+            self._out[link].pop(where, None)
+            self._owner_changed(where[0])
+            return
+        is_owner = where in self._out[link] and self._owned.get(where[0]) == where[1]
+        for partition, seq in message.get("positions", {}).items():
+            if is_owner:
+                said = Said(seq, self.now_s, link.member, link.node_id)
+                self.said[where[0], int(partition)].append(said)
+            out -= {one for one in out if not one[2] and one[0] == int(partition) and one[1] <= seq}
+        for partition, seqs in message.get("redelivered", {}).items():
+            out -= {(int(partition), seq, True) for seq in seqs}
+
+    def ended(self, link: GroupLink) -> None:
+        for target, _ in self._out.pop(link, {}):
+            self._owner_changed(target)
+        path = self.paths[link.member]
+        path.linked = False
+        path.changed(self.now_s)
+
+    def _owner_changed(self, target: int) -> None:
+        path = self._owners[target]
+        path.linked = any(where[0] == target for out in self._out.values() for where in out)
+        path.changed(self.now_s)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def missing(self) -> list[tuple[Place, str]]:
+        """Records that nobody processed, and nobody was told about."""
+        return [
+            (place, key) for place, key in self.keys.items() if not self._is_accounted(*place, key)
+        ]

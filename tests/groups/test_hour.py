@@ -1,0 +1,119 @@
+"""An hour of a consumer group in which everything goes wrong: nothing is lost, passed or doubled.
+
+A simulation on virtual time. Real are the client (`Consumer`, its conversation and line), two
+gateways but for their sockets, the lanes and the coordinator's decisions (system.py); consumers are
+cancelled in every call, closed, killed, slowed and frozen, connections break, gateways are killed,
+stopped and cut off, coordinators change, operators reset partitions and retry dead letters,
+retention removes what somebody is behind at (hour.py). The judge knows the log, the wires and what
+handlers saw (oracle.py). All comes from a seed; `--hypothesis-profile explore` draws others.
+
+Which features meet at a target, and what tests the pair. P: here, asserted below to have met within
+half a minute of each other; C: tests/services/gateway/test_gateway_consumers.py; G:
+test_giving_up_targets.py there; M: tests/decide/following/test_membership.py; D:
+tests/decide/coordination/test_groups.py; S: tests/client/test_group_system.py; N: not at a group,
+but for subscribers in tests/lane/test_promise.py.
+
+                redelivery  handover  crash    slow     reset    retention
+    redelivery  P C M       P C M     P C      P C      P N      P
+    handover    P C M       P D       P D S    P G M D  P        P
+    crash       P C         P D S     P S      P        P N      P
+    slow        P C         P G M D   P        P G      P        P
+    reset       P N         P         P N      P        P N      P
+    retention   P           P         P        P        P        P C
+    nack        M           M         p        p        p        p
+    frozen      P           P         P        P G      P        p
+    reconnect   P           P M D     P        P M S    P        p
+    cut off     P           p D       P        P        P        p
+    new term    P           p D       P        P S      P        p
+    left        P           p D       P        P        P        p
+
+p: here, but too rarely to assert it, or not counted. Left out: a socket that takes no more, which
+the bounds of a group never fill; a reset that skips records; a store of positions that is away
+(tests/services/gateway/test_gateway_consumers.py has it alone). What a reset brings again while a
+target has no owner comes to nobody, and is not asked for here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import settings
+
+from headgate.tasks import deaths
+from tests.groups.hour import Hour
+from tests.virtual_time import run_virtual
+
+SEEDS = (7, 16, 3)
+FEATURES = ("redelivery", "handover", "crash", "slow", "reset", "retention")
+TROUBLES = ("frozen", "reconnect", "cut off", "new term", "left")
+OFTEN = ("redelivery", "crash", "slow", "reset")
+MUST_MEET = {
+    (min(pair), max(pair))
+    for pair in (*combinations_with_replacement(FEATURES, 2), *product(TROUBLES, OFTEN))
+}
+MUST_BE_SEEN = ("resync", "nack", "overlap", "repeat", "wish fulfilled")
+
+
+@pytest.mark.usefixtures("in_silence")
+def test_an_hour_of_faults_loses_passes_and_doubles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_repeatable = settings.default is not None and settings.default.derandomize
+    seeds = SEEDS if is_repeatable else [random.SystemRandom().randrange(2**32) for _ in SEEDS]
+    met: Counter[tuple[str, str]] = Counter()
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        tokens = random.Random(seed)
+        monkeypatch.setattr(secrets, "token_hex", lambda size, of=tokens: of.randbytes(size).hex())
+        hour = run_virtual(lived(seed))
+        assert not hour.oracle.violations, f"{hour.oracle.violations[0]}\n{hour}"
+        met += hour.oracle.met()
+        seen += hour.oracle.seen
+    assert deaths.counts() == {}
+    if is_repeatable:  # other seeds may miss a pair
+        assert sorted(pair for pair in MUST_MEET if not met[pair]) == []
+        assert [what for what in MUST_BE_SEEN if not seen[what]] == []
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks are gone through in an order that is the same in every run."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._number = next(self._numbers)
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+async def lived(seed: int) -> Hour:
+    NumberedTask._numbers = itertools.count()
+    asyncio.get_running_loop().set_task_factory(
+        lambda loop, work, **options: NumberedTask(work, loop=loop, **options)
+    )
+    hour = Hour(seed)
+    await hour.run()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left and not hour.oracle.violations:
+        hour.oracle.violated(f"still running: {left}")
+    return hour
+
+
+@pytest.fixture
+def in_silence() -> Iterator[None]:
+    """What gateways and lanes say of the faults would take longer than what they do."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
