@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headgate import errors
 from headgate.decide.following import hands
 from headgate.decide.following.conversation import Acks, Phase
+from headgate.decide.following.later import place_of
 from headgate.decide.following.membership import RENEW_EVERY_S, Membership
 from headgate.decide.following.patience import Patience
 from headgate.model.client_messages import Event, Resync, decode_for_consumer
@@ -96,7 +97,7 @@ class Consuming(RuleBasedStateMachine):
 
     def _nack(self, item: Event, delay_s: float) -> None:
         self.driver.do(self.membership.nack(item, delay_s, self.driver.now_s))
-        if item in self.membership._later:
+        if self.membership._later.find(place_of(item)) is not None:
             self.later.add(item.seq)
 
     @rule()

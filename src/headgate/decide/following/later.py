@@ -51,9 +51,6 @@ class Later:
         self.put(item, -math.inf)
         return True
 
-    def __contains__(self, item: Item) -> bool:
-        return any(place_of(one.item) == place_of(item) for one in self._lines.get(_key(item), ()))
-
     def find(self, place: Place) -> Item | None:
         return next((item for item in self._items() if place_of(item) == place), None)
 
