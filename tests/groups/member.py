@@ -69,10 +69,6 @@ class Member:
     def is_frozen(self) -> bool:
         return not self._thawed.is_set()
 
-    @property
-    def is_over(self) -> bool:
-        return self._life is None or self._life.done()
-
     def start(self) -> None:
         self._life = asyncio.create_task(self._live(), name=f"member {self.name}")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from headgate import errors
@@ -22,7 +21,6 @@ from headgate.services.gateway.websocket import CONSUME_PATH, PingTimes, WebSock
 from tests.client.virtual_gateway import VirtualDoors, VirtualLink
 
 PINGS = PingTimes()
-SUBSCRIBE_PATH = "/v1/subscribe"
 
 
 class Tap(Protocol):
@@ -240,7 +238,3 @@ class _Socket:
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
-
-
-def make_link(listener: Listener, network: Network, member: str) -> Callable[[], GroupLink]:
-    return lambda: GroupLink(listener, network, member)

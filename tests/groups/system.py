@@ -9,9 +9,8 @@ manners; a coordinator's term can end, with what it stored or without.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from typing import Any, cast
+from typing import cast
 
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
@@ -40,9 +39,8 @@ from tests.lane.faulty_stores import Link, LinkedCheckpoints, Moody
 from tests.written_log import WrittenLog
 
 PARTITIONS = 4
-TARGETS = 8
 KEYS_PER_TARGET = 12
-LEASE_S = 30.0
+"""Of 96 keys that are expected: eight targets."""
 PREFETCH = 8
 IN_HAND = 24
 CONSUMERS = ConsumerBounds(prefetch=PREFETCH, in_hand=IN_HAND)
@@ -294,12 +292,9 @@ class Router:
                 continue
             self._window += 1
             lane = Lane(self._spec(self._assignment), self._ports())
-            self.crew.start("lane", self._lived(lane))
+            self.crew.start("lane", lane.run())
             await lane.receipt()
             await asyncio.sleep(0.1)
-
-    async def _lived(self, lane: Lane) -> None:
-        await lane.run()
 
     def _spec(self, assignment: control.Assign) -> LaneSpec:
         return LaneSpec(
@@ -378,10 +373,3 @@ class System:
         refs = {self.letters.stored.letters[id_].ref for id_ in ids}
         await self.letters.revive(ids, now_ms=now_ms())
         self.coordinator.apply(self.coordinator.cluster.letters_revived(refs))
-
-    def decide(self, effects: Any) -> bool:
-        """Whether an operator's wish is taken up now."""
-        with contextlib.suppress(errors.HeadgateError):
-            self.coordinator.apply(effects)
-            return True
-        return False

@@ -10,27 +10,27 @@ handlers saw (oracle.py). All comes from a seed; `--hypothesis-profile explore` 
 Which features meet at a target, and what tests the pair. P: here, asserted below to have met within
 half a minute of each other; C: tests/services/gateway/test_gateway_consumers.py; G:
 test_giving_up_targets.py there; M: tests/decide/following/test_membership.py; D:
-tests/decide/coordination/test_groups.py; S: tests/client/test_group_system.py; N: not at a group,
-but for subscribers in tests/lane/test_promise.py.
+tests/decide/coordination/test_groups.py; S: tests/client/test_consumer_client.py; W:
+tests/client/test_wanted_later.py; N: for subscribers, in tests/lane/test_promise.py.
 
                 redelivery  handover  crash    slow     reset    retention
-    redelivery  P C M       P C M     P C      P C      P N      P
-    handover    P C M       P D       P D S    P G M D  P        P
-    crash       P C         P D S     P S      P        P N      P
-    slow        P C         P G M D   P        P G      P        P
+    redelivery  P C M       P C M     P C S    P C      P N      P
+    handover    P C M       P C D S   P D      P G M D  P        P
+    crash       P C S       P D       P S      P        P N      P
+    slow        P C         P G M D   P        P G S    P        P
     reset       P N         P         P N      P        P N      P
     retention   P           P         P        P        P        P C
-    nack        M           M         p        p        p        p
-    frozen      P           P         P        P G      P        p
-    reconnect   P           P M D     P        P M S    P        p
-    cut off     P           p D       P        P        P        p
+    nack        p           M         p        p        p        p
+    frozen      P           p C G     P        P        P        p
+    reconnect   P           p M D     P        P        P        p
+    cut off     P           p D       P        P C      P        p
     new term    P           p D       P        P S      P        p
-    left        P           p D       P        P        P        p
+    left        P           p D       P        P S      P        p
 
-p: here, but too rarely to assert it, or not counted. Left out: a socket that takes no more, which
-the bounds of a group never fill; a reset that skips records; a store of positions that is away
-(tests/services/gateway/test_gateway_consumers.py has it alone). What a reset brings again while a
-target has no owner comes to nobody, and is not asked for here.
+A nack alone is in M and W. p: here, but too rarely to assert it, or not counted. Left out: a socket
+that takes no more, which the bounds of a group never fill; a reset that skips records; a store of
+positions that is away (C has it alone). What a reset brings again while a target has no owner, or a
+gateway is cut off, may come to nobody, and is not asked for here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ from headgate.tasks import deaths
 from tests.groups.hour import Hour
 from tests.virtual_time import run_virtual
 
-SEEDS = (7, 16, 3)
+SEEDS = (7, 16, 3, 1, 2, 4, 5, 6)
+SHORTEST, LONGEST = 3, 8
+"""Hours: more than the first ones only until everything has met, since other code lives others."""
 FEATURES = ("redelivery", "handover", "crash", "slow", "reset", "retention")
 TROUBLES = ("frozen", "reconnect", "cut off", "new term", "left")
 OFTEN = ("redelivery", "crash", "slow", "reset")
@@ -69,20 +71,23 @@ def test_an_hour_of_faults_loses_passes_and_doubles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     is_repeatable = settings.default is not None and settings.default.derandomize
-    seeds = SEEDS if is_repeatable else [random.SystemRandom().randrange(2**32) for _ in SEEDS]
     met: Counter[tuple[str, str]] = Counter()
     seen: Counter[str] = Counter()
-    for seed in seeds:
+    for number in range(LONGEST):
+        seed = SEEDS[number] if is_repeatable else random.SystemRandom().randrange(2**32)
         tokens = random.Random(seed)
         monkeypatch.setattr(secrets, "token_hex", lambda size, of=tokens: of.randbytes(size).hex())
         hour = run_virtual(lived(seed))
         assert not hour.oracle.violations, f"{hour.oracle.violations[0]}\n{hour}"
         met += hour.oracle.met()
         seen += hour.oracle.seen
+        missing = [pair for pair in sorted(MUST_MEET) if not met[pair]]
+        unseen = [what for what in MUST_BE_SEEN if not seen[what]]
+        if number + 1 >= SHORTEST and not (missing or unseen):
+            break
+    else:
+        raise AssertionError(f"never met: {missing}; never seen: {unseen}")
     assert deaths.counts() == {}
-    if is_repeatable:  # other seeds may miss a pair
-        assert sorted(pair for pair in MUST_MEET if not met[pair]) == []
-        assert [what for what in MUST_BE_SEEN if not seen[what]] == []
 
 
 class NumberedTask(asyncio.Task[Any]):

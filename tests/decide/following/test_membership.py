@@ -283,6 +283,18 @@ def test_who_asks_for_the_next_is_done_with_what_came_again() -> None:
     assert driver.said[-1]["redelivered"] == {"0": [1]}
 
 
+def test_what_is_processed_is_said_though_the_next_one_takes_long() -> None:
+    membership, driver = joined()
+    driver.now_s = membership._said_s
+    take(driver), take(driver)
+    assert driver.gateway.groups["g"].settled == 0, "acknowledgements are said together"
+    assert driver.reminder_s is not None
+    driver.now_s = driver.reminder_s
+    driver.do(membership.reminded(driver.now_s))
+    assert driver.gateway.groups["g"].settled == 1
+    assert membership.reminded(driver.now_s) == ()
+
+
 def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
     membership, driver = joined("manual")
     items = [take(driver), take(driver)]

@@ -155,17 +155,22 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return self._acknowledge(item, now_s) + self._say_acks(now_s)
 
     def reminded(self, now_s: float) -> Effects:
-        """Whoever works on what it has of a target that is asked for says so; and what is wanted
-        again by now stands first."""
+        """Whoever works on what it has of a target that is asked for says so; what is processed is
+        said, though the next item takes long; and what is wanted again by now stands first."""
         if self.phase is not Phase.LIVE:
             return ()
         self._take_due(now_s)
         leaving = self._leaving()
         busy = [self._shares[target] for target in leaving if self._is_busy(self._shares[target])]
-        due_s = self._later.next_s(but_of=leaving)
-        next_s = min(RENEW_EVERY_S if busy else math.inf, due_s - now_s)
-        renewals = [_said(share, "renew") for share in busy]
-        return (*renewals, Remind(max(0.0, next_s))) if next_s < math.inf else tuple(renewals)
+        said: list[Effect] = [_said(share, "renew") for share in busy]
+        if self._unsaid and now_s - self._said_s >= ACK_EVERY_S:
+            said += self._say_acks(now_s)
+        next_s = min(
+            RENEW_EVERY_S if busy else math.inf,
+            ACK_EVERY_S if self._unsaid else math.inf,
+            self._later.next_s(but_of=leaving) - now_s,
+        )
+        return (*said, Remind(max(0.0, next_s))) if next_s < math.inf else tuple(said)
 
     def _take_due(self, now_s: float) -> None:
         """What is wanted again by now stands first, but of targets that are asked for."""
@@ -249,10 +254,11 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return (Send(msgspec.json.encode(said)),)
 
     def _done_with(self, entry: Item | Again, now_s: float) -> Effects:
+        is_first = not self._unsaid
         released = self._acknowledge(_item(entry), now_s)
         if self._unsaid >= ACK_EVERY or now_s - self._said_s >= ACK_EVERY_S:
             return released + self._say_acks(now_s)
-        return released
+        return released + self.reminded(now_s) if is_first else released
 
     def _acknowledge(self, item: Item, now_s: float) -> Effects:
         self._give_back(item)
