@@ -27,7 +27,7 @@ import msgspec
 
 from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
-from headgate.decide.following.effects import Effects, Remind, Send
+from headgate.decide.following.effects import Effect, Effects, Remind, Send
 from headgate.decide.following.hands import Hands, Place
 from headgate.decide.following.later import Again, Later, place_of
 from headgate.decide.following.patience import Patience
