@@ -318,9 +318,26 @@ async def test_what_can_not_be_sent_is_refused_before_it_meets_others(
     assert server.requests == []
 
 
-def test_numbers_that_json_does_not_have_become_null() -> None:
-    event = wire_event(OutgoingEvent({"a": float("inf"), "b": float("nan")}))
-    assert bytes(event.document) == b'{"a":null,"b":null}'
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ({"a": float("nan")}, "a is nan, a number that JSON doesn't have"),
+        ({"a": {"b": [1.0, None, float("inf")]}}, r"a\.b\[2\] is inf"),
+        ({"a": None, "b": (float("-inf"),)}, r"b\[0\] is -inf"),
+    ],
+)
+def test_numbers_that_json_does_not_have_are_refused(
+    document: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        wire_event(OutgoingEvent(document))
+    with pytest.raises(InvalidRequest, match=sentence):
+        wire_event(OutgoingEvent({}, earlier=document))
+
+
+def test_null_is_a_value_like_any_other() -> None:
+    event = wire_event(OutgoingEvent({"a": None, "b": "null", "c": [1.5, {"d": None}]}))
+    assert bytes(event.document) == b'{"a":null,"b":"null","c":[1.5,{"d":null}]}'
 
 
 # --- somebody else answers -----------------------------------------------------------------------

@@ -7,6 +7,7 @@ because later on it would fail those that travel along.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -94,7 +95,23 @@ def _document(document: Document) -> bytes:
         raise errors.InvalidRequest(f"the document can't be written as JSON: {error}") from error
     if not text.startswith(b"{"):
         raise errors.InvalidRequest(f"the document is {_type_of(document)}: give it as a mapping")
+    if b"null" in text:
+        _check_numbers(msgspec.to_builtins(document), "")
     return text
+
+
+def _check_numbers(value: object, path: str) -> None:
+    """The encoder writes null for a number that JSON doesn't have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise errors.InvalidRequest(
+            f"{path} is {value}, a number that JSON doesn't have: send null, or leave it out"
+        )
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_numbers(part, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _check_numbers(part, f"{path}[{index}]")
 
 
 def _one_object(document: bytes | str) -> bytes:

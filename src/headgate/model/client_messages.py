@@ -13,6 +13,8 @@ import msgspec
 from headgate.model.api import ErrorBody
 from headgate.model.event import Op
 
+SHOWN = 200
+"""Characters of a document that `print` shows."""
 NO_TARGET = -1
 """Of what comes from a subscription, not from a consumer group."""
 
@@ -51,6 +53,17 @@ class _Record(msgspec.Struct, frozen=True):
     def document(self) -> Any:
         """The document, decoded anew with every access."""
         return msgspec.json.decode(self.raw)
+
+    def __repr__(self) -> str:
+        """What one wants to see of it: where it is, what it is about, and how it begins."""
+        document = bytes(self.raw).decode(errors="replace")
+        if len(document) > SHOWN:
+            document = document[:SHOWN] + "…"
+        again = ", redelivery=True" if self.redelivery else ""
+        return (
+            f"{type(self).__name__}({self.topic}:{self.partition}:{self.seq}, {self.op}, "
+            f"key={self.key!r}{again}, document={document})"
+        )
 
 
 class Event(_Record, frozen=True, tag_field="type", tag="event"):

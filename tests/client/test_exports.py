@@ -1,0 +1,66 @@
+"""`headgate.client` exports every type that the signatures of its classes name."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+import headgate.client as public
+from headgate.client import Event, Left
+
+CLASSES = [one for one in vars(public).values() if inspect.isclass(one)]
+OURS = "headgate."
+OF_TESTS = {"Route"}
+"""What a signature takes for the sake of tests and benchmarks."""
+
+
+def named_by(kind: type) -> Iterator[object]:
+    """The types in the signatures of a class's public methods and properties."""
+    for name, member in inspect.getmembers(kind):
+        if name.startswith("_") and name != "__init__":
+            continue
+        call = member.fget if isinstance(member, property) else member
+        if inspect.isfunction(call):
+            for hint in typing.get_type_hints(call).values():
+                yield from parts(hint)
+
+
+def parts(hint: object) -> Iterator[object]:
+    arguments = typing.get_args(hint)
+    if not arguments:
+        yield hint
+    for one in arguments:
+        yield from parts(one)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_what_signatures_name_can_be_imported(kind: type) -> None:
+    missing = {
+        one.__name__
+        for one in named_by(kind)
+        if inspect.isclass(one)
+        and one.__module__.startswith(OURS)
+        and not issubclass(one, Exception)
+        and one not in CLASSES
+    }
+    assert missing <= OF_TESTS
+
+
+@pytest.mark.parametrize("kind", [Event, Left])
+def test_an_item_is_printed_with_its_document(kind: type[Event | Left]) -> None:
+    item = kind("flights", 3, 17, "e", "4ca7b3", "", "update", msgspec.Raw(b'{"alt":11000}'))
+    assert repr(item) == (
+        f"{kind.__name__}(flights:3:17, update, key='4ca7b3', document={{\"alt\":11000}})"
+    )
+
+
+def test_a_long_document_is_shortened() -> None:
+    raw = msgspec.Raw(b'{"text":"' + b"x" * 1_000 + b'"}')
+    item = Event("flights", 0, 1, "e", None, "", "insert", raw, redelivery=True)
+    assert len(repr(item)) < 300
+    assert "…" in repr(item)
+    assert "redelivery=True" in repr(item)
