@@ -26,6 +26,10 @@ class HeadgateError(Exception):
         return (_rebuild, (type(self), self.message, self.details))
 
 
+ANOTHER_ADDRESS = "name another address"
+"""How a sentence ends that is about an address of the user's choice; the command line adds how."""
+
+
 def _rebuild(kind: type[HeadgateError], message: str, details: dict[str, object]) -> HeadgateError:
     return kind(message, **details)
 

@@ -269,7 +269,7 @@ async def test_an_impossible_address_is_said_in_a_sentence(url: str) -> None:
 
 async def test_something_else_at_the_address_is_said_in_a_sentence(server: ProduceServer) -> None:
     async with HttpClient(server.url) as client:
-        with pytest.raises(InvalidRequest, match="is not a Headgate of this version; set --url"):
+        with pytest.raises(InvalidRequest, match="is not a Headgate of this version; name another"):
             await client.get("/v1/topics", ProduceAnswer)
 
 

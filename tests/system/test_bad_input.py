@@ -135,5 +135,6 @@ class TestCommands:
         command = Command(["topic", "list", "--url", url], environment(), cwd=tmp_path)
         assert command.wait() == 1
         assert command.err.lines == [
-            f"headgate: nothing answers at {url}; start it with `headgate up` or set --url"
+            f"headgate: nothing answers at {url}; start it with `headgate up`, or name another "
+            "address with --url"
         ]

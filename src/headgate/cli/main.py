@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headgate.errors import HeadgateError, InvalidRequest
+from headgate.errors import ANOTHER_ADDRESS, HeadgateError, InvalidRequest
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """What a wrong option, argument or command raises; the library exports only this subclass of it."""
@@ -190,7 +190,8 @@ def _exit_code() -> int:
         _write_whole_lines()
         app(prog_name="headgate")
     except HeadgateError as error:
-        print(f"headgate: {error}", file=sys.stderr)
+        how = " with --url" if error.message.endswith(ANOTHER_ADDRESS) else ""
+        print(f"headgate: {error}{how}", file=sys.stderr)
         return error.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

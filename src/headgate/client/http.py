@@ -26,6 +26,7 @@ from pyreqwest.exceptions import (
 from pyreqwest.http import Url
 
 from headgate import errors
+from headgate.errors import ANOTHER_ADDRESS
 from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer
 from headgate.model.refusals import rebuild
 
@@ -104,7 +105,7 @@ class HttpClient:
     def _translate(self, error: PyreqwestError, limit_s: float) -> errors.HeadgateError:
         if isinstance(error, ConnectError):
             return errors.PeerUnreachable(
-                f"nothing answers at {self.url}; start it with `headgate up` or set --url",
+                f"nothing answers at {self.url}; start it with `headgate up`, or {ANOTHER_ADDRESS}",
                 url=self.url,
                 no_answer="not sent",
             )
@@ -141,7 +142,7 @@ class HttpClient:
 
     def _foreign(self, **details: object) -> errors.HeadgateError:
         return errors.InvalidRequest(
-            f"what answers at {self.url} is not a Headgate of this version; set --url",
+            f"what answers at {self.url} is not a Headgate of this version; {ANOTHER_ADDRESS}",
             url=self.url,
             **details,
         )
