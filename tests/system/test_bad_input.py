@@ -134,7 +134,5 @@ class TestCommands:
             url = f"http://127.0.0.1:{probe.getsockname()[1]}"
         command = Command(["topic", "list", "--url", url], environment(), cwd=tmp_path)
         assert command.wait() == 1
-        assert command.err.lines == [
-            f"headgate: nothing answers at {url}; start it with `headgate up`, or name another "
-            "address with --url"
-        ]
+        sentence = f"headgate: nothing answers at {url}; start it with `headgate up`, or name "
+        assert command.err.lines == [f"{sentence}another address with --url"]
