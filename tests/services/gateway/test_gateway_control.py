@@ -307,6 +307,29 @@ async def test_deleted_topic_ends_its_subscribers_and_no_others(world: World) ->
     await until(lambda: len(world.coordinator.registry) == 1)
 
 
+async def test_topic_that_is_deleted_while_its_log_is_looked_at_is_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.coordinator.publish(topology(2, names=("flights", "ships")))
+    await until(lambda: AckTopology(2) in world.coordinator.received)
+    looking, answered = asyncio.Event(), asyncio.Event()
+    extent = world.log.extent
+
+    async def late(ref: PartitionRef) -> Extent:
+        looking.set()
+        await answered.wait()
+        return await extent(ref)
+
+    monkeypatch.setattr(world.log, "extent", late)
+    subscriber = await world.websocket(topic="ships")
+    await asyncio.wait_for(looking.wait(), WAIT_S)
+    world.coordinator.publish(topology(3, deleted=("ships",)))
+    await until(lambda: AckTopology(3) in world.coordinator.received)
+    answered.set()
+    assert (await subscriber.next())["error"]["code"] == "unknown_topic"
+    assert not world.coordinator.registry
+
+
 async def test_topic_that_is_merely_absent_keeps_its_subscribers(world: World) -> None:
     subscriber = await world.websocket()
     await subscriber.next()

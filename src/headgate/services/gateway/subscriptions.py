@@ -150,6 +150,8 @@ class Subscriptions:
         extents = await self.extents(topic)
         starts = starts_after(question.start, extents, topic.name)
         self._check_room()
+        if topic.name in _deleted(self.registration.topology):
+            raise _deleted_topic(topic.name)  # while the log was looked at
         feed: Feed[bytes] = Feed(
             starts,
             capacity=self._bounds.queue,
@@ -243,14 +245,10 @@ class Subscriptions:
         """Only a topic that was deleted on purpose ends its subscriptions; one that is merely
         absent may be back with the next topology."""
         self.fences.raise_to(topology.sources)
-        deleted = {name for name in topology.deleted if topology.topic(name) is None}
+        deleted = _deleted(topology)
         for subscriber in self:
             if subscriber.topic in deleted:
-                subscriber.close(
-                    errors.UnknownTopic(
-                        f"topic {subscriber.topic} was deleted", topic=subscriber.topic
-                    )
-                )
+                subscriber.close(_deleted_topic(subscriber.topic))
 
     def _on_refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         subscriber = self._table.get(subscription_id)
@@ -344,6 +342,14 @@ class Subscriptions:
         refs = topic.refs()
         found = await asyncio.gather(*(self._reader.extent(ref) for ref in refs))
         return {ref.partition: extent for ref, extent in zip(refs, found, strict=True)}
+
+
+def _deleted(topology: Topology) -> set[str]:
+    return {name for name in topology.deleted if topology.topic(name) is None}
+
+
+def _deleted_topic(name: str) -> errors.UnknownTopic:
+    return errors.UnknownTopic(f"topic {name} was deleted", topic=name)
 
 
 def _new_id(subscriber_id: str) -> str:
