@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from headgate.errors import StorageFailed
 from headgate.model import control
 from headgate.model.event import Fence
@@ -145,6 +147,23 @@ async def test_a_lane_with_nothing_left_ends() -> None:
     world.push(control.LetGo(world.spec.owns, settle=True))
     receipt = await world.dead()
     assert receipt.reason == "everything is handed off"
+
+
+@on_virtual_time
+async def test_a_lane_with_nothing_left_ends_when_it_hears_who_has_it() -> None:
+    """Lanes are sent no topology when only owners have changed: the coordinator says so."""
+    world = await reading()
+    known = world.topology("gateway-1", "gateway-2")
+    world.push(control.PushTopology(replace(known, generation=2, sources=world.spec.owns)))
+    world.push(control.LetGo(world.spec.owns, settle=True))
+    await settle_down(30.0)
+    assert said(world, control.Released) == [control.Released(world.spec.owns)]
+    assert not world.life.done(), "perhaps nobody has heard it"
+    for owner in world.spec.owns:
+        assert not world.life.done()
+        world.push(control.LetGo((owner,), settle=False))
+        await settle_down()
+    assert (await world.dead()).reason == "everything is handed off"
 
 
 @on_virtual_time

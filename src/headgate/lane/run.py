@@ -142,6 +142,8 @@ class Lane:
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
         self._overdue = False
         self._handed_off: list[Owner] = []
+        self._taken: set[Owner] = set()
+        """What the coordinator has said to be somebody else's."""
         self._delivered = 0
         self._routing = Stopwatch()
         self._started_s = time.time()
@@ -503,6 +505,8 @@ class Lane:
         else:
             for partition in mine:
                 self.overtaken(partition.ref, "somebody newer has taken over")
+            self._taken.update(owners)
+            self._end_if_handed_off()
 
     async def _hand_off(self, session: ControlSession, leaving: list[SourcePartition]) -> None:
         """Stop reading, settle what is in flight, save the position, and only then say so. If there
@@ -533,8 +537,9 @@ class Lane:
 
     @property
     def _unheard(self) -> list[PartitionRef]:
-        """What this lane has handed off, and the coordinator hasn't given to anybody since."""
-        return [owner.ref for owner in self._handed_off if owner in self._topology.sources]
+        """What this lane has handed off, and the coordinator hasn't said to be somebody else's."""
+        sources, taken = self._topology.sources, self._taken
+        return [o.ref for o in self._handed_off if o in sources and o not in taken]
 
     def _end_if_handed_off(self) -> None:
         """Not before the coordinator has heard it: nobody else could say that nobody reads it."""

@@ -359,6 +359,32 @@ class TestAdoption:
         assert world.last(waiting, control.LetGo) == control.LetGo((owner,), settle=False)
         assert world.cluster.lanes.reader(owner.ref) is None
 
+    def test_a_lane_hears_when_what_it_handed_off_is_somebody_elses(self, world: World) -> None:
+        """It waits for that, and lanes get no topology for a change of owners."""
+        gateway = world.join("gateway", "gateway-1")
+        donor = world.join("router", "router-1")
+        owners = tuple(world.create("flights", 2))
+        lane = world.lane(*owners)
+        recipient = world.join("router", "router-2")
+        world.apply(world.cluster.drain("router-1", world.now_ms))
+        world.wait(12_000, alive=(gateway, donor, recipient))
+        assert world.last(lane, control.LetGo) == control.LetGo(owners, settle=True)
+        pushes = len(world.sent(lane, control.PushTopology))
+        world.say(lane, control.Released(owners[:1]))
+        world.wait(5_000, alive=(gateway, donor, recipient))
+        world.say(lane, control.Released(owners[1:]))
+        told = [one for one in world.sent(lane, control.LetGo) if not one.settle]
+        assert [owner for one in told for owner in one.owners] == list(owners)
+        assert {owner.node_id for owner in world.sources("flights")} == {"router-2"}
+        assert len(world.sent(lane, control.PushTopology)) == pushes
+
+    def test_a_lane_that_says_late_what_it_handed_off_hears_it_at_once(self, world: World) -> None:
+        world.join("router", "router-1")
+        [owner] = world.create("flights")
+        lane = world.lane(owner)
+        world.say(lane, control.Released((older := Owner(owner.ref, "router-1", 0),)))
+        assert world.last(lane, control.LetGo) == control.LetGo((older,), settle=False)
+
     def test_a_partition_whose_lane_waits_is_not_without_one(self) -> None:
         """Another window's lane would wait for the same, and so would that of another epoch."""
         world = World(StoredState(boot=1, gateways=("gateway-2",)))

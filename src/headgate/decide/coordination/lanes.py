@@ -67,6 +67,8 @@ class Lane:
     load: Meter = field(default_factory=Meter)
     asked_ms: int = 0
     """When it was asked to prove that it still holds what it reads."""
+    handed_off: dict[PartitionRef, Owner] = field(default_factory=dict)
+    """What it has let go of, and is to hear of when somebody else has it: so that it may end."""
 
     @property
     def refs(self) -> list[PartitionRef]:
@@ -183,6 +185,11 @@ class Lanes:
             if self._running.get(ref) == session:
                 del self._running[ref]
 
+    def hand_off(self, session: int, owners: Sequence[Owner]) -> None:
+        """The lane has let go of `owners`, as it was asked to."""
+        self.by_session[session].handed_off.update((owner.ref, owner) for owner in owners)
+        self.release(session, [owner.ref for owner in owners])
+
     def keep(self, session: int, refs: Collection[PartitionRef], *, now_ms: int) -> None:
         """The lane reads only `refs` any more: somebody has fenced it off from the others, and may
         be reading them."""
@@ -221,7 +228,8 @@ class Lanes:
         self.unsaid.update((ref, _Unsaid(now_ms)) for ref in refs)
 
     def fence(self, owners: Iterable[Owner]) -> dict[int, list[Owner]]:
-        """A new epoch fences whoever may have been reading these; returns who is known to."""
+        """A new epoch fences whoever may have been reading these; returns who is known to, or has
+        let go of them."""
         owners = list(owners)
         for owner in owners:
             if self.lost_since_ms.pop(owner.ref, None) is not None:
@@ -234,7 +242,17 @@ class Lanes:
             left = tuple(owner for owner in lane.hello.wants if owner.ref not in fenced)
             if len(left) < len(lane.hello.wants):
                 lane.hello = replace(lane.hello, wants=left)
-        return self.take_from_others(owners)
+        handed_off = self._told_of(fenced)
+        for session, taken in self.take_from_others(owners).items():
+            handed_off.setdefault(session, []).extend(taken)
+        return handed_off
+
+    def _told_of(self, fenced: Collection[PartitionRef]) -> dict[int, list[Owner]]:
+        told: dict[int, list[Owner]] = {}
+        for session, lane in self.by_session.items():
+            for ref in [ref for ref in lane.handed_off if ref in fenced]:
+                told.setdefault(session, []).append(lane.handed_off.pop(ref))
+        return told
 
     def silent(self, before_ms: int) -> list[int]:
         """Sessions of lanes that were not heard of since `before_ms`."""

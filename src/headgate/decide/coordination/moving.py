@@ -113,15 +113,15 @@ def plan_soon(state: State, now_ms: int) -> None:
 # --- handoffs --------------------------------------------------------------------------------
 
 
-def released(state: State, session: int, owners: Iterable[Owner], now_ms: int) -> list[Effect]:
-    """A lane has let go."""
+def released(state: State, session: int, owners: Sequence[Owner], now_ms: int) -> list[Effect]:
+    """A lane has let go. It hears when somebody else has what it had."""
     current = [owner for owner in owners if state.sources.owners.get(owner.ref) == owner]
-    state.lanes.release(session, [owner.ref for owner in current])
+    state.lanes.hand_off(session, current)
     for owner in current:
         handoff = state.handoffs.by_ref.get(owner.ref)
         if handoff is not None and handoff.released_ms is None:
             handoff.released_ms = now_ms
-    return advance(state, now_ms)
+    return windows.not_theirs(session, owners, current) + advance(state, now_ms)
 
 
 def advance(state: State, now_ms: int) -> list[Effect]:

@@ -36,7 +36,7 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
     owns = [owner for owner in hello.owns if owner in may_read]
     hello = replace(hello, wants=tuple(owner for owner in hello.wants if owner in may_read))
     taken = state.lanes.start(session, hello, owns, adopted=adopted, now_ms=now_ms)
-    effects += [*overtaken(taken), *_not_theirs(session, hello.owns, owns)]
+    effects += [*overtaken(taken), *not_theirs(session, hello.owns, owns)]
     effects.append(Send(session, state.out.message))
     if state.registry.complete:
         effects += [Send(session, part) for part in state.registry.snapshot()]
@@ -74,14 +74,15 @@ def lane_claimed(
     """A lane holds the positions: from now on it counts as the reader, and nobody else."""
     owns = _readable(state, state.lanes.by_session[session].hello, said, learns=False)
     taken = state.lanes.claim(session, owns, asked_ms=asked_ms, now_ms=now_ms)
-    return [*overtaken(taken), *_not_theirs(session, said, owns), *let_go(state, owns)]
+    return [*overtaken(taken), *not_theirs(session, said, owns), *let_go(state, owns)]
 
 
 def ask_for_proof(state: State, now_ms: int) -> list[Effect]:
     return [Send(session, control.Prove(now_ms)) for session in state.lanes.to_prove(now_ms)]
 
 
-def _not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
+def not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
+    """Tell a lane what of all that it speaks of is somebody else's."""
     lost = tuple(owner for owner in said if owner not in owns)
     return [Send(session, control.LetGo(lost, settle=False))] if lost else []
 
