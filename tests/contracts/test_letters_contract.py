@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -28,7 +28,7 @@ from headgate.model.letters import (
     LetterState,
     NewLetter,
 )
-from headgate.ports.letters import LetterStore
+from headgate.ports.letters import NO_SEQS, LetterStore
 from tests.contracts.stores import LETTERS, Opened, durable
 
 REF = PartitionRef("flights", 0)
@@ -250,10 +250,11 @@ async def test_parked_letters_come_in_order_some_of_every_partition(letters: Ope
     await store.put([parked(3), parked(1, OTHER), dead(4), parked(1, gateway="g2")], HELD, now_ms=2)
     await store.revive(await ids_of(store, LetterQuery()), now_ms=3)
 
-    async def found(*refs: PartitionRef, each: int = 100) -> list[tuple[str, int]]:
-        return [
-            (str(one.ref), one.delivery.seq) for one in await store.parked("g1", refs, each=each)
-        ]
+    async def found(
+        *refs: PartitionRef, each: int = 100, after_seqs: Mapping[PartitionRef, int] = NO_SEQS
+    ) -> list[tuple[str, int]]:
+        page = await store.parked("g1", refs, each=each, after_seqs=after_seqs)
+        return [(str(one.ref), one.delivery.seq) for one in page]
 
     whole = [
         ("alerts:3", 2),
@@ -266,6 +267,9 @@ async def test_parked_letters_come_in_order_some_of_every_partition(letters: Ope
     assert await found(OTHER, REF, FURTHER, each=1) == [whole[0], whole[1], whole[3]]
     assert await found(OTHER) == whole[3:]
     assert await found() == []
+    after_seqs = {REF: 3, OTHER: 9}
+    assert await found(OTHER, REF, FURTHER, after_seqs=after_seqs) == [whole[0], whole[2]]
+    assert await found(OTHER, each=1, after_seqs={OTHER: 1}) == whole[4:]
 
 
 async def test_revived_letters_come_by_id_page_by_page(letters: Opened) -> None:
@@ -674,7 +678,11 @@ async def told(store: LetterStore, chance: random.Random) -> list[object]:
     each, limit = chance.randint(1, 4), chance.randint(1, 4)
     refs = chance.sample(sorted(HELD), 2)
     pages = [every, await store.revived(refs, after_id=0, limit=limit)]
-    pages += [await store.parked(gateway, refs, each=each) for gateway in ("g1", "g2")]
+    after_seqs = {ref: chance.randint(0, 4) for ref in chance.sample(refs, 1)}
+    pages += [
+        await store.parked(gateway, refs, each=each, after_seqs=after_seqs)
+        for gateway in ("g1", "g2")
+    ]
     numbered = [
         [(numbers[one.id], *msgspec.structs.astuple(one)[1:]) for one in page] for page in pages
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, NewLetter
 from headgate.model.position import Position, Tally
-from headgate.ports.letters import Fences
+from headgate.ports.letters import NO_SEQS, Fences
 from tests.lane.ledger import Ledger
 
 T = TypeVar("T")
@@ -181,9 +181,16 @@ class LinkedLetters:
         await self._call(lambda: self._inner.put(letters, fences, now_ms=now_ms))
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
-        return await self._call(lambda: self._inner.parked(gateway_id, refs, each=each))
+        return await self._call(
+            lambda: self._inner.parked(gateway_id, refs, each=each, after_seqs=after_seqs)
+        )
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int

@@ -5,20 +5,22 @@ what is marked moves no position. A subscriber that a lane has read past without
 the log. A gateway puts a suffix of a batch off, never something in its middle, but for redeliveries
 without room. It refuses a batch as a whole for as long as the cause is there, or one event of it;
 the latter goes by the event alone, whatever was taken before. A notice of a gap that isn't known
-yet tells of the whole gap, also where letters of its middle came first.
+yet tells of the whole gap, also where letters of its middle came first. Of what comes page by page
+each subscriber has room or not by itself: what it hasn't is noted seq by seq, and it gets nothing
+newer, unless the page should have had that and doesn't.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from headgate.decide.redelivered import Sending, sending_of
 from headgate.errors import InvalidRequest, NotFound, PeerUnreachable
-from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, GoOn, Verdict
 from headgate.model.event import Fence, PartitionRef
 from tests.lane.ledger import Ledger, Place
 
@@ -61,6 +63,9 @@ class ModelledGateway:
     slow_readers: set[str] = field(default_factory=set)
     """Those who have no room for redeliveries."""
     redelivered: set[tuple[Sending, tuple[str, ...]]] = field(default_factory=set)
+    had: set[tuple[Sending, str]] = field(default_factory=set)
+    missing: dict[tuple[int, str], set[int]] = field(default_factory=dict)
+    """Per partition and subscriber what was put off, of what came page by page."""
 
     async def deliver(self, batch: DeliveryBatch) -> DeliveryAnswer:
         mood = self.mood
@@ -82,12 +87,14 @@ class ModelledGateway:
         if mood == "losing" and self.random.random() < 0.7:
             self.ledger.tag("answer lost", *places)
             await asyncio.Event().wait()
-        return DeliveryAnswer(tuple(verdicts), fill=FILLS.get(mood, 0.0))
+        go_on = () if mood == "late" else self.go_on(batch)
+        return DeliveryAnswer(tuple(verdicts), fill=FILLS.get(mood, 0.0), go_on=go_on)
 
     def verdicts(self, batch: DeliveryBatch) -> list[Verdict]:
         size = len(batch.deliveries)
         taken = self.random.randint(0, size) if self.mood == "late" else size
         found: list[Verdict] = []
+        self.turn_pages(batch)
         for at, one in enumerate(batch.deliveries):
             ref = PartitionRef(one.topic, one.partition)
             fence = Fence(one.epoch, batch.window, batch.attempt)
@@ -107,8 +114,10 @@ class ModelledGateway:
             elif place in self.poison:
                 self.ledger.tag("rejected", place)
                 found.append("rejected")
+            elif one.from_seq:
+                found.append(self.paged(one))
             elif one.lost_from:
-                found.append(self.lost(one))
+                found.append(self.lost(one, self.subscribers))
             elif one.redelivery:
                 found.append(self.again(one, self.addressed(one)))
             else:
@@ -152,16 +161,16 @@ class ModelledGateway:
                 self.ledger.delivered.add((one.partition, one.seq, name))
         return verdict
 
-    def again(self, one: Delivery, addressed: dict[str, int]) -> Verdict:
+    def again(self, one: Delivery, addressed: dict[str, int], *, paged: bool = False) -> Verdict:
         place = one.partition, one.seq
         self.ledger.tag("marked", place)
         here = [name for name in addressed if name in self.subscribers]
         if not here:
             return "no_subscriber"
-        known = (sending_of(one), one.subscriptions)
+        known = (sending_of(one), tuple(addressed) if paged else one.subscriptions)
         if known in self.redelivered:
             return "duplicate"
-        if self.slow_readers.intersection(here):
+        if self.slow_readers.intersection(here) and not paged:
             self.ledger.tag("no room", place)
             return "retry"
         self.redelivered.add(known)
@@ -169,9 +178,60 @@ class ModelledGateway:
         self.ledger.delivered |= {(*place, name) for name in here}
         return "accepted"
 
-    def lost(self, one: Delivery) -> Verdict:
+    def turn_pages(self, batch: DeliveryBatch) -> None:
+        """What a page should have, and hasn't, comes no more."""
+        last_seqs = {one.partition: one.seq for one in batch.deliveries}
+        begins = {one.partition: one.from_seq for one in batch.deliveries if one.from_seq}
+        for (partition, _), seqs in self.missing.items():
+            if partition in begins:
+                seqs -= set(range(begins[partition], last_seqs[partition] + 1))
+
+    def paged(self, one: Delivery) -> Verdict:
+        """For those who need not wait for something older, and for nobody else yet."""
+        place, sending = (one.partition, one.seq), sending_of(one)
+        addressed = self.addressed(one)
+        names = self.subscribers if one.lost_from else addressed
+        here = [name for name in names if name in self.subscribers]
+        going = {name: addressed.get(name, 0) for name in here if not self.waits(one, name)}
+        verdict: Verdict = "accepted"
+        if one.lost_from:
+            verdict = self.lost(one, going)
+        elif not one.redelivery:
+            verdict = self.take(one, going)
+        elif going:
+            self.ledger.tag("marked", place)
+            verdict = self.again(one, going, paged=True)
+        self.had |= {(sending, name) for name in going}
+        for name in here:
+            if name not in going:
+                self.ledger.tag("paged past", place)
+                self.missing.setdefault((one.partition, name), set()).add(one.seq)
+        if len(going) < len(here):
+            return "retry"
+        return verdict if here else "no_subscriber"
+
+    def waits(self, one: Delivery, name: str) -> bool:
+        if any(seq < one.seq for seq in self.missing.get((one.partition, name), ())):
+            return True
+        has_had = (sending_of(one), name) in self.had
+        return one.redelivery and name in self.slow_readers and not has_had
+
+    def go_on(self, batch: DeliveryBatch) -> tuple[GoOn, ...]:
+        pages = {(one.topic, one.partition) for one in batch.deliveries if one.from_seq}
+        return tuple([GoOn(*page, self.wanted_seq(page[1])) for page in sorted(pages)])
+
+    def wanted_seq(self, partition: int) -> int:
+        seqs = [
+            min(some)
+            for (number, name), some in self.missing.items()
+            if number == partition and some and name in self.subscribers.keys() - self.slow_readers
+        ]
+        return min(seqs, default=0)
+
+    def lost(self, one: Delivery, names: Iterable[str]) -> Verdict:
         verdict: Verdict = "no_subscriber"
-        for name, subscriber in self.subscribers.items():
+        for name in names:
+            subscriber = self.subscribers[name]
             if subscriber.held:
                 verdict = "accepted"
                 continue

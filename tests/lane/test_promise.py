@@ -37,6 +37,10 @@ because nothing is shed or dead where a partition halts.
     moved          p     P      P        P      p       P      P       p     P
     vanished       p     P      P        P      p       P      P       p S   P R
 
+What stays unsettled because somebody doesn't read what comes again, while the lane goes on behind
+it (`paged past`), meets here what ends or changes a lane; test_slow_subscribers has it with the
+real gateway.
+
 A subscription that comes late and has to look into the log (`since`) is put together with nothing
 else here: tests/lane/test_lane.py and test_adopted.py have it alone. Single events that a gateway
 refuses while it takes newer ones are left out where partitions halt, and until they are settled no
@@ -79,6 +83,7 @@ PAIRS = (
     *product(OFTEN, TROUBLES),
     *product(("rejected",), (*LASTING, *CHANGES)),
     *product(RARE, DECISIVE),
+    *product(("paged past",), ("overtaken", "killed", "reset")),
 )
 MUST_MEET = {(min(pair), max(pair)) for pair in PAIRS}
 

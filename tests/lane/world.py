@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topology
 from headgate.ports.control import HelloSource
-from headgate.ports.letters import Fences
+from headgate.ports.letters import NO_SEQS, Fences
 from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import Meanwhile
 from tests.faulty_checkpoints import FaultyCheckpoints
@@ -79,11 +79,16 @@ class FaultyLetters(MemoryLetterStore):
         await super().put(letters, fences, now_ms=now_ms)
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
         self._check()
         self.looked += 1
-        return await super().parked(gateway_id, refs, each=each)
+        return await super().parked(gateway_id, refs, each=each, after_seqs=after_seqs)
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int

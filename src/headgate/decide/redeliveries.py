@@ -57,6 +57,13 @@ class Redeliveries(Generic[T]):
         limit_bytes = min(self._capacity_bytes, self._budget.share_bytes)
         return len(self._queue) < self._capacity and self._queued_bytes < limit_bytes
 
+    @property
+    def is_roomy(self) -> bool:
+        """Is it half empty? To ask for more earlier would mean a record or two at a time."""
+        limit_bytes = min(self._capacity_bytes, self._budget.share_bytes)
+        half_empty = 2 * len(self._queue) <= self._capacity
+        return self.has_room and half_empty and 2 * self._queued_bytes <= limit_bytes
+
     def add(self, item: Redelivery[T], *, position: int) -> None:
         """`position`: records of the partition up to there came before it."""
         partition, _, value, mark = item

@@ -214,6 +214,11 @@ class Feed(Generic[T]):
     def takes_redeliveries(self) -> bool:
         return self._again.has_room
 
+    @property
+    def wants_redeliveries(self) -> bool:
+        """Is there room for some of them?"""
+        return self._again.is_roomy
+
     def redeliver(self, partition: int, seq: int, value: T, mark: Hashable = None) -> None:
         """Deliver it whatever was delivered before; only with room for it. `awaits` knows it by
         its `mark`."""

@@ -5,7 +5,9 @@ for has ended or moved to another gateway, which reads the log from the subscrib
 What is refused for good becomes a dead letter, or, where none are kept, stays and holds what is
 behind it.
 
-Invariant: no letter is sent before everything older is through. What the lane has set aside is
+Invariant: no letter is sent before everything older is through, or the gateway has said that it
+keeps everybody's order (`GoOn`): then letters go page by page, and those that wait for somebody
+slow come again later. What the lane has set aside is
 written before letters are read; and a letter of a former lane waits until this one has read the log
 up to it, because what that one had in memory is older, and nowhere else. Letters are changed only
 under the lane's fence.
@@ -14,13 +16,13 @@ under the lane's fence.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 from msgspec.structs import replace
 
-from headgate.decide.delivery.behind import Redrive
+from headgate.decide.delivery.behind import Page, Redrive
 from headgate.decide.delivery.outbound import LEFT, Outbound
 from headgate.decide.redelivered import marked
 from headgate.errors import CallerError, Fenced, HeadgateError
@@ -98,12 +100,17 @@ class Redriving:
             if ref not in fences:
                 self._drop(ref)  # its letters are somebody else's
         refs = [ref for ref in step.refs if ref in fences]
-        found = await self._store.parked(self._gateway_id, refs, each=step.each)
-        self._outbound.drained(set(refs).difference(letter.ref for letter in found))
+        found = await self._store.parked(
+            self._gateway_id, refs, each=step.each, after_seqs=step.after_seqs
+        )
+        empty = set(refs).difference(letter.ref for letter in found)
+        begun = {ref for ref in empty if step.after_seqs.get(ref)}
+        self._outbound.drained(empty - begun)
+        self._outbound.pages_empty(begun, now_s=self._now_s())
         ripe = [letter for letter in found if letter.delivery.seq <= read_seqs[letter.ref]]
         unread = {letter.ref for letter in found}.difference(letter.ref for letter in ripe)
         self._outbound.unread(unread, now_s=self._now_s())
-        await self._send_wanted(self._up_to_a_halt(ripe))
+        await self._send_wanted(self._up_to_a_halt(ripe), step)
 
     def _up_to_a_halt(self, letters: Sequence[Letter]) -> list[Letter]:
         """Of a partition that a former lane left standing still, the first letter alone."""
@@ -116,8 +123,9 @@ class Redriving:
                 sending.append(letter)
         return sending
 
-    async def _send_wanted(self, letters: Sequence[Letter]) -> None:
+    async def _send_wanted(self, letters: Sequence[Letter], step: Redrive) -> None:
         fences = self._surroundings.fences()
+        from_seqs = _from_seqs(letters, step)
         sending: list[tuple[Letter, Delivery]] = []
         unwanted: list[Letter] = []
         for letter in letters:
@@ -127,7 +135,8 @@ class Redriving:
             if wanted is None:
                 unwanted.append(letter)
             else:
-                sending.append((letter, replace(wanted, epoch=fence.epoch)))
+                from_seq = from_seqs.get(letter.ref, 0)
+                sending.append((letter, replace(wanted, epoch=fence.epoch, from_seq=from_seq)))
         if left := self._left(unwanted):
             await self._bury_left(left, fences)
             unwanted = [one for one in unwanted if one not in left]
@@ -167,10 +176,13 @@ class Redriving:
         rejected = by_verdict.get("rejected", [])
         through = [one for verdict in SETTLING_VERDICTS for one in by_verdict.get(verdict, ())]
         forward = {letter.ref for letter in (*through, *rejected)}
+        pages = _pages([letter for letter, _ in letters], by_verdict, answer)
+        stuck = {letter.ref for letter in by_verdict.get("retry", ())} - forward
         self._outbound.redriven(
             fill=answer.fill,
-            later={letter.ref for letter in by_verdict.get("retry", ())} - forward,
+            later={ref for ref in stuck if pages[ref] is None},
             through={letter.ref for letter in through} - {letter.ref for letter in rejected},
+            pages=pages,
             now_s=self._now_s(),
         )
         for letter in by_verdict.get("stale_fence", ()):
@@ -209,6 +221,28 @@ class Redriving:
             self.counts.dead += len(dead)
         if halting:
             await self._store.put(halting, fences, now_ms=now_ms)
+
+
+def _from_seqs(letters: Sequence[Letter], step: Redrive) -> dict[PartitionRef, int]:
+    """Where the pages begin, of the partitions of which somebody may not have room for all."""
+    paged = {one.ref for one in letters if one.delivery.redelivery} | step.after_seqs.keys()
+    return {ref: step.after_seqs.get(ref, 0) + 1 for ref in paged}
+
+
+def _pages(
+    letters: Sequence[Letter], by_verdict: Mapping[Verdict, list[Letter]], answer: DeliveryAnswer
+) -> dict[PartitionRef, Page | None]:
+    """What came of the letters of each partition; None where it may not go on behind them."""
+    wanted_seqs = {PartitionRef(one.topic, one.partition): one.wanted_seq for one in answer.go_on}
+    settled = {one.ref for verdict in SETTLING_VERDICTS for one in by_verdict.get(verdict, ())}
+    stuck = {one.ref for one in by_verdict.get("retry", ())}
+    last_seqs = {letter.ref: letter.delivery.seq for letter in letters}
+    return {
+        ref: Page(last_seq, wanted_seqs[ref], through=ref in settled, whole=ref not in stuck)
+        if ref in wanted_seqs
+        else None
+        for ref, last_seq in last_seqs.items()
+    }
 
 
 def _is_passed(letter: Letter, through: Sequence[Letter]) -> bool:

@@ -52,6 +52,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     wish: int = 0
     """Of a redelivery: which wish of an operator brings it, the same whoever sends it and under
     whatever epoch; a later wish has another one. 0, as from an older router: that of the epoch."""
+    from_seq: int = 0
+    """Of a parked record: the batch has all that is parked of the partition from this seq on, up to
+    the last one in it; what is older may be unsettled, and comes again (0: nothing is left out)."""
 
 
 def record_of(delivery: Delivery) -> Record:
@@ -182,6 +185,7 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
                 or delivery.redelivery
                 or delivery.lost_from
                 or delivery.broadcast
+                or delivery.from_seq
             ):
                 return None
             if delivery.partition != partition or delivery.epoch != epoch:
@@ -195,10 +199,22 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
         return Outline(self.gateway_id, self.window, self.attempt, topic, tuple(runs))
 
 
+class GoOn(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Parked records of this partition that are newer than what was sent may be sent, though some
+    of that isn't settled: the gateway keeps everybody's order. `wanted_seq`: from there on somebody
+    has room for what was put off (0: nobody has)."""
+
+    topic: str
+    partition: int
+    wanted_seq: int = 0
+
+
 class DeliveryAnswer(msgspec.Struct, frozen=True):
     """One verdict per delivery, in order; `depth` is how many events wait at the gateway, `fill`
-    how much of what it can hold that is (0 to 1)."""
+    how much of what it can hold that is (0 to 1). Where deliveries have a `from_seq`, `go_on` says
+    of their partitions how to continue."""
 
     verdicts: tuple[Verdict, ...]
     depth: int = 0
     fill: float = 0.0
+    go_on: tuple[GoOn, ...] = ()

@@ -17,6 +17,7 @@ never see them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from headgate.model.event import Fence, PartitionRef
@@ -24,6 +25,7 @@ from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 
 Fences = Mapping[PartitionRef, Fence]
 """Under which fence whoever changes letters has what they are fenced by."""
+NO_SEQS: Mapping[PartitionRef, int] = MappingProxyType({})
 
 
 class LetterStore(Protocol):
@@ -48,10 +50,15 @@ class LetterStore(Protocol):
         """
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
         """The letters that are parked for a gateway in the order: up to `each` of every partition,
-        its oldest ones, by (topic, partition, seq)."""
+        its oldest ones, or those above the one in `after_seqs`, by (topic, partition, seq)."""
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int

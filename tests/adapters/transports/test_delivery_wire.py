@@ -91,6 +91,7 @@ def test_two_events_have_one_identity_if_they_share_the_id_and_what_places_them(
         {"redelivery": True},
         {"lost_from": 1},
         {"broadcast": True},
+        {"from_seq": 1},
     ],
     ids=lambda more: next(iter(more)),
 )

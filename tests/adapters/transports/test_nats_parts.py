@@ -13,6 +13,7 @@ from headgate.adapters.nats.delivery import NatsDeliveryTransport
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from tests.services.gateway.test_deliveries import NODE, event, stage
 from tests.services.gateway.test_redelivering import TWO_EACH, again
+from tests.written_log import TOPIC
 
 MAX_PAYLOAD = 3_000
 LARGE = msgspec.Raw(b'{"n":"' + b"x" * 2_000 + b'"}')
@@ -88,6 +89,39 @@ async def test_no_record_passes_a_redelivery_that_was_put_off(max_payload: int) 
             left = [one for one, said in zip(left, verdicts, strict=True) if said == "retry"]
             place.read("a")
         assert (place.seqs("a"), left) == ([1, 2, 3, 4], [])
+
+
+@pytest.mark.parametrize("max_payload", [1 << 20, MAX_PAYLOAD], ids=["whole", "in parts"])
+async def test_of_a_page_all_is_sent_and_nobody_gets_it_out_of_order(max_payload: int) -> None:
+    """There is room for two, and "a" has read by the time the last ones come."""
+    async with stage(bounds=TWO_EACH) as place:
+
+        def accept(batch: Batch) -> DeliveryAnswer:
+            answer = place.deliveries.accept(batch)
+            place.answered()
+            place.read("b")
+            if place.seqs("b")[-1:] == [3]:
+                place.read("a")
+            return answer
+
+        numbers = range(1, 7)
+        page = [again(n, "a", "b", from_seq=1, document=LARGE) for n in numbers]
+        for _ in numbers:
+            answer = await sent(accept, *place.named(tuple(page)), max_payload=max_payload)
+            assert [(one.topic, one.partition) for one in answer.go_on] == [(TOPIC, 0)]
+            place.read("a")
+        assert place.seqs("a") == place.seqs("b") == [*numbers]
+
+
+async def test_what_is_refused_in_a_page_is_passed_by_nothing() -> None:
+    async with stage(bounds=TWO_EACH) as place:
+        page = [
+            again(seq, "a", from_seq=1, document=TOO_LARGE if seq == 2 else LARGE)
+            for seq in (1, 2, 3, 4)
+        ]
+        answer = await sent(place.deliveries.accept, *place.named(tuple(page)))
+        assert answer.verdicts == ("retry", "rejected", "retry", "retry")
+        assert answer.go_on == ()
 
 
 @pytest.mark.parametrize("verdict", ["retry", "rejected", "stale_fence"])

@@ -26,6 +26,7 @@ from headgate.model.delivery import (
     SETTLING_VERDICTS,
     Batch,
     Delivery,
+    DeliveryAnswer,
     DeliveryBatch,
     Outline,
     Verdict,
@@ -79,8 +80,11 @@ class Stage:
         subscriber.send = lambda message: self.sent[name].append(json.loads(message))
 
     def deliver(self, *deliveries: Delivery) -> tuple[Verdict, ...]:
+        return self.answer(*deliveries).verdicts
+
+    def answer(self, *deliveries: Delivery) -> DeliveryAnswer:
         batch = DeliveryBatch(NODE, 1, 0, self.named(deliveries))
-        return self.deliveries.accept(self.arrive(batch)).verdicts
+        return self.deliveries.accept(self.arrive(batch))
 
     def named(self, deliveries: tuple[Delivery, ...]) -> tuple[Delivery, ...]:
         """With the ids of the subscriptions, which differ from stage to stage."""

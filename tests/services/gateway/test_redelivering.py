@@ -263,6 +263,192 @@ async def test_an_event_that_was_put_off_is_not_taken_for_one_that_was_here(plac
     assert place.seqs("b") == [1]
 
 
+# --- page by page --------------------------------------------------------------------------------
+
+
+def page(from_seq: int, *deliveries: Delivery) -> list[Delivery]:
+    return [msgspec.structs.replace(one, from_seq=from_seq) for one in deliveries]
+
+
+def wanted(place: Stage, *deliveries: Delivery) -> tuple[tuple[Verdict, ...], list[int]]:
+    """The verdicts, and from where on somebody has room for what was put off."""
+    answer = place.answer(*deliveries)
+    return answer.verdicts, [one.wanted_seq for one in answer.go_on]
+
+
+async def test_one_for_whom_something_was_put_off_is_left_out_of_what_follows(place: Stage) -> None:
+    """Also when it has room by then; others get what follows, and it gets the rest in order."""
+    retry = ("retry", "retry")
+    assert wanted(place, *page(1, again(1, "a"), again(2, "a", "b"))) == (retry, [0])
+    assert wanted(place, *page(3, again(3, "a", "b"), again(4, "a"))) == (retry, [0])
+    place.read("a")
+    place.read("b")
+    assert wanted(place, *page(5, again(5, "a", "b"), event(6, "a", "b"))) == (retry, [3])
+    place.read("b")
+    assert wanted(place, *page(3, again(3, "a", "b"), again(4, "a"))) == (retry, [0])
+    place.read("a")
+    assert wanted(place, *page(7, event(7, "a", "b"))) == (("retry",), [5])
+    last = page(5, again(5, "a", "b"), event(6, "a", "b"), event(7, "a", "b"))
+    assert wanted(place, *last) == (("retry", "accepted", "accepted"), [0])
+    place.read("a")
+    place.read("b")
+    assert place.seqs("a") == [1, 2, 3, 4, 5, 6, 7]
+    assert place.seqs("b") == [2, 3, 5, 6, 7]
+    assert wanted(place, *page(1, again(1, "a"), again(5, "a", "b"))) == (("duplicate",) * 2, [0])
+
+
+async def test_who_is_asked_for_the_rest_has_room_for_some_of_it(place: Stage) -> None:
+    place.deliver(*page(1, again(1, "a"), again(2, "a")))
+    assert wanted(place, *page(3, again(3, "a"))) == (("retry",), [0])
+    place.read("a", 1)
+    assert wanted(place, *page(4, again(4, "b"))) == (("retry",), [3])
+
+
+async def test_a_page_without_what_was_put_off_lets_its_subscriber_go_on(place: Stage) -> None:
+    """It has become a dead letter, and nothing else of that page is for it."""
+    place.deliver(*page(1, again(1, "a"), again(2, "a"), again(3, "a"), again(4, "b")))
+    place.read("a")
+    assert wanted(place, *page(5, again(5, "a"))) == (("retry",), [3])
+    assert wanted(place, *page(3, again(4, "b"))) == (("retry",), [5])
+    assert wanted(place, *page(5, again(5, "a"))) == (("retry",), [0])
+    place.read("a")
+    assert place.seqs("a") == [1, 2, 5]
+
+
+async def test_one_that_has_left_is_wanted_for_nothing(place: Stage) -> None:
+    sent = page(1, again(1, "a", "b"), again(2, "a"), again(3, "a"))
+    place.deliver(*sent)
+    place.read("a")
+    await place.subscriptions.unsubscribe(place.subscribers["a"])
+    assert wanted(place, *page(4, again(4, "b"))) == (("retry",), [0])
+
+
+async def test_a_gap_waits_for_what_an_earlier_page_put_off(place: Stage) -> None:
+    place.deliver(*page(1, again(1, "a"), again(2, "a"), again(3, "a")))
+    place.read("a")
+    assert wanted(place, *page(4, event(9, lost_from=4))) == (("retry",), [3])
+    assert [len(place.subscribers[name].feed) for name in NAMES] == [0, 1, 1]
+
+
+async def test_each_wish_brings_its_pages_again(place: Stage) -> None:
+    for wish in range(1, 8):
+        for verdict in ("retry", "duplicate"):
+            assert place.deliver(*page(1, again(1, "a", wish=wish))) == (verdict,)
+            place.read("a")
+            assert place.deliver(again(1, "a", wish=wish)) == ("duplicate",), "and not as a page"
+    assert place.seqs("a") == [1] * 7
+
+
+async def test_what_was_had_before_there_were_pages_does_not_come_again(place: Stage) -> None:
+    assert place.deliver(again(1, "a", "b"), again(2, "a", "b")) == ("retry", "retry")
+    place.read("b")
+    assert place.deliver(*page(1, again(1, "a", "b"), again(2, "a", "b"))) == ("retry", "retry")
+    place.clock.now_s += 61.0
+    assert place.deliver(*page(1, again(1, "a", "b"), again(2, "a", "b"))) == ("retry", "retry")
+    place.read("a")
+    place.read("b")
+    assert place.seqs("a") == place.seqs("b") == [1, 2]
+
+
+async def test_a_stopping_gateway_lets_nobody_go_on(place: Stage) -> None:
+    place.deliveries.stopping = True
+    assert wanted(place, *page(1, again(1, "a"))) == (("retry",), [])
+
+
+@dataclass
+class PagingLane:
+    """Sends any page that begins no later than behind all that it has sent; it may be followed by
+    another one, which begins anew."""
+
+    place: Stage
+    pending: dict[int, list[Delivery]]
+    sent: dict[int, int]
+    wanted: dict[int, int]
+
+    def send(self, partition: int, where: str, size: int, *, lost: bool) -> None:
+        begin = {"front": 1, "wanted": self.wanted[partition], "ahead": self.sent[partition] + 1}
+        from_seq = min(begin[where] or 1, self.sent[partition] + 1)
+        some = [one for one in self.pending[partition] if one.seq >= from_seq][:size]
+        if not some:
+            return
+        answer = self.place.answer(*page(from_seq, *some))
+        self.place.answered()
+        if lost:
+            return
+        self.sent[partition] = max(some[-1].seq, self.sent[partition])
+        self.wanted[partition] = answer.go_on[0].wanted_seq
+        settled = [
+            one.seq
+            for one, verdict in zip(some, answer.verdicts, strict=True)
+            if verdict in SETTLING_VERDICTS
+        ]
+        left = [one for one in self.pending[partition] if one.seq not in settled]
+        self.pending[partition] = left
+
+    def begin_anew(self) -> None:
+        self.sent, self.wanted = {0: 0, 1: 0}, {0: 0, 1: 0}
+
+
+places = st.sampled_from(["front", "wanted", "wanted", "ahead", "ahead", "ahead"])
+page_step = st.one_of(
+    st.tuples(st.just("send"), st.integers(0, 1), places, st.integers(1, 4), st.booleans()),
+    st.tuples(st.just("send"), st.integers(0, 1), places, st.integers(1, 4), st.just(False)),
+    st.tuples(st.just("read"), st.sampled_from(NAMES), st.integers(1, 4)),
+    st.tuples(st.just("read"), st.sampled_from(NAMES), st.integers(1, 4)),
+    st.tuples(st.just("anew")),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(0, 15),
+    st.lists(page_step, max_size=60),
+)
+@settings(deadline=None, max_examples=150)
+def test_whatever_pages_come_everybody_gets_all_of_them_once_and_in_order(
+    records: list[tuple[int, tuple[str, ...]]], new: int, steps: list[tuple[Any, ...]]
+) -> None:
+    """So many of them are `new`, behind what comes again; four of that have room."""
+
+    async def run() -> None:
+        async with stage(bounds=Bounds(queue=16), remembered=1) as place:
+            due: dict[int, list[Delivery]] = {0: [], 1: []}
+            for at, (partition, names) in enumerate(records):
+                made = again if at < len(records) - new else event
+                seq = len(due[partition]) + 1
+                due[partition].append(made(seq, *names, partition=partition))
+            lane = PagingLane(place, {p: list(some) for p, some in due.items()}, {}, {})
+            lane.begin_anew()
+            for what, *how in steps:
+                if what == "send":
+                    lane.send(*how[:3], lost=how[3])
+                elif what == "read":
+                    place.read(*how)
+                else:
+                    lane.begin_anew()
+            lane.begin_anew()
+            for _ in range(6 * len(records)):
+                for partition in due:
+                    for where in ("front", "wanted", "ahead"):
+                        lane.send(partition, where, 3, lost=False)
+                for name in NAMES:
+                    place.read(name)
+            assert lane.pending == {0: [], 1: []}
+            for name in NAMES:
+                for partition, some in due.items():
+                    meant = [one.seq for one in some if name in one.subscriptions]
+                    assert place.seqs(name, partition) == meant
+
+    asyncio.run(run())
+
+
 # --- simulation ----------------------------------------------------------------------------------
 
 

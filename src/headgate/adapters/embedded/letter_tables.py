@@ -93,6 +93,7 @@ SELECT gateway_id FROM found WHERE gateway_id IS NOT NULL
 PARKED = f"""
 SELECT {COLUMNS} FROM letters
 WHERE state = 'parked' AND redelivery = 0 AND topic = ? AND partition = ? AND gateway_id = ?
+    AND seq > ?
 ORDER BY seq LIMIT ?
 """  # noqa: S608 - names from here
 REVIVED = f"""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ from headgate.adapters.letters import decoded
 from headgate.errors import Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
-from headgate.ports.letters import Fences
+from headgate.ports.letters import NO_SEQS, Fences
 
 T = TypeVar("T")
 _Change = Callable[[apsw.Connection], Any]
@@ -81,16 +81,20 @@ class EmbeddedLetterStore:
             )
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
-        wanted = sorted(set(refs))
+        wanted = [
+            (ref.topic, ref.partition, gateway_id, after_seqs.get(ref, 0), each)
+            for ref in sorted(set(refs))
+        ]
 
         def rows(connection: apsw.Connection) -> list[tuple[Any, ...]]:
-            return [
-                row
-                for ref in wanted
-                for row in connection.execute(PARKED, (ref.topic, ref.partition, gateway_id, each))
-            ]
+            return [row for values in wanted for row in connection.execute(PARKED, values)]
 
         return [_letter(row) for row in await self._read(rows)]
 

@@ -9,9 +9,9 @@ letter in the order, and one dead letter per reason.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from headgate.decide.letter_fences import admitted
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import group_of
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
-from headgate.ports.letters import Fences
+from headgate.ports.letters import NO_SEQS, Fences
 
 _Place = tuple[str, PartitionRef, int, str]
 """Gateway, partition and seq, and the reason of a dead letter."""
@@ -117,8 +117,12 @@ class MemoryLetters:
                 found[gateway_id].add(ref)
         return {gateway_id: frozenset(some) for gateway_id, some in found.items()}
 
-    def in_order(self, gateway_id: str, ref: PartitionRef, *, limit: int) -> list[Letter]:
-        seqs = self._order.get((gateway_id, ref), [])[:limit]
+    def in_order(
+        self, gateway_id: str, ref: PartitionRef, after_seq: int, *, limit: int
+    ) -> list[Letter]:
+        parked = self._order.get((gateway_id, ref), [])
+        begin = bisect_right(parked, after_seq)
+        seqs = parked[begin : begin + limit]
         ids = [self._places[gateway_id, ref, seq, ""] for seq in seqs]
         return [self.letters[id_] for id_ in ids]
 
@@ -175,12 +179,18 @@ class MemoryLetterStore:
         await asyncio.sleep(0)
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
+        stored = self.stored
         found = [
             letter
             for ref in sorted(set(refs))
-            for letter in self.stored.in_order(gateway_id, ref, limit=each)
+            for letter in stored.in_order(gateway_id, ref, after_seqs.get(ref, 0), limit=each)
         ]
         await asyncio.sleep(0)
         return found

@@ -27,7 +27,13 @@ from headgate.adapters.delivery_wire import (
 )
 from headgate.adapters.nats.connection import connect, disconnect
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
-from headgate.model.delivery import SETTLING_VERDICTS, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import (
+    SETTLING_VERDICTS,
+    Delivery,
+    DeliveryAnswer,
+    DeliveryBatch,
+    Verdict,
+)
 from headgate.ports.transport import Meanwhile
 from headgate.tasks import Crew
 
@@ -121,8 +127,9 @@ class NatsDeliveryTransport:
         """Both halves, the second behind the first; a single delivery is refused for good.
 
         What is behind one that isn't settled, of the same partition, comes again. A redelivery that
-        was put off must not be passed; and until one that is refused has its letter, a gateway that
-        has newer ones would take it for a repeat, should the next lane send it after all.
+        was put off must not be passed, unless the gateway sees to that (`GoOn`); and until one that
+        is refused has its letter, a gateway that has newer ones would take it for a repeat, should
+        the next lane send it after all.
         """
         if len(batch.deliveries) == 1:
             raise TooLarge(
@@ -133,12 +140,19 @@ class NatsDeliveryTransport:
         middle = len(batch.deliveries) // 2
         front, rest = batch.deliveries[:middle], batch.deliveries[middle:]
         first = await self._part(client, url, structs.replace(batch, deliveries=front), timeout_s)
+        pages = {(one.topic, one.partition): one for one in first.go_on}
         held = {
             (one.topic, one.partition)
             for one, verdict in zip(front, first.verdicts, strict=True)
             if verdict not in SETTLING_VERDICTS
+            and (verdict != "retry" or (one.topic, one.partition) not in pages)
         }
-        going = tuple(one for one in rest if (one.topic, one.partition) not in held)
+        reached = {(one.topic, one.partition): one.seq for one in front}
+        going = tuple(
+            _behind(reached.get(where), one)
+            for one in rest
+            if (where := (one.topic, one.partition)) not in held
+        )
         second = DeliveryAnswer(())
         if going:
             part = structs.replace(batch, deliveries=going)
@@ -147,11 +161,14 @@ class NatsDeliveryTransport:
         verdicts: list[Verdict] = [
             "retry" if (one.topic, one.partition) in held else next(said) for one in rest
         ]
+        for one in rest:
+            pages.pop((one.topic, one.partition), None)
         # An answer that was made here knows nothing of the gateway.
         return DeliveryAnswer(
             (*first.verdicts, *verdicts),
             depth=max(first.depth, second.depth),
             fill=max(first.fill, second.fill),
+            go_on=(*pages.values(), *second.go_on),
         )
 
     async def _part(
@@ -164,6 +181,13 @@ class NatsDeliveryTransport:
                 raise
             # The others of the batch have nothing to do with it.
             return DeliveryAnswer(("rejected",))
+
+
+def _behind(seq: int | None, delivery: Delivery) -> Delivery:
+    """As one of a page that begins behind `seq`, where it is of a page at all."""
+    if seq is None or not delivery.from_seq:
+        return delivery
+    return structs.replace(delivery, from_seq=seq + 1)
 
 
 class NatsDeliveryServer:

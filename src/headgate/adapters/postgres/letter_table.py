@@ -155,10 +155,12 @@ class LetterStatements:
             " SELECT gateway_id FROM found WHERE gateway_id IS NOT NULL) AS behind"
         )
         self.parked = self._statement(
-            "SELECT {columns} FROM {asked} CROSS JOIN LATERAL (SELECT * FROM {letters}"
+            "SELECT {columns} FROM unnest(%(topics)b::text[], %(partitions)b::int4[],"
+            " %(after_seqs)b::int8[]) AS asked (topic, partition, after_seq)"
+            " CROSS JOIN LATERAL (SELECT * FROM {letters}"
             " WHERE state = 'parked' AND NOT redelivery AND topic = asked.topic"
             " AND partition = asked.partition AND gateway_id = %(gateway_id)s"
-            " ORDER BY seq LIMIT %(each)s) AS letters"
+            " AND seq > asked.after_seq ORDER BY seq LIMIT %(each)s) AS letters"
             " ORDER BY letters.topic, letters.partition, letters.seq"
         )
         self.revived = self._statement(

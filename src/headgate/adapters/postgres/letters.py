@@ -7,7 +7,7 @@ says, but for Fenced, and no call takes longer than `timeout_s` for its statemen
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, FORMAT, SchemaStat
 from headgate.errors import DataFolderError, InvalidRequest, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
-from headgate.ports.letters import Fences
+from headgate.ports.letters import NO_SEQS, Fences
 
 T = TypeVar("T")
 _Work = Callable[[Session], Awaitable[T]]
@@ -67,9 +67,20 @@ class PostgresLetterStore:
             )
 
     async def parked(
-        self, gateway_id: str, refs: Iterable[PartitionRef], *, each: int
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
-        values = {**letter_changes.asked(refs), "gateway_id": gateway_id, "each": each}
+        wanted = sorted(set(refs))
+        values = {
+            **letter_changes.asked(wanted),
+            "after_seqs": [after_seqs.get(ref, 0) for ref in wanted],
+            "gateway_id": gateway_id,
+            "each": each,
+        }
         return [_letter(row) for row in await self._rows(self._letters.parked, values)]
 
     async def revived(

@@ -1,24 +1,27 @@
 """The partitions that have parked letters for a gateway, and whose turn it is to send some.
 
 Partitions take turns, so none waits for a busier one; one whose letters are wanted later rests
-alone. A partition that halts stands still at a letter which is refused: its letters are sent one at
-a time, so that nothing passes that one. Invariant: a partition is behind from its first parked
-letter until somebody looked for its letters and found none, with nothing parked in between.
+alone, or goes on behind them where the gateway says that it may (paging.py). A partition that halts
+stands still at a letter which is refused: its letters are sent one at a time, so that nothing
+passes that one. Invariant: a partition is behind from its first parked letter until somebody looked
+for its letters and found none, with nothing parked in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from headgate.decide.delivery.breaker import NEVER
+from headgate.decide.delivery.paging import Paging
 from headgate.model.event import PartitionRef
 
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Send parked letters, up to `each` of every partition, the oldest first.
+    """Send parked letters, up to `each` of every partition, the oldest first; of those in
+    `after_seqs`, the oldest behind that seq.
 
     Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
     than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
@@ -27,6 +30,18 @@ class Redrive:
 
     refs: tuple[PartitionRef, ...]
     each: int
+    after_seqs: Mapping[PartitionRef, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What came of the letters of one partition that were sent up to `last_seq`: something went
+    `through`, or the `whole` page did. `wanted_seq`: see `GoOn`."""
+
+    last_seq: int
+    wanted_seq: int
+    through: bool
+    whole: bool
 
 
 class Behind:
@@ -43,13 +58,21 @@ class Behind:
         self._turn_before: PartitionRef | None = None
         self._parked_meanwhile: set[PartitionRef] = set()
         """Those of which something was parked since letters were last looked for."""
+        self._paging: dict[PartitionRef, Paging] = {}
+        """Those that went on behind letters which are not settled."""
+        self._looked_at: tuple[PartitionRef, ...] = ()
 
     def park(self, ref: PartitionRef) -> None:
         self.refs.add(ref)
         self._parked_meanwhile.add(ref)
+        paging = self._paging.get(ref)
+        if paging is not None and not paging.ahead:
+            paging.ahead = True
+            self._resting.pop(ref, None)
 
     def halt(self, ref: PartitionRef, seq: int, error: str) -> None:
         self.halted.setdefault(ref, f"record {seq} is refused ({error})")
+        self._paging.pop(ref, None)
 
     def go_on(self, ref: PartitionRef) -> None:
         """What it stood still at is through."""
@@ -58,9 +81,34 @@ class Behind:
     def rest(self, ref: PartitionRef, until_s: float) -> None:
         self._resting[ref] = until_s
 
+    def page(self, ref: PartitionRef, page: Page | None, *, now_s: float, longest_s: float) -> None:
+        """Letters of it were answered, and it may go on behind them; it pauses where that is of no
+        use. None: it may not, the next letter is the oldest."""
+        if page is None or ref not in self.refs or ref in self.halted:
+            self._paging.pop(ref, None)
+            return
+        paging = self._paging.get(ref)
+        if paging is None:
+            if page.whole:
+                return
+            paging = self._paging[ref] = Paging(page.last_seq)
+        paging.answered(page.last_seq, page.wanted_seq, through=page.through, whole=page.whole)
+        self._pause(ref, paging, now_s, longest_s)
+
+    def page_empty(self, ref: PartitionRef, *, now_s: float, longest_s: float) -> None:
+        """There were no letters where it was looked for some."""
+        if (paging := self._paging.get(ref)) is not None:
+            paging.empty(ahead=ref in self._parked_meanwhile)
+            self._pause(ref, paging, now_s, longest_s)
+
+    def _pause(self, ref: PartitionRef, paging: Paging, now_s: float, longest_s: float) -> None:
+        if pause_s := paging.pause_s(longest_s):
+            self._resting[ref] = now_s + pause_s
+
     def wake(self) -> None:
-        """The gateway is another one: none has to rest."""
+        """The gateway is another one: none has to rest, and all begin with the oldest."""
         self._resting.clear()
+        self._paging.clear()
 
     def drained(self, refs: Iterable[PartitionRef]) -> None:
         """They had no letters when somebody looked."""
@@ -71,6 +119,7 @@ class Behind:
         self.refs.discard(ref)
         self.halted.pop(ref, None)
         self._resting.pop(ref, None)
+        self._paging.pop(ref, None)
 
     def due_s(self, may_s: float, waiting: Mapping[PartitionRef, int]) -> float:
         """When some letters may be sent, at `may_s` or later; not those of partitions of which
@@ -90,11 +139,16 @@ class Behind:
             each = max(1, limit // len(chosen))
         self._turn_before, self._turn = self._turn, chosen[-1]
         self._parked_meanwhile.clear()
-        return Redrive(tuple(chosen), each)
+        self._looked_at = tuple(chosen)
+        after_seqs = {ref: self._paging[ref].after_seq() for ref in chosen if ref in self._paging}
+        return Redrive(self._looked_at, each, after_seqs)
 
     def again(self) -> None:
         """Nothing came of the last turn: the same partitions have the next one."""
         self._turn = self._turn_before
+        for ref in self._looked_at:
+            if ref in self._paging:
+                self._paging[ref].again()
 
     def _in_turn(self, now_s: float, waiting: Mapping[PartitionRef, int]) -> list[PartitionRef]:
         ready = sorted(

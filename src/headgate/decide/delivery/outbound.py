@@ -32,7 +32,7 @@ from itertools import islice
 import msgspec
 
 from headgate.decide.batching import BatchLimits
-from headgate.decide.delivery.behind import Behind, Redrive
+from headgate.decide.delivery.behind import Behind, Page, Redrive
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.held import Held, Waiting
 from headgate.decide.delivery.parts import narrowed
@@ -431,14 +431,19 @@ class Outbound:
         fill: float,
         later: Iterable[PartitionRef] = (),
         through: Iterable[PartitionRef] = (),
+        pages: Mapping[PartitionRef, Page | None] | None = None,
         now_s: float,
     ) -> None:
         """Letters were sent and answered; of some partitions all went `through`, of others
-        something is wanted `later` and nothing went forward, so they rest."""
+        something is wanted `later` and nothing went forward, so they rest. Those that have a page
+        may go on behind it, whatever became of that."""
         self._well(fill)
         self._letters_well()
         for ref in through:
             self._letters.go_on(ref)
+        longest_s = self._rules.redrive_every_s
+        for ref, page in (pages or {}).items():
+            self._letters.page(ref, page, now_s=now_s, longest_s=longest_s)
         if self.pressure.weigh(len(self)) == "hard":
             self._overloaded(now_s)
             return
@@ -470,6 +475,11 @@ class Outbound:
     def drained(self, refs: Iterable[PartitionRef]) -> None:
         """There are no parked letters of these any more: what comes is sent again."""
         self._letters.drained(refs)
+
+    def pages_empty(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
+        """There are parked letters of these, but none where they were looked for."""
+        for ref in refs:
+            self._letters.page_empty(ref, now_s=now_s, longest_s=self._rules.redrive_every_s)
 
     def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """The letters of these have to wait for what is older and still to be put."""

@@ -15,8 +15,8 @@ is for has to come again, and reads the log.
 
 An event that is in the log twice goes to a subscriber once, as far as events are remembered: from
 where it was seen first, provided that the subscriber began before that place. What an operator
-wants delivered again is redelivering.py's; what comes behind it in its batch and partition is put
-off for those for whom it was.
+wants delivered again is redelivering.py's; what comes behind it in its batch and partition, or in a
+later page of that, is put off for those for whom it was.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headgate import errors
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
 from headgate.decide.subscriber import Delivered
-from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, Outline, Run, Verdict
+from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
 from headgate.services.gateway.redelivering import Redelivering, Round
@@ -106,19 +106,21 @@ class Deliveries:
             retry: list[Verdict] = ["retry"] * count
             self.verdicts.update(retry)
             return DeliveryAnswer(tuple(retry))
+        go_on: tuple[GoOn, ...] = ()
         if outline is not None and self._is_plain(outline):
             self._waiting = batch, outline
             self._later(self.pass_on)
             verdicts = _ACCEPTED * len(outline)
             self.verdicts["accepted"] += len(verdicts)
         else:
-            verdicts = tuple(self._decided(batch))
+            verdicts, go_on = self._decided(batch)
             self.verdicts.update(verdicts)
         budget = self._subscriptions.budget
         return DeliveryAnswer(
             verdicts,
             self._subscriptions.totals.depth,
             round(budget.taken_bytes / budget.limit_bytes, 3),
+            go_on,
         )
 
     def pass_on(self) -> None:
@@ -210,11 +212,11 @@ class Deliveries:
             fences.admit(ref, fence)
         return True
 
-    def _decided(self, batch: Batch) -> list[Verdict]:
+    def _decided(self, batch: Batch) -> tuple[tuple[Verdict, ...], tuple[GoOn, ...]]:
         round_ = Round(self._now_s())
-        verdicts = self._verdicts(batch, round_)
+        verdicts = tuple(self._verdicts(batch, round_))
         self._wake(round_)
-        return verdicts
+        return verdicts, self._redelivering.ended(round_)
 
     def _verdicts(self, batch: Batch, round_: Round) -> list[Verdict]:
         if self._recent is not None:
@@ -230,6 +232,7 @@ class Deliveries:
                     verdicts.append("stale_fence")
                     continue
                 fences[where] = delivery.epoch
+            round_.turns_to(delivery)
             if delivery.lost_from:
                 verdict = self._lost(delivery, round_)
             else:
@@ -249,7 +252,8 @@ class Deliveries:
     def _deliver(self, delivery: Delivery, identity: str, round_: Round) -> Verdict:
         """What becomes of a record."""
         place = partition, seq = delivery.partition, delivery.seq
-        sinces, left, put_off = delivery.since, delivery.left, round_.put_off
+        sinces, left = delivery.since, delivery.left
+        may_wait = bool(round_.put_off or delivery.from_seq)
         recent, get = self._recent, self._get
         first, is_late = None, False
         if recent is not None:
@@ -257,7 +261,7 @@ class Deliveries:
         subscriptions: Sequence[str] = delivery.subscriptions
         verdict: Verdict = "no_subscriber"
         as_event = as_left = b""
-        if not left and not sinces and not put_off and (first is None or first == place):
+        if not left and not sinces and not may_wait and (first is None or first == place):
             as_event = event_part(delivery)
             run = Run(partition, delivery.epoch, (seq,), (delivery.subscriptions,))
             subscriptions = [name for _, _, name in self._write(run, (as_event,))]
@@ -271,7 +275,7 @@ class Deliveries:
                 self.repeats += 1
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
                 continue
-            if put_off and (subscription_id, partition) in put_off:
+            if may_wait and round_.is_put_off(subscriber, delivery):
                 is_late = True
                 continue
             if left and subscription_id in left:
@@ -321,7 +325,7 @@ class Deliveries:
         for subscriber in self._subscriptions:
             if subscriber.topic != delivery.topic or subscriber.closing is not None:
                 continue
-            if (subscriber.id, delivery.partition) in round_.put_off:
+            if round_.is_put_off(subscriber, delivery):
                 is_late = True
                 continue
             outcome = subscriber.lost(delivery.partition, delivery.lost_from, delivery.seq)

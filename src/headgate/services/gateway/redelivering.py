@@ -6,6 +6,10 @@ of its partition in the batch, whatever it is (`Round`): the lane sends that aga
 newer. So one that doesn't read holds nobody but itself. Only while there is too much to remember,
 it goes to nobody yet.
 
+What is parked comes page by page (`Delivery.from_seq`): then it is known of each subscriber by
+itself how far it is (decide/paged.py), it is left out of all pages behind what was put off for it,
+and the lane hears from where on somebody has room again. Nothing has to be remembered per record.
+
 It is no position that anybody could resume from. So it isn't settled before every connection it is
 for has taken it, and every consumer has acknowledged it: until then the lane hears `retry`, keeps
 it, and asks again.
@@ -13,10 +17,13 @@ it, and asks again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.decide.redelivered import Redelivered, sending_of
-from headgate.model.delivery import Delivery, Verdict
+from headgate.decide.paged import Paged
+from headgate.decide.redelivered import Redelivered, Sending, sending_of
+from headgate.model.delivery import Delivery, GoOn, Verdict
+from headgate.model.event import PartitionRef
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import shared_part
@@ -24,18 +31,40 @@ from headgate.services.gateway.wire import shared_part
 
 @dataclass(slots=True)
 class Round:
-    """What became of a batch so far: who got something of it, and for whom something was put off,
-    in which partition."""
+    """What became of a batch so far: who got something of it, what was the first that was put off
+    for whom in which partition, and which pages it has, each with its first and last seq."""
 
     now_s: float
     touched: dict[str, Subscriber] = field(default_factory=dict)
-    put_off: set[tuple[str, int]] = field(default_factory=set)
+    put_off: dict[tuple[str, int], int] = field(default_factory=dict)
+    pages: dict[PartitionRef, tuple[int, int]] = field(default_factory=dict)
+
+    def is_put_off(self, subscriber: Subscriber, delivery: Delivery) -> bool:
+        """Must the subscriber wait for something older?"""
+        partition, from_seq = delivery.partition, delivery.from_seq
+        if self.put_off and (subscriber.id, partition) in self.put_off:
+            return True
+        return from_seq > 0 and subscriber.is_held(partition, from_seq)
+
+    def turns_to(self, delivery: Delivery) -> None:
+        if delivery.from_seq:
+            ref = PartitionRef(delivery.topic, delivery.partition)
+            self.pages[ref] = delivery.from_seq, delivery.seq
+
+
+@dataclass(slots=True)
+class _Behind:
+    """Those for whom something of a partition was put off, and how far its pages went."""
+
+    reached_seq: int = 0
+    names: set[str] = field(default_factory=set)
 
 
 class Redelivering:
     def __init__(self, subscriptions: Subscriptions, redelivered: Redelivered) -> None:
         self._subscriptions = subscriptions
         self._redelivered = redelivered
+        self._behind: dict[PartitionRef, _Behind] = {}
 
     @property
     def remembered(self) -> int:
@@ -47,28 +76,83 @@ class Redelivering:
         if not here:
             return "no_subscriber"
         sending = sending_of(delivery)
-        redelivered, now_s = self._redelivered, round_.now_s
-        redelivered.forget_old(now_s)
-        waiting = [one.id for one in here if one.awaits(sending)]
-        had = redelivered.had_by(sending).union(waiting)
+        self._redelivered.forget_old(round_.now_s)
+        had = self._had_by(sending, here)
         missing = [one for one in here if one.id not in had]
-        takers = [one for one in missing if _may_take(one, delivery.partition, round_)]
+        takers = [one for one in missing if _may_take(one, delivery, round_)]
         have = had.union([one.id for one in takers])
-        if not redelivered.put_off(sending, have, now_s):
+        if delivery.from_seq:
+            _keep_page(sending, [one for one in here if one.id in have])
+        elif not self._redelivered.put_off(sending, have, round_.now_s):
             takers, have = [], had
-            redelivered.put_off(sending, have, now_s)
+            self._redelivered.put_off(sending, have, round_.now_s)
         _hand_out(delivery, takers, round_)
         late = [one.id for one in missing if one.id not in have]
-        round_.put_off.update([(name, delivery.partition) for name in late])
+        for name in late:
+            round_.put_off.setdefault((name, delivery.partition), delivery.seq)
         if late or any(one.awaits(sending) for one in here):
             return "retry"
-        redelivered.settled(sending, have, now_s)
+        if not delivery.from_seq:
+            self._redelivered.settled(sending, have, round_.now_s)
         return "accepted" if takers else "duplicate"
 
+    def _had_by(self, sending: Sending, here: Sequence[Subscriber]) -> frozenset[str]:
+        _, partition, seq, wish = sending
+        known = [
+            one.id
+            for one in here
+            if one.awaits(sending)
+            or (one.paged is not None and one.paged.has_had(partition, wish, seq))
+        ]
+        return self._redelivered.had_by(sending).union(known)
 
-def _may_take(subscriber: Subscriber, partition: int, round_: Round) -> bool:
+    def ended(self, round_: Round) -> tuple[GoOn, ...]:
+        """The batch is over: how the lane may go on with the pages that it had."""
+        return tuple([self._turned(ref, *page, round_) for ref, page in round_.pages.items()])
+
+    def _turned(self, ref: PartitionRef, from_seq: int, last_seq: int, round_: Round) -> GoOn:
+        behind = self._behind.setdefault(ref, _Behind())
+        behind.reached_seq = max(last_seq, behind.reached_seq)
+        behind.names.update([name for name, number in round_.put_off if number == ref.partition])
+        wanted: list[int] = []
+        for subscriber in self._of_topic(ref.topic, behind.names):
+            paged = subscriber.paged = subscriber.paged or Paged()
+            paged.paged(
+                ref.partition,
+                from_seq=from_seq,
+                last_seq=last_seq,
+                reached_seq=behind.reached_seq,
+                put_off=round_.put_off.get((subscriber.id, ref.partition)),
+            )
+            seq = paged.put_off.get(ref.partition)
+            if seq is None:
+                behind.names.discard(subscriber.id)
+            elif subscriber.feed.wants_redeliveries:
+                wanted.append(seq)
+        if not behind.names:
+            del self._behind[ref]
+        return GoOn(ref.topic, ref.partition, min(wanted, default=0))
+
+    def _of_topic(self, topic: str, names: set[str]) -> Iterable[Subscriber]:
+        """Those who are here; the others are forgotten."""
+        for name in tuple(names):
+            subscriber = self._subscriptions.get(name)
+            if subscriber is None or subscriber.closing is not None or subscriber.topic != topic:
+                names.discard(name)
+            else:
+                yield subscriber
+
+
+def _may_take(subscriber: Subscriber, delivery: Delivery, round_: Round) -> bool:
     """Room that appears within a batch is for what was put off before."""
-    return subscriber.feed.takes_redeliveries and (subscriber.id, partition) not in round_.put_off
+    return subscriber.feed.takes_redeliveries and not round_.is_put_off(subscriber, delivery)
+
+
+def _keep_page(sending: Sending, subscribers: Iterable[Subscriber]) -> None:
+    _, partition, seq, wish = sending
+    for subscriber in subscribers:
+        subscriber.paged = subscriber.paged or Paged()
+        subscriber.paged.had(partition, wish, seq)
 
 
 def _hand_out(delivery: Delivery, takers: list[Subscriber], round_: Round) -> None:

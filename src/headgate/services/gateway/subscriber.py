@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.paged import Paged
 from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
 from headgate.model.subscription import Subscription
@@ -59,6 +60,7 @@ class Subscriber:
         "id",
         "matches",
         "name",
+        "paged",
         "ready",
         "send",
         "starts",
@@ -95,6 +97,8 @@ class Subscriber:
         """Makes the connection write what it was told of by `ready`, now."""
         self.unprocessed: Container[Hashable] = ()
         """Redeliveries that were taken and still have to be acknowledged, where that is so."""
+        self.paged: Paged | None = None
+        """How far it is with what lanes send page by page, once they do."""
         self.closing: errors.HeadgateError | None = None
         self.ends_connection = False
         """Whether the reason to close concerns the connection as a whole."""
@@ -137,6 +141,10 @@ class Subscriber:
         """Does this redelivery wait here, or is it in somebody's hands who has to say that it is
         processed? Should the connection end before, it was never delivered."""
         return self.feed.awaits(mark) or mark in self.unprocessed
+
+    def is_held(self, partition: int, from_seq: int) -> bool:
+        """Does it wait for something older than a page that begins at `from_seq`?"""
+        return self.paged is not None and self.paged.is_held(partition, from_seq)
 
     def covers(self, partition: int, seq: int) -> bool:
         """Whether that place lies after this subscriber's start: it has it, or will read it. Not
