@@ -137,7 +137,7 @@ def test_one_that_reads_slowly_slows_nobody_else_and_gets_all_in_order() -> None
             for passed_s in range(400):
                 await made.pass_time(1.0)
                 made.place.read("a", 1)
-                if passed_s == 30:
+                if passed_s == 3:
                     assert made.place.seqs("c") == list(range(1, 306))
             assert made.place.seqs("a") == list(range(1, 306))
             await made.pass_time(30.0)
@@ -154,7 +154,7 @@ def test_once_parked_it_goes_at_the_pace_of_its_subscribers() -> None:
             await made.begin()
             await made.pass_time(0.6)
             made.world.append(5)
-            for _ in range(50 * 20):
+            for _ in range(50 * 4):
                 await made.pass_time(0.02)
                 made.place.read("a")
                 made.place.read("c")

@@ -56,6 +56,23 @@ def test_it_goes_on_behind_what_was_sent_and_then_pauses_ever_longer() -> None:
     assert pauses[-1] == LONGEST_S
 
 
+def test_a_front_that_is_taken_slowly_is_looked_at_about_as_often() -> None:
+    """Somebody takes one of its letters every second."""
+    behind = Behind([REF])
+    after_seq(behind)
+    answered(behind, 10)
+    after_seq(behind)
+    empty(behind)
+    now_s, looks, taken = 0.0, 0, 0
+    while now_s < 100.0:
+        now_s = behind.due_s(now_s, {})
+        after_seq(behind, now_s)
+        looks += 1
+        answered(behind, 10, through=int(now_s) > taken, now_s=now_s)
+        taken = int(now_s)
+    assert 50 < looks < 250
+
+
 def test_a_partition_without_anybody_slow_begins_with_its_oldest_letter() -> None:
     behind = Behind([REF])
     assert behind.next(0.0, {}, limit=10) == Redrive((REF,), 10)

@@ -532,7 +532,8 @@ class Outbound:
             self._park_partitions({_ref(delivery) for delivery in batch}, error)
             self._attempts = 0
             self._retry_at_s = -NEVER
-            self._redrive_at_s = now_s + rules.redrive_every_s
+            pause_s = LOOK_AGAIN_S if error == WANTED_LATER else rules.redrive_every_s
+            self._redrive_at_s = now_s + min(pause_s, rules.redrive_every_s)
         else:
             self._retry_at_s = now_s + rules.backoff.delay_s(self._attempts - 1, jitter=jitter)
 
@@ -541,7 +542,8 @@ class Outbound:
         attempts = self._held.attempts(ref) + 1
         if attempts >= self._rules.max_attempts:
             self._park_partitions({ref}, WANTED_LATER, attempts=attempts)
-            self._letters.rest(ref, now_s + self._rules.redrive_every_s)
+            pause_s = min(LOOK_AGAIN_S, self._rules.redrive_every_s)
+            self._letters.rest(ref, now_s + pause_s)
             return
         items = [one for one in self._waiting if _ref(one[1]) == ref]
         self._waiting = deque(one for one in self._waiting if _ref(one[1]) != ref)

@@ -3,7 +3,8 @@ settled: somebody at the gateway is slow, and the others are to get what is newe
 
 There are up to three such places, which take turns: the front, to learn what is settled by now;
 where somebody has room again for what was put off; and behind all that was sent. When none of them
-is worth a look, the partition pauses, ever longer, and then looks at its front.
+is worth a look, the partition pauses and then looks at its front: ever longer while nothing is
+settled there, and shorter again when something is.
 
 Invariant: no page begins behind a letter that was never sent. Without a pause there are only pages
 that have letters nobody has seen, that somebody has room for, or of which the one before went
@@ -56,8 +57,10 @@ class Paging:
         self.sent_seq = max(last_seq, self.sent_seq)
         if self._place == "wanted" and wanted_seq == self.wanted_seq and not through:
             wanted_seq = 0  # whoever has room there didn't take it
-        if through or wanted_seq:
+        if whole or wanted_seq:
             self._pauses = 0
+        elif through:
+            self._pauses = max(0, self._pauses - 2)
         self.wanted_seq = wanted_seq
         if self._place == "front":
             self.front = whole
