@@ -411,6 +411,20 @@ async def test_a_letter_that_is_retried_reaches_the_group_and_goes_when_it_is_pr
         await until(lambda: not group.letters.stored.letters)
 
 
+async def test_a_letter_that_is_processed_is_not_sent_again_while_the_store_still_has_it() -> None:
+    async with limited() as group:
+        socket, letter = await given_up(group)
+        await group.letters.revive([letter.id], now_ms=5)
+        found = await group.letters.find(EVERYTHING)
+        again = await socket.next()
+        socket.say(type="ack", target=0, epoch=1, redelivered={"0": [again["seq"]]})
+        await until(lambda: not group.letters.stored.letters)
+        [consumer] = group.world.gateway._consumers._table.values()
+        [target] = consumer.targets()
+        target.send_again(found[0])
+        assert await is_silent(socket)
+
+
 async def test_a_letter_that_is_retried_and_fails_again_is_dead_again() -> None:
     async with limited() as group:
         socket, letter = await given_up(group)

@@ -25,6 +25,9 @@ from headgate.services.gateway.group_letters import (
 )
 from headgate.services.gateway.subscriber import Subscriber
 
+OVER_MAX = 1_000
+"""Letters that are remembered as done: more than are looked at while some are removed."""
+
 Handed = Item[bytes] | Redelivery[bytes]
 
 
@@ -76,8 +79,10 @@ class Failing:
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
         """Those that are sent again, by their marks."""
+        self._over: dict[Hashable, None] = {}
+        """The marks of those that need not be sent any more, though the store may still say so."""
         self.processed: list[Letter] = []
-        """Those that were, and are to be removed."""
+        """Those that are processed, and are to be removed."""
 
     # --- handing out -----------------------------------------------------------------------------
 
@@ -211,7 +216,9 @@ class Failing:
     def send_again(self, letter: Letter, subscriber: Subscriber) -> None:
         """Beside what comes, unless it is on its way or there is no room for it."""
         mark = mark_of(letter)
-        if subscriber.awaits(mark) or not subscriber.feed.takes_redeliveries:
+        if mark in self._over or subscriber.awaits(mark):
+            return
+        if not subscriber.feed.takes_redeliveries:
             return
         self._letters[mark] = letter
         subscriber.redeliver(letter.ref.partition, letter.delivery.seq, as_message(letter), mark)
@@ -228,10 +235,19 @@ class Failing:
             if letter is not None:
                 self.processed.append(letter)
 
+    def removed(self, letters: Collection[Letter]) -> None:
+        """The store doesn't have them any more."""
+        self.processed = [letter for letter in self.processed if letter not in letters]
+
     def _forget(self, mark: Hashable) -> Letter | None:
         self._messages.pop(mark, None)
         self._again.forget(mark)
-        return self._letters.pop(mark, None)
+        letter = self._letters.pop(mark, None)
+        if letter is not None:
+            self._over[mark] = None
+            if len(self._over) > OVER_MAX:
+                del self._over[next(iter(self._over))]
+        return letter
 
     def _counts(self, thing: Thing) -> TriedInVain:
         return self.tried if thing.mark is None else self._again

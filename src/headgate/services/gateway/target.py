@@ -185,7 +185,7 @@ class Target:
         """Why its subscription has ended, if it has."""
         return None if self._subscriber is None else self._subscriber.closing
 
-    def take(self, *, alone: bool = True) -> bytes | None:
+    def take(self, *, alone: bool) -> bytes | None:
         """The next message for the consumer, if there is one and it may have it; `alone`: it has
         nothing in hand, of any target."""
         subscriber = self._subscriber
@@ -298,7 +298,7 @@ class Target:
         if failing.processed and self._letters is not None:
             processed = tuple(failing.processed)
             await self._letters.remove(processed, self._fence)
-            del failing.processed[: len(processed)]
+            failing.removed(processed)
 
     async def _save(self, partition: int, seq: int) -> None:
         ref = self._group.position_ref(self.number, partition)
