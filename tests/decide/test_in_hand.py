@@ -14,7 +14,7 @@ def test_no_acknowledgement_means_what_is_kept_back() -> None:
     hand = InHand({0: 0}, {0: 0})
     for seq in (1, 2, 3):
         hand.hand_out(0, seq)
-    hand.keep_back(0, 2)
+    hand.keep_back((0, 2))
     hand.acknowledge({0: 3})
     assert (len(hand), hand.positions({0: 9})) == (1, {0: 1})
     hand.settle(0, 2)
@@ -24,8 +24,8 @@ def test_no_acknowledgement_means_what_is_kept_back() -> None:
 def test_what_is_handed_over_after_all_is_acknowledged_like_everything_else() -> None:
     hand = InHand({0: 0}, {0: 0})
     hand.hand_out(0, 1)
-    hand.keep_back(0, 1)
-    hand.hand_over(0, 1)
+    hand.keep_back((0, 1))
+    hand.hand_over((0, 1))
     hand.acknowledge({0: 1})
     assert (len(hand), hand.positions({})) == (0, {0: 1})
 

@@ -27,7 +27,7 @@ def test_only_so_many_failures_give_up_and_the_last_of_them_was_certain(
         last = sorted(one for one in had if tried.chance(one, limit) is Chance.LAST)
         if last:
             had = {last[0]}  # that is handed out alone
-        tried.lost(had, limit, certain=len(had) == 1)
+        tried.lost(had, certain=len(had) == 1)
         there.update(had)
         alone.update(had if len(had) == 1 else ())
         for one in "abcd":
@@ -40,7 +40,7 @@ def test_only_so_many_failures_give_up_and_the_last_of_them_was_certain(
 def test_who_was_never_alone_is_never_given_up(lost: list[set[str]]) -> None:
     tried = TriedInVain()
     for some in lost:
-        tried.lost(some, 3, certain=False)
+        tried.lost(some, certain=False)
     assert all(tried.chance(one, 3) is not Chance.NONE for one in "abcd")
 
 
@@ -52,7 +52,7 @@ def test_without_a_limit_there_is_always_another_chance() -> None:
 
 def test_one_that_said_so_itself_is_given_up_though_others_were_there() -> None:
     tried = TriedInVain()
-    tried.lost("ab", 2, certain=False)
+    tried.lost("ab", certain=False)
     assert tried.chance("a", 2) is Chance.LAST
     tried.failed("a", 2)
     assert (tried.chance("a", 2), tried.chance("b", 2)) == (Chance.NONE, Chance.LAST)
@@ -66,11 +66,11 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_records_are_saved_when_something_changed_and_forgotten_with_the_position() -> None:
-    tried = RecordsTried({0: ((5, 1), (7, 2)), 1: ()})
+    tried = RecordsTried({0: ((5, 1, False), (7, 2, True)), 1: ()})
     assert tried.unsaved() == {}
     tried.failed((0, 5), 2)
     tried.failed((1, 3), 1)
-    assert tried.unsaved() == {0: ((5, 2), (7, 2)), 1: ((3, 1),)}
+    assert tried.unsaved() == {0: ((5, 2, True), (7, 2, True)), 1: ((3, 1, True),)}
     for partition, tries in tried.unsaved().items():
         tried.saved(partition, tries)
     assert tried.unsaved() == {}

@@ -137,7 +137,7 @@ class HttpClient:
                     url=self.url,
                     no_answer="unknown",
                 )
-            return self._foreign()
+            return self._foreign(foreign=True)
         return rebuild(body, status)
 
     def _foreign(self, **details: object) -> errors.HeadgateError:

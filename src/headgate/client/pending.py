@@ -133,7 +133,8 @@ class Pending:
             return outcome
         if isinstance(outcome, errors.OutcomeUnknown):
             return outcome
-        if isinstance(outcome, errors.CallerError) and "no_answer" not in outcome.details:
+        said_here = not outcome.details.keys() & {"no_answer", "foreign"}
+        if isinstance(outcome, errors.CallerError) and said_here:
             return outcome
         return errors.OutcomeUnknown(
             f"the event may or may not be in the log, and then: {outcome}", **outcome.details

@@ -24,7 +24,8 @@ class InHand:
         self._last = dict(starts)
         self._done = dict(starts)
         self._saved = dict(saved)
-        self._kept_back: set[tuple[int, int]] = set()
+        self._kept_back: set[Hashable] = set()
+        """Places of records, and marks of redeliveries."""
         self._count = 0
         self._again: dict[Hashable, tuple[int, int]] = {}
         """Where each redelivery stands that is in hand, by its mark."""
@@ -53,7 +54,9 @@ class InHand:
         """The redeliveries of these records are processed; what isn't in hand may have been
         acknowledged before. Returns the marks of those that were in hand."""
         marks = [
-            mark for mark, (partition, seq) in self._again.items() if seq in seqs.get(partition, ())
+            mark
+            for mark, (partition, seq) in self._again.items()
+            if seq in seqs.get(partition, ()) and mark not in self._kept_back
         ]
         for mark in marks:
             del self._again[mark]
@@ -61,20 +64,25 @@ class InHand:
 
     def settle(self, partition: int, seq: int) -> None:
         """That one alone needs no acknowledgement any more."""
-        self.hand_over(partition, seq)
+        self.hand_over((partition, seq))
         if self.holds(partition, seq):
-            self._open[partition].remove(seq)
+            waiting = self._open[partition]
+            waiting.remove(seq)
             self._count -= 1
+            if not waiting or waiting[0] > seq:
+                self._done[partition] = max(seq, self._done[partition])
 
-    def keep_back(self, partition: int, seq: int) -> None:
-        """It was handed out, and the consumer doesn't get it: not yet, or never."""
-        self._kept_back.add((partition, seq))
+    def keep_back(self, thing: Hashable) -> None:
+        """A record, by its place, or a redelivery, by its mark: it was handed out, and the consumer
+        doesn't get it, not yet or never."""
+        self._kept_back.add(thing)
 
-    def hand_over(self, partition: int, seq: int) -> None:
+    def hand_over(self, thing: Hashable) -> None:
         """The consumer gets it after all."""
-        self._kept_back.discard((partition, seq))
+        self._kept_back.discard(thing)
 
     def settle_again(self, mark: Hashable) -> None:
+        self.hand_over(mark)
         self._again.pop(mark, None)
 
     def holds(self, partition: int, seq: int) -> bool:

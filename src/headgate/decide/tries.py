@@ -4,7 +4,7 @@ for the next time.
 Invariants: only as many failures as the consumer's limit give something up, and the last of them is
 a certain one. A consumer that is lost may have had many things in hand, all but one of them
 innocent; that never counts as the last failure of any of them, and whatever has one delivery left
-is to be handed out alone. Counts only grow, until the thing is forgotten. A limit of 0 means never.
+is to be handed out alone. A limit of 0 means never.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_REMEMBERED = 10_000
 class Chance(Enum):
     SOME = "some"
     LAST = "last"
-    """One more failure gives it up."""
+    """One more failure that is certain gives it up."""
     NONE = "none"
 
 
@@ -31,32 +31,46 @@ class TriedInVain:
 
     def __init__(self, capacity: int = MOST_REMEMBERED) -> None:
         self._counts: dict[Hashable, int] = {}
+        self._certain: set[Hashable] = set()
+        """Those of which the last failure is certain."""
         self._capacity = capacity
 
     def count(self, thing: Hashable) -> int:
         return self._counts.get(thing, 0)
 
     def chance(self, thing: Hashable, limit: int) -> Chance:
-        if not limit or (left := limit - self.count(thing)) > 1:
+        count = self.count(thing)
+        if not limit or count + 1 < limit:
             return Chance.SOME
-        return Chance.LAST if left == 1 else Chance.NONE
+        return Chance.NONE if count >= limit and thing in self._certain else Chance.LAST
 
-    def failed(self, thing: Hashable, times: int) -> None:
+    def failed(self, thing: Hashable, times: int, *, certain: bool = True) -> None:
         """Its consumer said so: that was its delivery number `times`."""
-        if times > self.count(thing):
-            self._counts[thing] = times
+        self._counts[thing] = max(times, self.count(thing))
+        if certain:
+            self._certain.add(thing)
+        else:
+            self._certain.discard(thing)
         while len(self._counts) > self._capacity:
-            del self._counts[next(iter(self._counts))]
+            self.forget(next(iter(self._counts)))
 
-    def lost(self, things: Iterable[Hashable], limit: int, *, certain: bool) -> None:
+    def lost(self, things: Iterable[Hashable], *, certain: bool) -> None:
         """The consumer that had these is gone, or took too long; `certain`: it had one of them,
         and nothing else."""
-        most = limit if certain else limit - 1
         for thing in things:
-            self.failed(thing, min(self.count(thing) + 1, most))
+            self.failed(thing, self.count(thing) + 1, certain=certain)
+
+    def spare(self, thing: Hashable) -> None:
+        """Whoever was lost with it is back, and works on it."""
+        count = self.count(thing)
+        if count:
+            self.forget(thing)
+        if count > 1:
+            self._counts[thing] = count - 1
 
     def forget(self, thing: Hashable) -> None:
         self._counts.pop(thing, None)
+        self._certain.discard(thing)
 
 
 class RecordsTried(TriedInVain):
@@ -66,8 +80,8 @@ class RecordsTried(TriedInVain):
         super().__init__()
         self._saved = {partition: tries for partition, tries in saved.items() if tries}
         for partition, tries in self._saved.items():
-            for seq, count in tries:
-                self.failed((partition, seq), count)
+            for seq, count, certain in tries:
+                self.failed((partition, seq), count, certain=certain)
 
     def settled(self, positions: Mapping[int, int]) -> None:
         """Nothing up to `positions` comes again; the store forgets it with the position."""
@@ -77,11 +91,12 @@ class RecordsTried(TriedInVain):
                     self.forget(place)
 
     def unsaved(self) -> dict[int, Tries]:
-        if not self._counts:
+        if not self._counts and not self._saved:
             return {}
-        found: dict[int, list[tuple[int, int]]] = {}
-        for partition, seq in self._places():
-            found.setdefault(partition, []).append((seq, self.count((partition, seq))))
+        found: dict[int, list[tuple[int, int, bool]]] = {}
+        for place in self._places():
+            tried = place[1], self.count(place), place in self._certain
+            found.setdefault(place[0], []).append(tried)
         tries = {partition: tuple(sorted(some)) for partition, some in found.items()}
         return {p: some for p, some in tries.items() if some != self._saved.get(p)}
 

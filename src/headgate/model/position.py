@@ -35,8 +35,9 @@ class Tally(msgspec.Struct, frozen=True):
         )
 
 
-Tries = tuple[tuple[int, int], ...]
-"""Seqs, and how often the record of each was handed to a consumer in vain."""
+Tries = tuple[tuple[int, int, bool], ...]
+"""Seqs, how often the record of each was handed to a consumer in vain, and whether it is certain
+that the last time was its own fault."""
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -121,6 +121,7 @@ async def test_the_next_owner_begins_where_the_group_is_and_not_where_it_once_be
         wanted = [place for place in of_target(records, 0) if place[1] > done]
         coordinator.give("one", 0, epoch=3)
         assert (await assigned(socket, 1))[0]["positions"]["0"] == done
+        assert (await socket.next())["type"] == "resync", "until it is where it had been"
         came = [await socket.next() for _ in wanted]
         assert [(m["partition"], m["seq"]) for m in came] == wanted
 

@@ -47,6 +47,10 @@ class Hands:
     def works_on(self, target: int) -> bool:
         return any(place[0] == target for place, _ in self._at_work)
 
+    def at_work(self) -> list[Place]:
+        """What the user has, redeliveries too."""
+        return sorted({place for place, _ in self._at_work})
+
     # --- what is processed -----------------------------------------------------------------------
 
     def reached(self, target: int, partition: int, seq: int) -> None:

@@ -52,6 +52,8 @@ ACK_EVERY = 32
 ACK_EVERY_S = 0.05
 """Acknowledgements are said together: after so many, so long, or when nothing waits."""
 MOST_DELIVERIES = 10_000
+MOST_AT_WORK = 1_000
+"""Items that a gateway is told of."""
 RENEW_EVERY_S = 3.0
 """A gateway waits three times as long to hear that a consumer needs more time."""
 
@@ -106,6 +108,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         if self.phase is Phase.OPENING:
             match message:
                 case Joined():
+                    if self.joined is not None and self.joined.targets != message.targets:
+                        self._hands = Hands()  # the group was made anew, and cuts the topic so
                     self.joined = message
                     self._begun()
                 case Failure():
@@ -224,8 +228,9 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     def failing(self) -> Effects:
         """The user's program fails, and the conversation is about to be closed: what it works on
         counts as failed, where that is known, and otherwise what it has in hand."""
-        self._is_failing = self._acks == "manual"
-        entry = None if self._is_failing else self._in_hand
+        at_work = self._hands.at_work()
+        self._is_failing = self._acks == "manual" and len(at_work) > 1
+        entry = None if self._is_failing or not at_work else self._in_hand
         if entry is None or self.phase is not Phase.LIVE:
             return ()
         item = _item(entry)
@@ -313,7 +318,9 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     # --- for every conversation ------------------------------------------------------------------
 
     def _requests(self) -> Iterable[bytes]:
-        return [msgspec.json.encode(self._request)]
+        at_work = self._hands.at_work()[:MOST_AT_WORK] if self._max_deliveries else []
+        said = {"at_work": at_work} if at_work else {}
+        return [msgspec.json.encode({**self._request, **said})]
 
     def _farewell(self) -> Effects:
         acks = self._say_acks(self._said_s)

@@ -93,9 +93,15 @@ class GroupConsumer:
         make_target: Callable[[Group, Owner], Target],
         crew: Crew,
         max_deliveries: int = 0,
+        at_work: Collection[tuple[int, int, int]] = (),
     ) -> None:
         self._crew = crew
         self._max_deliveries = max_deliveries
+        self._at_work = at_work
+        """Target, partition and seq of what it worked on when it connected."""
+        self._may_work_on_more = bool(at_work)
+        """Whether it may work on something that isn't in hand here any more: then nothing that it
+        is lost with is certain to be the reason."""
         self.request = request
         self.sink = sink
         self.group: Group | None = None
@@ -138,6 +144,7 @@ class GroupConsumer:
                 self._targets[number] = target = self._make_target(group, owner)
                 target.max_deliveries = self._max_deliveries
                 target.on_given_up = partial(self._give_up, target)
+                target.at_work = [(p, seq) for t, p, seq in self._at_work if t == number]
                 self._spawn("opening of a target", target, self._open(target))
 
     def let_go(self, owners: Iterable[Owner]) -> None:
@@ -152,6 +159,7 @@ class GroupConsumer:
         if self._targets.get(target.number) is target:
             del self._targets[target.number]
             self._waiting.pop(target, None)
+            self._may_work_on_more |= target.out > 0
             self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
             self._spawn("closing of a target", target, target.close(), self._closing)
             self._all_ready()
@@ -195,7 +203,7 @@ class GroupConsumer:
         self.sink.answer(target_message("revoke", target.number, owner.epoch))
         await self._until_finished(target)
         if not target.finished.is_set():
-            target.lost(certain=self._out == 1)
+            target.lost(certain=self._is_certain)
         await self.save(target)
         if self._has(target):
             self.drop(target)
@@ -291,6 +299,15 @@ class GroupConsumer:
         """How much the consumer has in hand."""
         return sum([target.out for target in self._targets.values()])
 
+    @property
+    def _is_certain(self) -> bool:
+        """Whether a failure now is that of the one thing it has in hand."""
+        return self._out == 1 and not self._may_work_on_more
+
+    def _is_alone(self, out: int) -> bool:
+        """Whether it works on nothing, of all that it has."""
+        return not out or not sum([target.worked_on for target in self._targets.values()])
+
     def _all_ready(self) -> None:
         for target in self.targets():
             self._ready(target)
@@ -313,7 +330,7 @@ class GroupConsumer:
             if (failure := target.failure) is not None and not target.stopped:
                 self.sink.fail(failure)
                 return
-            message = target.take(alone=not out)
+            message = target.take(alone=not self._max_deliveries or self._is_alone(out))
             if target.wants_alone:
                 self._alone = target
             if message is not None:
@@ -385,7 +402,7 @@ class GroupConsumer:
         if self.ended:
             return
         self.ended = True
-        certain = self._out == 1
+        certain = self._is_certain
         if not self.joined.done():
             self.joined.cancel()
         if self._flushing is not None:

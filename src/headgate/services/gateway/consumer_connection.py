@@ -67,7 +67,8 @@ class ConsumerConnection(TextConnection):
         if self._joining is not None:
             self._joining.cancel()
         if self._consumer is not None:
-            self._leave(self._consumers.gone(self._consumer, for_good=False, failed=True))
+            failed = not self.is_ended_here
+            self._leave(self._consumers.gone(self._consumer, for_good=False, failed=failed))
 
     def said(self, payload: bytes) -> None:
         try:

@@ -40,6 +40,9 @@ log = structlog.get_logger()
 
 LOOK_EVERY_S = 1.0
 """For what an operator wants sent again: the command waits twice as long."""
+KEEP_TRIES_S = 3_600.0
+"""For a group without consumers here to be forgotten."""
+WITHOUT_DOCUMENT = "its document is lost, so nobody can be handed it: delete it"
 LOOK_PAGES = 10
 """Of letters that are looked at each time: where there are more, the next look goes on."""
 
@@ -65,8 +68,8 @@ class Consumers:
         self._bounds = bounds
         self._letters = letters
         """Where groups give up what fails; None: they don't."""
-        self._tried_again: dict[str, TriedInVain] = {}
-        """Of redeliveries, by group: kept while the group has a consumer here."""
+        self._tried_again: dict[str, tuple[TriedInVain, float]] = {}
+        """Of redeliveries, by group, and when it last had a consumer here."""
         self._looked: dict[str, int] = {}
         """By group, up to which id its letters were looked at, where there are more."""
         self.crew = subscriptions.crew
@@ -89,6 +92,7 @@ class Consumers:
             make_target=self._target,
             crew=self.crew,
             max_deliveries=request.max_deliveries,
+            at_work=[(t, p, seq) for t, p, seq in request.at_work],
         )
         await self._replace(asked)
         self._table[_key(asked)] = consumer
@@ -137,8 +141,8 @@ class Consumers:
         """It left, or its connection broke (`failed`: with what it had in hand); doing it twice is
         fine."""
         key = _key(consumer.request)
-        if self._table.get(key) is not consumer:
-            return
+        if self._table.get(key) is not consumer or consumer.ended:
+            return  # or whoever was first is about to say so
         await consumer.end(failed=failed)
         if self._table.get(key) is consumer:
             del self._table[key]
@@ -153,8 +157,15 @@ class Consumers:
             prefetch=self._bounds.prefetch,
             unsure_s=self._bounds.unsure_s,
             letters=self._letters,
-            tried_again=self._tried_again.setdefault(group.id, TriedInVain()),
+            tried_again=self._tried_again_of(group),
         )
+
+    def _tried_again_of(self, group: Group) -> TriedInVain | None:
+        if self._letters is None:
+            return None
+        tried, _ = self._tried_again.get(group.id, (TriedInVain(), 0.0))
+        self._tried_again[group.id] = tried, asyncio.get_running_loop().time()
+        return tried
 
     # --- the coordinator -------------------------------------------------------------------------
 
@@ -226,9 +237,13 @@ class Consumers:
 
     def _groups_here(self) -> list[Group]:
         groups = {one.group.id: one.group for one in self._table.values() if one.group is not None}
-        for gone in self._tried_again.keys() - groups.keys():
-            del self._tried_again[gone]
-            self._looked.pop(gone, None)
+        for group in groups.values():
+            self._tried_again_of(group)
+        now_s = asyncio.get_running_loop().time()
+        for name, (_, seen_s) in list(self._tried_again.items()):
+            if now_s - seen_s > KEEP_TRIES_S:
+                del self._tried_again[name]
+        self._looked = {name: id_ for name, id_ in self._looked.items() if name in groups}
         return list(groups.values())
 
     async def _send_again(self, group: Group) -> None:
@@ -239,8 +254,10 @@ class Consumers:
             targets = self._targets_of(group)
             for letter in letters:
                 target = targets.get(letter.gateway_id)
-                if target is not None:
+                if target is not None and letter.delivery.event_id:
                     target.send_again(letter)
+                elif target is not None:
+                    await target.bury_again(letter, WITHOUT_DOCUMENT)
             if not letters:
                 return
             self._looked[group.id] = letters[-1].id

@@ -75,6 +75,8 @@ class Failing:
         self._last_out: Thing | None = None
         self._giving_up: set[Hashable] = set()
         """Those that no consumer has any more."""
+        self._blamed: set[Hashable] = set()
+        """Those whose failure in the consumer's present hands is counted already."""
         self._messages: dict[Hashable, bytes] = {}
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
@@ -92,10 +94,23 @@ class Failing:
         return len(self._giving_up) + (self._last is not None)
 
     @property
+    def is_giving_up(self) -> bool:
+        """Whether something waits for its letter: what is behind it waits too, because whoever
+        owns the target next may not give it up."""
+        return bool(self._giving_up)
+
+    @property
+    def idle(self) -> int:
+        """How much of what the consumer has it doesn't work on, as it said itself."""
+        if self._blamed:
+            self._blamed = {thing for thing in self._blamed if self._is_in_hand(thing)}
+        return len(self._blamed)
+
+    @property
     def wants_alone(self) -> bool:
         """Whether the consumer is to be handed nothing else, until what waits for that, or what it
         was handed so, is over."""
-        if self._last_out is not None and not self._is_in_hand(self._last_out):
+        if self._last_out is not None and not self._is_in_hand(self._last_out.key):
             self._last_out = None
         return self._last is not None or self._last_out is not None
 
@@ -110,12 +125,12 @@ class Failing:
         match self._counts(thing).chance(thing.key, self.limit):
             case Chance.NONE:
                 self._giving_up.add(thing.key)
-                self._keep_back(thing)
+                self._hand.keep_back(thing.key)
                 self._on_given_up(thing)
                 return None
             case Chance.LAST:
                 self._last = item
-                self._keep_back(thing)
+                self._hand.keep_back(thing.key)
                 return None
             case Chance.SOME:
                 return item
@@ -129,14 +144,9 @@ class Failing:
         """What waited to be alone, if anything did: now it is."""
         item, self._last = self._last, None
         if item is not None:
-            self._last_out = thing = thing_of(item)
-            if thing.mark is None:
-                self._hand.hand_over(*thing.place)
+            self._last_out = thing_of(item)
+            self._hand.hand_over(self._last_out.key)
         return item
-
-    def _keep_back(self, thing: Thing) -> None:
-        if thing.mark is None:
-            self._hand.keep_back(*thing.place)
 
     def deliveries(self, item: Handed) -> int:
         """Which delivery of it this is; 1 where nobody counts."""
@@ -156,6 +166,7 @@ class Failing:
         for thing in things:
             counts = self._counts(thing)
             counts.failed(thing.key, deliveries)
+            self._blamed.add(thing.key)
             if counts.chance(thing.key, self.limit) is Chance.NONE:
                 self._on_given_up(thing)
 
@@ -164,13 +175,14 @@ class Failing:
         and nothing else of any target."""
         if not self.limit:
             return
-        kept = set(self._giving_up)
+        kept = self._giving_up | self._blamed
         if self._last is not None:
             kept.add(thing_of(self._last).key)
         places = [place for place in self._hand.places() if place not in kept]
         marks = [mark for mark in self._hand.again() if mark not in kept]
-        self.tried.lost(places, self.limit, certain=certain)
-        self._again.lost(marks, self.limit, certain=certain)
+        self.tried.lost(places, certain=certain)
+        self._again.lost(marks, certain=certain)
+        self._blamed.update(places, marks)
 
     async def bury(
         self,
@@ -252,7 +264,5 @@ class Failing:
     def _counts(self, thing: Thing) -> TriedInVain:
         return self.tried if thing.mark is None else self._again
 
-    def _is_in_hand(self, thing: Thing) -> bool:
-        if thing.mark is not None:
-            return thing.mark in self._hand
-        return self._hand.holds(*thing.place)
+    def _is_in_hand(self, thing: Hashable) -> bool:
+        return thing in self._hand or thing in self._hand.places()

@@ -32,6 +32,8 @@ class TextConnection(WSListener):
         self._outlet: Outlet | None = None
         self._partial = bytearray()
         self._closing = False
+        self.is_ended_here = False
+        """Whether the gateway closed it, for whatever reason."""
         self.gone = asyncio.Event()
 
     # --- what the two kinds of connections fill in -----------------------------------------------
@@ -124,7 +126,7 @@ class TextConnection(WSListener):
         """Close after one more message; a peer that doesn't read isn't waited for."""
         if self._closing or self._transport is None:
             return
-        self._closing = True
+        self._closing = self.is_ended_here = True
         self.outlet.shut()
         self.outlet.send(last_message)
         self._transport.send_close(code, reason)

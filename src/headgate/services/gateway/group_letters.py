@@ -71,6 +71,11 @@ class GroupLetters:
         letter = NewLetter(name, "dead", "failed", delivery, attempts, error)
         await self._store.put([letter], {letter.fenced_by: fence}, now_ms=_now_ms())
 
+    async def claim(self, group: Group, target: int, fence: Fence, partitions: int) -> None:
+        """From now on no former owner changes the letters of the target."""
+        refs = [group.position_ref(target, number) for number in range(partitions)]
+        await self._store.claim(dict.fromkeys(refs, fence))
+
     async def bury(self, letter: Letter, fence: Fence, *, attempts: int, error: str) -> None:
         """One that was sent again is dead again."""
         dead = replace(letter, attempts=letter.attempts + attempts, error=error)

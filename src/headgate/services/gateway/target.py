@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from headgate import errors
 from headgate.decide.in_hand import InHand
@@ -78,6 +78,8 @@ class Target:
         self._tried_again = tried_again or TriedInVain()
         self.max_deliveries = 0
         """How often its consumer may fail with something; 0: as often as it comes."""
+        self.at_work: Collection[Place] = ()
+        """What of it the consumer worked on when it connected: it isn't lost with that."""
         self.on_given_up: Callable[[Thing], None] = lambda _: None
         """Told what needs a letter: see `bury`."""
         self._failing = self._nothing_failed({})
@@ -95,9 +97,14 @@ class Target:
         group = self._group
         topic = await self._subscriptions.topic(group.topic)
         found = await self._claim(range(topic.partitions))
+        if self._letters is not None and (self.max_deliveries or _any_tried(found.values())):
+            await self._letters.claim(group, self.number, self._fence, topic.partitions)
         saved = {number: position.settled for number, position in found.items()}
         starts = {number: self._start(number, position) for number, position in found.items()}
-        gone_back = await self._end_of(topic, starts) if from_the_end else {}
+        # One that was put back, and isn't where it had been, may not have been told of it.
+        gone_back = {n: one.settled for n, one in found.items() if one.redeliver_to > one.settled}
+        if from_the_end:
+            gone_back |= await self._end_of(topic, starts)
         starts |= gone_back
         saved |= gone_back
         subscriber = await self._subscriptions.subscribe(
@@ -113,7 +120,10 @@ class Target:
         for partition, head in gone_back.items():
             subscriber.feed.resync(partition, 0, head + 1)
         self._hand = subscriber.unprocessed = InHand(starts, saved)
-        self._failing = self._nothing_failed({n: one.tried for n, one in found.items()})
+        tried = {n: one.tried for n, one in found.items() if n not in gone_back}
+        self._failing = self._nothing_failed(tried)
+        for place in self.at_work:
+            self._failing.tried.spare(place)
 
     def _nothing_failed(self, tried: Mapping[int, Tries]) -> Failing:
         """Since it was opened."""
@@ -176,6 +186,11 @@ class Target:
         return len(self._hand) - self._failing.kept_back
 
     @property
+    def worked_on(self) -> int:
+        """How much of that it may work on: not what it said to want later."""
+        return self.out - self._failing.idle
+
+    @property
     def wants_alone(self) -> bool:
         """Whether its consumer is to be handed nothing of any other target for now."""
         return not self.stopped and self._failing.wants_alone
@@ -194,24 +209,20 @@ class Target:
         if not self.is_sure:
             self.waits_to_be_sure = True
             return None
+        if self._failing.is_giving_up:
+            return None
         if not self._failing.wants_alone:
-            while self.in_hand < self._prefetch:
-                item = subscriber.take()
-                if item is None:
-                    return None
-                if isinstance(item, Resync):
-                    self._hand.hand_out(item.partition, item.from_seq - 1)
-                    return resync_for_target(subscriber.topic, item, self._part)
-                if isinstance(item, Item):
-                    self._hand.hand_out(item.partition, item.seq)
-                else:
-                    self._hand.hand_out_again(item.partition, item.seq, item.mark)
-                if self._failing.handed(item) is not None:
-                    return self._message(item)
-                if self._failing.waits:
-                    break
-            else:
+            if self.in_hand >= self._prefetch or (item := subscriber.take()) is None:
                 return None
+            if isinstance(item, Resync):
+                self._hand.hand_out(item.partition, item.from_seq - 1)
+                return resync_for_target(subscriber.topic, item, self._part)
+            if isinstance(item, Item):
+                self._hand.hand_out(item.partition, item.seq)
+            else:
+                self._hand.hand_out_again(item.partition, item.seq, item.mark)
+            if self._failing.handed(item) is not None:
+                return self._message(item)
         last = self._failing.take_last() if alone else None
         return None if last is None else self._message(last)
 
@@ -249,6 +260,11 @@ class Target:
         subscriber = self._subscriber
         if not self.stopped and subscriber is not None and subscriber.closing is None:
             self._failing.send_again(letter, subscriber)
+
+    async def bury_again(self, letter: Letter, error: str) -> None:
+        """A letter that nobody can be handed is dead again, and says why."""
+        assert self._letters is not None, "it was found there"
+        await self._letters.bury(letter, self._fence, attempts=0, error=error)
 
     # --- how far it is ---------------------------------------------------------------------------
 
@@ -326,3 +342,7 @@ class Target:
 
     def confirm(self) -> None:
         self._confirmed_s = asyncio.get_running_loop().time()
+
+
+def _any_tried(positions: Iterable[Position]) -> bool:
+    return any(position.tried for position in positions)
