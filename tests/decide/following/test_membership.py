@@ -13,7 +13,7 @@ from headgate import errors
 from headgate.decide.following import hands
 from headgate.decide.following.conversation import Acks, Phase
 from headgate.decide.following.later import place_of
-from headgate.decide.following.membership import RENEW_EVERY_S, Membership
+from headgate.decide.following.membership import RENEW_EVERY_S, SOONEST_S, Membership
 from headgate.decide.following.patience import Patience
 from headgate.model.client_messages import Event, Resync, decode_for_consumer
 from tests.client.model_gateway import Group, ModelGateway, event
@@ -313,6 +313,16 @@ def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
 
 
 # --- wanted later --------------------------------------------------------------------------------
+
+
+def test_a_reminder_that_came_early_is_not_wanted_again_at_once() -> None:
+    """Timers fire up to the resolution of their clock too early; until then nobody spins."""
+    membership, driver = joined("manual")
+    driver.do(membership.nack(take(driver), 5.0, driver.now_s))
+    assert driver.reminder_s == driver.now_s + 5.0
+    driver.now_s += 5.0 - 1e-10
+    driver.do(membership.reminded(driver.now_s))
+    assert driver.reminder_s >= driver.now_s + SOONEST_S
 
 
 def test_what_is_wanted_later_comes_again_before_the_rest_of_its_key() -> None:

@@ -56,6 +56,8 @@ MOST_AT_WORK = 1_000
 """Items that a gateway is told of."""
 RENEW_EVERY_S = 3.0
 """A gateway waits three times as long to hear that a consumer needs more time."""
+SOONEST_S = 0.001
+"""A timer may fire a moment early; what it was for isn't due then, and is looked for again."""
 
 
 class Membership(Conversation[ToConsumer, Item | Again]):
@@ -174,7 +176,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             ACK_EVERY_S if self._unsaid else math.inf,
             self._later.next_s(but_of=leaving) - now_s,
         )
-        return (*said, Remind(max(0.0, next_s))) if next_s < math.inf else tuple(said)
+        return (*said, Remind(max(SOONEST_S, next_s))) if next_s < math.inf else tuple(said)
 
     def _take_due(self, now_s: float) -> None:
         """What is wanted again by now stands first, but of targets that are asked for."""
