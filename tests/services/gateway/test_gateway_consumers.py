@@ -17,6 +17,7 @@ from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.position import Tally
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.subscriptions import Bounds
+from headgate.tasks import deaths
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import topology
 from tests.services.gateway.group_doubles import GroupCoordinator
@@ -679,6 +680,22 @@ async def test_a_coordinator_that_comes_back_hears_who_is_there_and_what_they_ow
 
 
 # --- bad input -----------------------------------------------------------------------------------
+
+
+async def test_who_connects_again_before_it_was_taken_in_is_told_so_on_the_former_connection() -> (
+    None
+):
+    async with grouped() as (world, coordinator):
+        coordinator.answering = False
+        former = await world.consumer_connection()
+        asked = {"topic": "flights", "group": "radar", "consumer": "one", "incarnation": "1"}
+        former.say(type="join", **asked)
+        await until(lambda: bool(coordinator.of_kind(JoinGroup)))
+        coordinator.answering = True
+        await join(world)
+        answer = await former.next()
+        assert answer["error"]["code"] == "unavailable"
+    assert deaths.counts() == {}
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,12 @@ class Consumers:
             raise errors.Timeout(
                 f"the coordinator gave no answer within {self._bounds.join_s:g} s; try again"
             ) from error
+        except asyncio.CancelledError:
+            await self.gone(consumer, for_good=False)
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise errors.NotNow("this consumer was ended before it had joined") from None
+            raise
         except BaseException:
             await self.gone(consumer, for_good=False)
             raise
