@@ -1,5 +1,8 @@
 """An hour in the life of a group in which everything goes wrong by chance, and the calm after it.
 
+Some events are bad: handlers fail with them, each time in another way, until an operator has
+repaired them. Some consumers have a limit for that, others get through with them after a while.
+
 One seed decides all of it. Nothing here knows what must hold; that is the oracle's.
 """
 
@@ -14,11 +17,13 @@ import msgspec
 from headgate.decide.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.delivery import Delivery
-from headgate.model.letters import NewLetter
-from tests.groups.member import Member, Style
+from headgate.model.groups import Group, group_id
+from headgate.model.letters import Letter, NewLetter
+from tests.groups.member import Bystander, Doom, Member, Poison, Style
 from tests.groups.network import GroupLink
 from tests.groups.oracle import Oracle
 from tests.groups.system import CONSUMERS, PARTITIONS, System
+from tests.lane.faulty_stores import STORE_MOODS
 
 KEYS = 100
 GATEWAYS = ("gateway-1", "gateway-2")
@@ -29,6 +34,9 @@ STEP_S = 9.0
 """Between two faults, on average."""
 MOST, FEWEST = 6, 3
 STYLES: tuple[Style, ...] = ("auto", "manual", "pool")
+LIMITS = (0, 3, 3, 4)
+BAD = 0.01
+"""Of all events."""
 
 
 class Hour:
@@ -37,8 +45,9 @@ class Hour:
         self.chance = random.Random(seed)
         random.seed(seed)  # of the pauses between attempts
         self.oracle = Oracle(CONSUMERS)
-        self.system = System(self.chance, self.oracle)
+        self.system = System(self.chance, self.oracle, self.oracle)
         self.oracle.earliest = self.system.earliest
+        self.poison = Poison(self.doomed)
         self.members: dict[str, Member] = {}
         self.path: list[str] = []
         self.produced = 0
@@ -52,6 +61,7 @@ class Hour:
         await self.system.start(*GATEWAYS)
         for _ in range(4):
             self.somebody_joins()
+        bystander = Bystander(self.system.network)
         producing = asyncio.create_task(self.produce(for_s))
         steps = self.steps()
         while loop.time() < for_s and not self.oracle.violations:
@@ -62,6 +72,8 @@ class Hour:
         await producing
         if not self.oracle.violations:
             await self.calm_down()
+            await bystander.leave()
+            await self.end()
 
     def steps(self) -> dict[Callable[[], Awaitable[object]], int]:
         return {
@@ -77,6 +89,8 @@ class Hour:
             self.the_coordinator_changes: 2,
             self.a_partition_is_reset: 4,
             self.a_letter_is_retried: 8,
+            self.letters_of_the_group_are_retried: 5,
+            self.letters_are_away: 4,
             self.retention_removes: 6,
             self.many_events_come: 8,
         }
@@ -91,22 +105,53 @@ class Hour:
         for _ in range(count):
             number = min(self.chance.randrange(KEYS), self.chance.randrange(KEYS))
             self.produced += 1
+            is_bad = self.chance.random() < BAD
+            document = {"n": self.produced, **({"bad": True} if is_bad else {})}
             record = self.system.log.append(
-                {"n": self.produced}, partition=number % PARTITIONS, key=f"key-{number}"
+                document, partition=number % PARTITIONS, key=f"key-{number}"
             )
+            if is_bad:
+                self.poison.places.add((record.partition, record.seq))
             self.oracle.appended(record.partition, record.seq, f"key-{number}")
 
     # --- consumers -------------------------------------------------------------------------------
 
-    def somebody_joins(self) -> str:
+    def somebody_joins(self, id_: str | None = None) -> str:
         self._names += 1
         name = f"c{self._names}"
-        style = self.chance.choice(STYLES)
+        style, limit = self.chance.choice(STYLES), self.chance.choice(LIMITS)
         self.members[name] = member = Member(
-            name, style, self.system.network, self.oracle, self.chance
+            name,
+            style,
+            self.system.network,
+            self.oracle,
+            self.chance,
+            poison=self.poison,
+            limit=limit,
+            id_=id_,
         )
         member.start()
-        return f"{name} {style}"
+        return f"{name} {style} {limit}"
+
+    def doomed(self, member: Member, how: Doom) -> None:
+        """It can't go on with what it has in hand; somebody is started in its place."""
+        self.beside(self._doom(member, how))
+
+    async def _doom(self, member: Member, how: Doom) -> None:
+        if how == "hang":
+            await asyncio.sleep(self.chance.choice((5.0, 20.0, 60.0, 150.0)))
+        if member.is_dead or member.has_left:
+            return
+        is_awaited = self.members.pop(member.name, None) is not None
+        if how == "raise":
+            await member.fall()
+        else:
+            self.oracle.tag_links("crash", member.links())
+            await member.die(silently=self.chance.random() < 0.3)
+        if is_awaited:
+            said = self.somebody_joins(self.chance.choice((member.id, None)))
+            now_s = asyncio.get_running_loop().time()
+            self.path.append(f"{now_s:9.3f} {member.name} failed ({how}), {said} comes")
 
     def some(self) -> Member:
         return self.chance.choice(list(self.members.values()))
@@ -212,7 +257,9 @@ class Hour:
     async def a_gateway_stops(self) -> str:
         name = self.chance.choice(GATEWAYS)
         self.system.coordinator.let_back(self.system.gateways[name].session)
+        self.oracle.giving_up.stopping.add(name)
         await self.system.gateways[name].stop()
+        self.oracle.giving_up.stopping.discard(name)
         await asyncio.sleep(1.0)
         await self.system.start_gateway(name)
         return name
@@ -270,14 +317,41 @@ class Hour:
         return await self.retry_all()
 
     async def retry_all(self) -> str:
-        stored = self.system.letters.stored
-        dead = [one for one in stored.letters.values() if one.state == "dead"]
+        """Those of lanes."""
+        stored = self.system.letters.stored.letters.values()
+        dead = [one for one in stored if one.state == "dead" and one.reason != "failed"]
         for one in dead:
             if not one.delivery.lost_from:
                 self.oracle.wished((one.delivery.partition, one.delivery.seq))
         if dead:
             await self.system.retry_letters([one.id for one in dead])
         return str([(one.delivery.partition, one.delivery.seq, one.reason) for one in dead])
+
+    async def letters_of_the_group_are_retried(self) -> str:
+        """Some of them, of which half are repaired."""
+        dead = [one for one in self.system.letters.of_group("dead") if self.chance.random() < 0.5]
+        for one in dead:
+            if self.chance.random() < 0.5:
+                self.poison.places.discard(_place(one))
+        if dead:
+            await self.system.retry_letters([one.id for one in dead])
+        return str([_place(one) for one in dead])
+
+    async def letters_are_away(self) -> str:
+        """For gateways."""
+        moody = self.system.moody_letters
+        if moody.mood != "well":
+            return "already"
+        moody.mood = self.chance.choice(STORE_MOODS)
+        for_s = self.chance.choice((2.0, 10.0, 60.0))
+        self.oracle.tag_links("letters away", self.system.network.links)
+
+        async def back() -> None:
+            await asyncio.sleep(for_s)
+            moody.mood = "well"
+
+        self.beside(back())
+        return f"{moody.mood} for {for_s} s"
 
     async def retention_removes(self) -> str:
         partition = self.chance.randrange(PARTITIONS)
@@ -295,8 +369,11 @@ class Hour:
     # --- the calm after it -----------------------------------------------------------------------
 
     async def calm_down(self) -> None:
-        """Faults are over: everything is processed in a bounded time, and nothing is left."""
+        """Faults are over, though bad events are what they are: everything is processed or a letter
+        in a bounded time, and nothing is left."""
+        self.poison.dooms = ("raise",)
         await asyncio.gather(*self._beside)
+        await self.letters_of_the_group_are_retried()
         for member in self.members.values():
             if member.is_frozen:
                 member.thaw()
@@ -309,6 +386,9 @@ class Hour:
             await self.retry_all()
         if left:
             self.oracle.violated(f"still left {CALM_S:g} s after the last fault: {left}")
+
+    async def end(self) -> None:
+        await asyncio.gather(*self._beside)
         for member in self.members.values():
             await member.leave(gently=True)
         await self.system.stop()
@@ -318,10 +398,36 @@ class Hour:
 
     def left(self) -> str:
         missing, wishes = self.oracle.missing(), self.oracle.unfulfilled()
-        letters = self.system.letters.stored.letters.values()
-        if not missing and not wishes and not letters:
+        stored = self.system.letters.stored.letters.values()
+        letters = [one for one in stored if one.state != "dead" or one.reason != "failed"]
+        behind, vanished = self.behind(), self.vanished()
+        if not (missing or wishes or letters or behind or vanished):
             return ""
-        return f"records {missing[:5]}, wishes {wishes[:5]}, letters {list(letters)[:2]}"
+        return (
+            f"records {missing[:5]}, wishes {wishes[:5]}, letters {letters[:2]}, "
+            f"behind {behind[:5]}, vanished {vanished[:5]}"
+        )
+
+    def behind(self) -> list[str]:
+        """Targets whose position isn't behind the last of their records."""
+        group = Group(group_id("flights", "radar"), "flights", "radar", self.oracle.targets)
+        found: list[str] = []
+        for (partition, key), seqs in self.oracle.of_key.items():
+            name = group.target_name(self.oracle.target_of.get(key, -1))
+            position = self.system.committed(name, partition)
+            if position < seqs[-1]:
+                found.append(f"{name} at {position} of {(partition, seqs[-1])} {key}")
+        return found
+
+    def vanished(self) -> list[tuple[int, int]]:
+        """What was given up, and is neither processed nor a letter."""
+        letters = {_place(one) for one in self.system.letters.stored.letters.values()}
+        given_up = self.oracle.giving_up.letters
+        return [one for one in given_up if one not in letters and one not in self.oracle.acked]
 
     def __str__(self) -> str:
         return "\n  ".join([f"seed {self.seed}:", *self.path])
+
+
+def _place(letter: Letter) -> tuple[int, int]:
+    return letter.delivery.partition, letter.delivery.seq

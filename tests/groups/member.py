@@ -1,5 +1,5 @@
 """Consumers as users write them: real clients with handlers that take their time, are cancelled,
-ask for an event again, freeze and are killed."""
+ask for an event again, freeze and are killed, and others that fail with some events every time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import asyncio
 import contextlib
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Literal
 
 from headgate import errors
 from headgate.client.consumer import Consumer
 from headgate.model.client_messages import Event, Item, is_redelivery, seq_of
 from tests.groups.network import GroupDoors, GroupLink, Network
-from tests.groups.oracle import Oracle, Work
+from tests.groups.oracle import BYSTANDER, Oracle, Work
 
 Style = Literal["auto", "manual", "pool"]
 """Acknowledges by asking for the next one, by saying so, or works on several keys at a time."""
@@ -21,17 +22,45 @@ POOL = 5
 KEYS_EXPECTED = 96
 NACKS = 0.02
 POLLS_S = (0.001, 0.05, 0.4, 3.0, 20.0)
+Doom = Literal["raise", "die", "hang"]
+"""An exception ends it, its process ends without a word, or it has to be killed."""
+NO_LIMIT_SURVIVES = 0.4
+"""How often a consumer that may be handed something for ever gets through with it."""
+
+
+class Poison:
+    """What handlers fail with, and how a consumer that can't go on says so."""
+
+    def __init__(self, on_doom: Callable[[Member, Doom], None]) -> None:
+        self.places: set[tuple[int, int]] = set()
+        self.on_doom = on_doom
+        self.dooms: tuple[Doom, ...] = ("raise", "die", "hang")
 
 
 class Member:
+    """`id_` is what the group knows it by, and may have been that of another process before."""
+
     def __init__(
-        self, name: str, style: Style, network: Network, oracle: Oracle, chance: random.Random
+        self,
+        name: str,
+        style: Style,
+        network: Network,
+        oracle: Oracle,
+        chance: random.Random,
+        *,
+        poison: Poison,
+        limit: int = 0,
+        id_: str | None = None,
     ) -> None:
         self.name = name
+        self.id = id_ or name
         self.style = style
+        self.limit = limit
+        self._poison = poison
         self.slow_s = 0.0
         """What the next event takes on top."""
         self.is_dead = False
+        self.has_left = False
         self._is_leaving = False
         self._network, self._oracle, self._chance = network, oracle, chance
         self._thawed = asyncio.Event()
@@ -49,20 +78,13 @@ class Member:
             "http://nowhere",
             "flights",
             "radar",
-            consumer=self.name,
+            consumer=self.id,
             keys_expected=KEYS_EXPECTED,
             start="earliest",
             acks="auto" if self.style == "auto" else "manual",
+            max_deliveries=self.limit,
         )
-        line = consumer._line
-
-        def make_link() -> GroupLink:
-            link = GroupLink(line, self._network, self.name)
-            link.is_frozen = self.is_frozen
-            return link
-
-        line.doors = GroupDoors(self._network)  # type: ignore[assignment]
-        line.make_link = make_link  # type: ignore[method-assign,assignment]
+        _connect(consumer, self._network, self.name, lambda: self.is_frozen)
         return consumer
 
     @property
@@ -119,10 +141,12 @@ class Member:
         self._oracle.begin(work)
         try:
             await self._take_time()
+            is_through = await self._gets_through(work)
         finally:
             self._oracle.end(work)
         await self._thawed.wait()
-        if isinstance(item, Event) and self.style != "pool" and self._chance.random() < NACKS:
+        is_nacked = self.style != "pool" and self._chance.random() < NACKS
+        if isinstance(item, Event) and (is_nacked or not is_through):
             self._oracle.seen["nack"] += 1
             await self.consumer.nack(item, self._chance.choice((0.0, 0.5, 5.0, 40.0)))
         elif self.style == "auto":
@@ -140,6 +164,22 @@ class Member:
         extra, self.slow_s = self.slow_s, 0.0
         await asyncio.sleep(quick * rare + extra)
         await self._thawed.wait()
+
+    async def _gets_through(self, work: Work) -> bool:
+        """False: it is to be asked for again. May end the consumer instead. What is asked for again
+        would come behind what a pool has of its key."""
+        if not work.key or work.place not in self._poison.places:
+            return True
+        if not self.limit and self._chance.random() < NO_LIMIT_SURVIVES:
+            return True
+        if self.style != "pool" and self._chance.random() < (0.4 if self.limit else 0.9):
+            self._oracle.failed(work, "nack")
+            return False
+        how = self._chance.choice(self._poison.dooms)
+        self._oracle.failed(work, how)
+        self._poison.on_doom(self, how)
+        await asyncio.Event().wait()
+        raise AssertionError("its end is near")
 
     # --- several at a time -----------------------------------------------------------------------
 
@@ -193,10 +233,18 @@ class Member:
         if gently and self._life is not None:
             await asyncio.gather(self._life, *self._workers, return_exceptions=True)
         await self._end()
+        self.has_left = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self.consumer.close()
         await self.consumer.close()
+
+    async def fall(self) -> None:
+        """An exception leaves its `async with`."""
+        await self._end()
+        self.has_left = True
+        error = ValueError("this can't be processed")
+        await self.consumer.__aexit__(type(error), error, None)
 
     async def die(self, *, silently: bool) -> None:
         """Its process ends, with all it knows."""
@@ -220,3 +268,43 @@ class Member:
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
                 raise outcome
+
+
+class Bystander:
+    """Of another group: takes everything at once, and nothing ever happens to it."""
+
+    def __init__(self, network: Network) -> None:
+        self.consumer = Consumer(
+            "http://nowhere",
+            "flights",
+            "tower",
+            keys_expected=1,
+            start="earliest",
+            where="has(bad)",
+        )
+        _connect(self.consumer, network, BYSTANDER, lambda: False)
+        self._life = asyncio.create_task(self._live(), name=BYSTANDER)
+
+    async def _live(self) -> None:
+        async with self.consumer:
+            async for _ in self.consumer:
+                pass
+
+    async def leave(self) -> None:
+        await self.consumer.close()
+        await self._life
+
+
+def _connect(
+    consumer: Consumer, network: Network, name: str, is_frozen: Callable[[], bool]
+) -> None:
+    """To `network`, as whom it is known there."""
+    line = consumer._line
+
+    def make_link() -> GroupLink:
+        link = GroupLink(line, network, name)
+        link.is_frozen = is_frozen()
+        return link
+
+    line.doors = GroupDoors(network)  # type: ignore[assignment]
+    line.make_link = make_link  # type: ignore[method-assign,assignment]

@@ -15,8 +15,10 @@ Judged at once:
   given to finish, or cut off; then no more events of the target overlap than may be in hand;
 - bounds: what went over a wire and wasn't acknowledged over it, per target and in all;
 - positions: a target is never given out past a record that none of its owners said to be processed;
-- resyncs tell of records that the log doesn't have any more, marks of what an operator wished.
-Judged at the end: everything is processed or told, every wish is fulfilled.
+- resyncs tell of records that the log doesn't have any more, marks of what an operator wished;
+- what a group gives up, and sends again, to nobody else: giving_up.py. A dead letter of the group
+  accounts for its record as if that were processed.
+Judged at the end: everything is processed, told or a letter, every wish is fulfilled.
 """
 
 from __future__ import annotations
@@ -29,9 +31,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.model.client_messages import Event, Item, Resync
+from headgate.model.event import Fence
+from headgate.model.letters import Letter, NewLetter
 from headgate.services.gateway.consumer import ConsumerBounds
+from tests.groups.giving_up import GivingUp, target_of
 from tests.groups.network import GroupLink
 
+BYSTANDER = "bystander"
+"""Of another group, which wants the events that the group fails with."""
 SAVED_S = 3.0
 """By then an acknowledgement is durable, when nothing is in its way."""
 SLOW_S = 2.0
@@ -70,12 +77,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Said:
-    """All up to `seq` is processed, says a consumer to its gateway."""
+    """All up to `seq` that it was `sent`, or stands up to `start`, is processed, says a consumer to
+    its gateway."""
 
     seq: int
     at_s: float
     member: str
     node: str
+    start: int
+    sent: set[int]
 
 
 @dataclass
@@ -157,6 +167,15 @@ class Oracle:
         self._passed: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._came: dict[tuple[str, int, int, bool], float] = {}
         self._out: defaultdict[GroupLink, dict[tuple[int, int], set[Any]]] = defaultdict(dict)
+        self._starts: dict[tuple[GroupLink, int, int, int], int] = {}
+        """Per link, target, epoch and partition."""
+        self._sent: defaultdict[tuple[GroupLink, int, int, int], set[int]] = defaultdict(set)
+        self.targets = 0
+        self.giving_up = GivingUp(
+            now_s=lambda: self.now_s,
+            violated=lambda what, place: self.violated(what, self.keys.get(place, "")),
+            was_saved=self._had_time,
+        )
 
     @property
     def now_s(self) -> float:
@@ -202,6 +221,36 @@ class Oracle:
         self.by_reset.discard(place)
         self.ever_wished.add(place)
 
+    # --- letters of the group --------------------------------------------------------------------
+
+    def revived(self, letter: Letter) -> None:
+        """An operator wants the group to get it again."""
+        self.giving_up.revived(letter)
+        place = letter.delivery.partition, letter.delivery.seq
+        self.wishes[place] = self.now_s
+        self.by_reset.discard(place)
+        self.history[self.keys[place]].append(f"{self.now_s:9.3f} the letter of {place} is retried")
+
+    def written(self, letter: NewLetter, fence: Fence) -> None:
+        self.giving_up.written(letter, fence)
+        self._given_up(letter)
+
+    def buried(self, letter: Letter, fence: Fence) -> None:
+        self.giving_up.buried(letter, fence)
+        self._given_up(letter)
+
+    def _given_up(self, letter: NewLetter | Letter) -> None:
+        place = letter.delivery.partition, letter.delivery.seq
+        key = self.keys[place]
+        self.seen["given up"] += 1
+        self.tag("given up", target_of(letter))
+        self.wishes.pop(place, None)
+        self.history[key].append(f"{self.now_s:9.3f} {place} is a letter")
+
+    def removed_letter(self, letter: Letter) -> None:
+        self.giving_up.removed(letter)
+        self.seen["letter processed"] += 1
+
     def reset(self, partition: int, to: int, settled: int) -> None:
         """By an operator, who saw it at `settled`."""
         for seq in range(to + 1, settled + 1):
@@ -236,8 +285,11 @@ class Oracle:
             for partition, to, at_s in self.resets
         )
 
-    def _is_by_reset(self, place: Place) -> bool:
-        return place in self.by_reset or place not in self.ever_wished
+    def _kind_of_mark(self, place: Place) -> str:
+        if place in self.giving_up.sent_again:
+            return "sent again"
+        is_by_reset = place in self.by_reset or place not in self.ever_wished
+        return "reset" if is_by_reset else "redelivery"
 
     def removed(self, partition: int, earliest: int) -> None:
         """By retention: what isn't there can't come again."""
@@ -252,10 +304,13 @@ class Oracle:
             self._told(item)
             return Work(member, (item.partition, 0), "", item.target, self.now_s, self.now_s)
         assert isinstance(item, Event)
-        assert item.key is not None
         place, again = (item.partition, item.seq), item.redelivery
+        key = item.key
+        if key is None and place[1] < self.earliest(place[0]):
+            key = self.keys[place]  # a letter of what the log didn't have any more
+        assert key is not None, item
         came_s = self._came.get((member, *place, again), self.now_s)
-        return Work(member, place, item.key, item.target, came_s, self.now_s, again)
+        return Work(member, place, key, item.target, came_s, self.now_s, again)
 
     def begin(self, work: Work) -> None:
         """And works on it now."""
@@ -269,8 +324,8 @@ class Oracle:
         if self.target_of.setdefault(work.key, work.target) != work.target:
             self.violated(f"{work.key} is in two targets")
         if work.marked:
-            self.tag("reset" if self._is_by_reset(place) else "redelivery", work.target)
-            if not self._was_wished(place):
+            self.tag(self._kind_of_mark(place), work.target)
+            if not self._was_wished(place) and place not in self.giving_up.sent_again:
                 self.violated(f"{place} is marked, and nobody wished it", work.key)
         else:
             self._judge_order(work)
@@ -284,6 +339,12 @@ class Oracle:
         if item.from_seq > self.earliest(item.partition):
             self.violated(f"{item} is told of what the log still has")
         self.told[item.target, item.partition].append((item.after_seq, item.from_seq))
+
+    def failed(self, work: Work, how: str) -> None:
+        """It can't be processed."""
+        self.seen[how] += 1
+        self._note(work, f"fails ({how}) with")
+        self.tag("failure", work.target)
 
     def end(self, work: Work) -> None:
         """Processed, given up, or its process was killed."""
@@ -325,7 +386,7 @@ class Oracle:
             self._passed[where] += 1
 
     def _is_accounted(self, partition: int, seq: int, key: str) -> bool:
-        if (partition, seq) in self.acked:
+        if (partition, seq) in self.acked or (partition, seq) in self.giving_up.letters:
             return True
         told = self.told[self.target_of.get(key, -1), partition]
         return any(after < seq < from_ for after, from_ in told)
@@ -337,6 +398,8 @@ class Oracle:
         for said in reversed(self.said[work.target, partition]):
             if said.seq < seq:
                 return
+            if seq > said.start and seq not in said.sent:
+                continue  # the gateway has kept it back
             if said.at_s < work.taken_s and self._is_saved(said):
                 if work.came_s <= said.at_s and self._may_overlap(work):
                     return
@@ -353,7 +416,8 @@ class Oracle:
         said_seq = max((said.seq for said in self.said[target, partition]), default=0)
         for seq in range(position, max(said_seq, self.earliest(partition) - 1), -1):
             key = self.keys[partition, seq]
-            if self.target_of.get(key) == target:
+            is_letter = (partition, seq) in self.giving_up.letters
+            if self.target_of.get(key) == target and not is_letter:
                 self.violated(
                     f"target {target} begins after {(partition, position)}, and no owner said that "
                     f"{seq} is processed",
@@ -362,8 +426,12 @@ class Oracle:
                 return
 
     def _is_saved(self, said: Said) -> bool:
-        until_s = min(self.now_s, said.at_s + SAVED_S)
-        return not self.nodes[said.node].broken(said.at_s - SAVED_S, until_s)
+        return self._had_time(said.node, said.at_s)
+
+    def _had_time(self, node: str, at_s: float) -> bool:
+        """Whether a gateway could save what it knew then."""
+        until_s = min(self.now_s, at_s + SAVED_S)
+        return not self.nodes[node].broken(at_s - SAVED_S, until_s)
 
     def _judge_others(self, work: Work) -> None:
         for other in self.active[work.key]:
@@ -406,11 +474,19 @@ class Oracle:
     # --- wires -----------------------------------------------------------------------------------
 
     def to_client(self, link: GroupLink, message: dict[str, Any]) -> None:
-        if message["type"] in ("event", "resync") and "target" in message:
-            out = self._out[link].setdefault((message["target"], message["epoch"]), set())
+        if link.member == BYSTANDER:
+            self._judge_bystander(message)
+        elif message["type"] in ("event", "resync") and "target" in message:
+            where = message["target"], message["epoch"]
+            out = self._out[link].setdefault(where, set())
             again = message.get("redelivery", False)
             seq = message["from"] - 1 if message["type"] == "resync" else message["seq"]
-            out.add((message["partition"], seq, again))
+            thing = message["partition"], seq, again
+            number = message.get("deliveries", 1) if message["type"] == "event" else 0
+            self.giving_up.handed(link, where, thing, number, self._out[link])
+            out.add(thing)
+            if not again:
+                self._sent[(link, *where, message["partition"])].add(seq)
             if len(out) > self._bounds.prefetch:
                 self.violated(f"{len(out)} of target {message['target']} are out at {link.member}")
             in_all = sum(map(len, self._out[link].values()))
@@ -421,16 +497,34 @@ class Oracle:
             self._owned[target] = max(epoch, self._owned.get(target, 0))
             self._out[link][target, epoch] = set()
             self._owner_changed(target)
+            self.giving_up.owns(link, (target, epoch))
             for partition, seq in message["positions"].items():
+                self._starts[link, target, epoch, int(partition)] = seq
                 self._judge_position(target, int(partition), seq)
         elif message["type"] == "revoke":
             self.tag("handover", message["target"])
+            self.giving_up.asked_for(link, message["target"])
         elif message["type"] == "revoked":
-            self._out[link].pop((message["target"], message["epoch"]), None)
+            where = message["target"], message["epoch"]
+            self.giving_up.lost(link, self._out[link], is_noted=False, of=where)
+            self._out[link].pop(where, None)
             self._owner_changed(message["target"])
+        elif message["type"] == "given_up" and message.get("redelivery", False):
+            out = self._out[link].get((message["target"], message["epoch"]), set())
+            out.discard((message["partition"], message["seq"], True))
+
+    def _judge_bystander(self, message: dict[str, Any]) -> None:
+        if message["type"] == "event":
+            place = message["partition"], message["seq"]
+            self.seen["bystander"] += 1
+            if message.get("redelivery", False) and not self._was_wished(place):
+                self.violated(f"{place} is sent again to another group", self.keys[place])
 
     def arrived(self, link: GroupLink, message: dict[str, Any]) -> None:
+        if link.member == BYSTANDER:
+            return
         if message["type"] == "joined":
+            self.targets = message["targets"]
             path = self.paths[link.member]
             path.linked = True
             path.gateway_away = False
@@ -441,6 +535,15 @@ class Oracle:
             self._came[(link.member, *place, again)] = self.now_s
 
     def to_gateway(self, link: GroupLink, message: dict[str, Any]) -> None:
+        if link.member == BYSTANDER:
+            return
+        if message["type"] == "join":
+            self.giving_up.joins(link, message.get("max_deliveries", 0))
+        elif message["type"] == "nack":
+            self.giving_up.nacked(link, message, self._out[link])
+        elif message["type"] == "leave":
+            failed = message.get("failed", False)
+            self.giving_up.leaves(link, self._out[link], failed=failed)
         if message["type"] not in ("ack", "released"):
             return
         where = message["target"], message["epoch"]
@@ -452,14 +555,24 @@ class Oracle:
         is_owner = where in self._out[link] and self._owned.get(where[0]) == where[1]
         for partition, seq in message.get("positions", {}).items():
             if is_owner:
-                said = Said(seq, self.now_s, link.member, link.node_id)
+                there = (link, *where, int(partition))
+                start, sent = self._starts.get(there, 0), self._sent[there]
+                said = Said(seq, self.now_s, link.member, link.node_id, start, sent)
                 self.said[where[0], int(partition)].append(said)
             out -= {one for one in out if not one[2] and one[0] == int(partition) and one[1] <= seq}
         for partition, seqs in message.get("redelivered", {}).items():
-            out -= {(int(partition), seq, True) for seq in seqs}
+            for seq in seqs:
+                if (int(partition), seq, True) in out:
+                    out.discard((int(partition), seq, True))
+                    self.giving_up.acknowledged_again((int(partition), seq))
 
     def ended(self, link: GroupLink) -> None:
-        for target, _ in self._out.pop(link, {}):
+        if link.member == BYSTANDER:
+            return
+        out = self._out.pop(link, {})
+        is_owner = all(self._owned[target] == epoch for target, epoch in out)
+        self.giving_up.ended(link, out, is_owner=is_owner)
+        for target, _ in out:
             self._owner_changed(target)
         path = self.paths[link.member]
         path.linked = False

@@ -3,14 +3,16 @@
 Real: the client, the gateways but for their sockets, the lanes and the coordinator's decisions. The
 log, positions and letters are in memory. What stands between them is in the test's hands: a gateway
 can be cut off from the coordinator, killed and started again without memory, stopped in good
-manners; a coordinator's term can end, with what it stored or without.
+manners; a coordinator's term can end, with what it stored or without; letters can be away for
+gateways.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import cast
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
@@ -24,10 +26,14 @@ from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import group_of
+from headgate.model.letters import Letter, LetterQuery, NewLetter
+from headgate.model.position import Tries
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import HelloSource
+from headgate.ports.letters import Fences, LetterStore
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
@@ -35,7 +41,7 @@ from headgate.tasks import Crew
 from tests.client.group_system import DecidingCoordinator
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.groups.network import PINGS, Links, Network, Tap
-from tests.lane.faulty_stores import Link, LinkedCheckpoints, Moody
+from tests.lane.faulty_stores import Link, LinkedCheckpoints, LinkedLetters, Moody
 from tests.written_log import WrittenLog
 
 PARTITIONS = 4
@@ -154,8 +160,77 @@ class GatewayCheckpoints(LinkedCheckpoints):
     ) -> None:
         await self._call(lambda: self._inner.reset(ref, fence, settled, resync=resync))
 
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        await self._call(lambda: self._inner.note_tries(ref, fence, tried))
+
     async def close(self) -> None:
         return
+
+
+class GatewayLetters(LinkedLetters):
+    """What one gateway sees of the letters, for as long as it lives."""
+
+    async def find(
+        self, query: LetterQuery, *, after_id: int = 0, limit: int = 100
+    ) -> list[Letter]:
+        return await self._call(lambda: self._inner.find(query, after_id=after_id, limit=limit))
+
+    async def close(self) -> None:
+        return
+
+
+class LetterTap(Protocol):
+    """Whoever listens to what becomes of the letters of groups."""
+
+    def revived(self, letter: Letter) -> None: ...
+    def written(self, letter: NewLetter, fence: Fence) -> None: ...
+    def buried(self, letter: Letter, fence: Fence) -> None: ...
+    def removed_letter(self, letter: Letter) -> None: ...
+
+
+class TappedLetters(MemoryLetterStore):
+    """Everybody's letters."""
+
+    def __init__(self, tap: LetterTap) -> None:
+        super().__init__()
+        self._tap = tap
+
+    def of_group(self, state: str) -> list[Letter]:
+        return [
+            one
+            for one in self.stored.letters.values()
+            if one.state == state and group_of(one.gateway_id)
+        ]
+
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        self.stored.admit({one.fenced_by: fences[one.fenced_by] for one in letters})
+        for one in letters:
+            if group_of(one.gateway_id):
+                self._tap.written(one, fences[one.fenced_by])
+        await super().put(letters, fences, now_ms=now_ms)
+
+    async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
+        self.stored.admit({one.fenced_by: fences[one.fenced_by] for one in letters})
+        for one in self._of_group_among(letters):
+            self._tap.buried(one, fences[one.fenced_by])
+        await super().bury(letters, fences, now_ms=now_ms)
+
+    async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
+        self.stored.admit({one.fenced_by: fences[one.fenced_by] for one in letters})
+        for one in self._of_group_among(letters):
+            self._tap.removed_letter(one)
+        await super().remove(letters, fences)
+
+    async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
+        for one in self.of_group("dead"):
+            if one.id in ids:
+                self._tap.revived(one)
+        return await super().revive(ids, now_ms=now_ms)
+
+    def _of_group_among(self, letters: Sequence[Letter]) -> list[Letter]:
+        """Those that are there to be changed."""
+        ids = {one.id for one in letters}
+        return [one for one in self.of_group("parked") if one.id in ids]
 
 
 class _Nowhere:
@@ -183,6 +258,7 @@ class InProcessGateway(Gateway):
         self.link = Link(system.chance)
         loop = asyncio.get_running_loop()
         store = GatewayCheckpoints(self.link, system.checkpoints, Moody())  # type: ignore[arg-type]
+        letters = GatewayLetters(self.link, system.letters, system.moody_letters)  # type: ignore[arg-type]
         super().__init__(
             GatewayOptions(
                 node_id,
@@ -196,6 +272,7 @@ class InProcessGateway(Gateway):
             reader=system.log,
             checkpoints=cast("CheckpointStore", store),
             open_session=self._opened,
+            letters=cast("LetterStore", letters),
             now_s=loop.time,
         )
         self._public = self._listener = self._forwarder = _Nowhere()  # type: ignore[assignment]
@@ -324,12 +401,14 @@ class Router:
 class System:
     """Everything but the consumers; all chance comes from `chance`."""
 
-    def __init__(self, chance: random.Random, tap: Tap) -> None:
+    def __init__(self, chance: random.Random, tap: Tap, letter_tap: LetterTap) -> None:
         self.chance = chance
         self.log = WrittenLog()
         self.log._safety_s = LOOK_EVERY_S
         self.checkpoints = FaultyCheckpoints()
-        self.letters = MemoryLetterStore()
+        self.letters = TappedLetters(letter_tap)
+        self.moody_letters = Moody()
+        """How gateways find them."""
         self.deliveries = MemoryGateways()
         self.network = Network(chance, tap)
         self.coordinator = VirtualCoordinator(self.checkpoints, self.letters)
@@ -367,6 +446,11 @@ class System:
 
     def settled(self, partition: int) -> int:
         stored = self.checkpoints.stored.get(self.ref(partition))
+        return 0 if stored is None else stored.settled
+
+    def committed(self, target: str, partition: int) -> int:
+        """How far the target of that name is."""
+        stored = self.checkpoints.stored.get(PartitionRef(target, partition))
         return 0 if stored is None else stored.settled
 
     async def retry_letters(self, ids: list[int]) -> None:
