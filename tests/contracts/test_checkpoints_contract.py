@@ -182,20 +182,18 @@ async def test_what_was_tried_in_vain_is_kept_with_the_position(positions: Opene
     first, second = positions.checkpoints(), positions.checkpoints()
     await first.claim(REF, Fence(1))
     await first.save(REF, Fence(1), 5, every(5))
-    await first.note_tries(REF, Fence(1), ((6, 1, False), (8, 3, True)))
-    assert await second.claim(REF, Fence(2)) == Position(
-        5, every(5), tried=((6, 1, False), (8, 3, True))
-    )
-    await second.note_tries(REF, Fence(2), ((8, 4, True),))
-    assert await second.list() == {REF: Position(5, every(5), tried=((8, 4, True),))}
+    await first.note_tries(REF, Fence(1), ((6, 1, 0), (8, 3, 2)))
+    assert await second.claim(REF, Fence(2)) == Position(5, every(5), tried=((6, 1, 0), (8, 3, 2)))
+    await second.note_tries(REF, Fence(2), ((8, 4, 2),))
+    assert await second.list() == {REF: Position(5, every(5), tried=((8, 4, 2),))}
 
 
 async def test_what_was_tried_in_vain_means_nothing_once_it_is_settled(positions: Opened) -> None:
     store = positions.checkpoints()
     await store.claim(REF, Fence(1))
-    await store.note_tries(REF, Fence(1), ((6, 1, False), (8, 3, True)))
+    await store.note_tries(REF, Fence(1), ((6, 1, 0), (8, 3, 2)))
     await store.save(REF, Fence(1), 6, every(6))
-    assert await store.list() == {REF: Position(6, every(6), tried=((8, 3, True),))}
+    assert await store.list() == {REF: Position(6, every(6), tried=((8, 3, 2),))}
     await store.save(REF, Fence(1), 8, every(8))
     assert await store.claim(REF, Fence(2)) == at(8)
 
@@ -203,12 +201,12 @@ async def test_what_was_tried_in_vain_means_nothing_once_it_is_settled(positions
 async def test_only_the_holder_notes_what_was_tried_in_vain(positions: Opened) -> None:
     old, new = positions.checkpoints(), positions.checkpoints()
     with pytest.raises(Fenced) as nobody:
-        await old.note_tries(REF, Fence(1), ((1, 1, True),))
+        await old.note_tries(REF, Fence(1), ((1, 1, 2),))
     await old.claim(REF, Fence(1))
     await new.claim(REF, Fence(2))
     for fence in (Fence(1), Fence(3)):
         with pytest.raises(Fenced) as said:
-            await old.note_tries(REF, fence, ((1, 1, True),))
+            await old.note_tries(REF, fence, ((1, 1, 2),))
         assert (nobody.value.epoch, said.value.epoch) == (0, 2)
     assert await new.list() == {REF: at(0)}
 

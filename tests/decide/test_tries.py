@@ -66,11 +66,11 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_records_are_saved_when_something_changed_and_forgotten_with_the_position() -> None:
-    tried = RecordsTried({0: ((5, 1, False), (7, 2, True)), 1: ()})
+    tried = RecordsTried({0: ((5, 1, 0), (7, 2, 2)), 1: ()})
     assert tried.unsaved() == {}
     tried.failed((0, 5), 2)
     tried.failed((1, 3), 1)
-    assert tried.unsaved() == {0: ((5, 2, True), (7, 2, True)), 1: ((3, 1, True),)}
+    assert tried.unsaved() == {0: ((5, 2, 2), (7, 2, 2)), 1: ((3, 1, 2),)}
     for partition, tries in tried.unsaved().items():
         tried.saved(partition, tries)
     assert tried.unsaved() == {}
@@ -78,3 +78,24 @@ def test_records_are_saved_when_something_changed_and_forgotten_with_the_positio
     assert (tried.count((0, 5)), tried.count((0, 7)), tried.count((1, 3))) == (0, 2, 1)
     tried.settled({0: 7, 1: 3})
     assert tried.unsaved() == {}
+
+
+def test_one_that_was_lost_with_its_consumer_and_is_still_worked_on_has_not_failed() -> None:
+    tried = TriedInVain()
+    for certain in (False, True):
+        tried.lost("a", certain=certain)
+    for _ in range(2):  # it may connect again and again
+        tried.spare("a", 2)
+    assert (tried.count("a"), tried.chance("a", 2)) == (1, Chance.LAST)
+    tried.failed("a", 2)
+    tried.spare("a", 3)
+    assert tried.chance("a", 2) is Chance.NONE, "it said so, of another delivery"
+    tried.spare("b", 1)
+    assert tried.count("b") == 0
+
+
+def test_a_lower_limit_gives_up_nothing_that_was_merely_there() -> None:
+    tried = TriedInVain()
+    for _ in range(4):
+        tried.lost("ab", certain=False)
+    assert [tried.chance(one, 2) for one in "ab"] == [Chance.LAST, Chance.LAST]

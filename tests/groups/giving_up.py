@@ -37,7 +37,7 @@ class Failure:
     owned the target then."""
 
     at_s: float
-    node: str
+    link: GroupLink
     limit: int
     is_certain: bool
     is_noted: bool = True
@@ -73,6 +73,8 @@ class GivingUp:
         self._processed: dict[Place, float] = {}
         """When a gateway was last told that a redelivery is."""
         self._newest: dict[str, GroupLink] = {}
+        self._wanted_later: defaultdict[GroupLink, set[Thing]] = defaultdict(set)
+        """What was nacked on a connection: it need not be over for something else to be alone."""
         self._left: set[GroupLink] = set()
 
     # --- wires -----------------------------------------------------------------------------------
@@ -91,12 +93,14 @@ class GivingUp:
             return
         place = thing[:2]
         last = self._last.get(link)
-        if last is not None and last[1] in out.get(last[0], ()):
+        worked_on = {one for things in out.values() for one in things} - self._wanted_later[link]
+        if last is not None and last[1] in worked_on and last[1] in out.get(last[0], ()):
             self._violated(f"{link.member} gets {thing} beside {last[1]}, its last time", place)
         if number >= limit:
             self._last[link] = owned, thing
-            if any(out.values()):
-                self._violated(f"{link.member} gets {thing} for the last time beside {out}", place)
+            if worked_on:
+                said = f"{link.member} gets {thing} for the last time beside {worked_on}"
+                self._violated(said, place)
         if number and not thing[2] and number <= (known := self._known(place)):
             self._violated(
                 f"{link.member} gets {thing} for the time {number}, and it failed {known} times: "
@@ -116,8 +120,9 @@ class GivingUp:
         if thing in out.get(owned, ()):
             limit = self.limits[link.member]
             number = message["deliveries"]
-            failure = Failure(self._now_s(), link.node_id, limit, True, number=number)
+            failure = Failure(self._now_s(), link, limit, True, number=number)
             self._failures[thing[:2], thing[2]].append(failure)
+            self._wanted_later[link].add(thing)
 
     def acknowledged_again(self, place: Place) -> None:
         self._processed[place] = self._now_s()
@@ -141,20 +146,25 @@ class GivingUp:
         if not limit:
             return
         is_certain = sum(map(len, out.values())) == 1
-        failure = Failure(self._now_s(), link.node_id, limit, is_certain, is_noted)
+        failure = Failure(self._now_s(), link, limit, is_certain, is_noted)
         for owned, things in out.items():
             if of is None or of == owned:
                 for thing in things:
                     self._failures[thing[:2], thing[2]].append(failure)
 
     def _known(self, place: Place) -> int:
-        """How many failures whoever owns it now must know of."""
+        """How many failures whoever owns it now must know of. A consumer that was lost and is back
+        may work on it still; and what it had nacked on that connection has failed already."""
         count = 0
+        nacked_on: set[GroupLink] = set()
         for one in self._failures[place, False]:
-            if not one.is_noted or not self._was_saved(one.node, one.at_s):
+            if not one.is_noted or not self._was_saved(one.link.node_id, one.at_s):
                 continue
-            if one.number or one.is_certain or count < one.limit - 1:
-                count = max(count, one.number or count + 1)
+            if one.number:
+                nacked_on.add(one.link)
+                count = max(count, one.number)
+            elif one.link not in nacked_on and self._newest.get(one.link.member) is one.link:
+                count += 1
         return count
 
     # --- letters ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ is to be handed out alone. A limit of 0 means never.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 
 from headgate.model.position import Tries
 
@@ -26,31 +26,40 @@ class Chance(Enum):
     NONE = "none"
 
 
+class Known(IntEnum):
+    """How it is known that something failed."""
+
+    LOST = 0
+    """Its consumer was lost, with that and others in hand."""
+    LOST_ALONE = 1
+    SAID = 2
+
+
+CERTAIN = (Known.LOST_ALONE, Known.SAID)
+
+
 class TriedInVain:
     """Counts of anything; beyond `capacity` the oldest are forgotten, and begin anew."""
 
     def __init__(self, capacity: int = MOST_REMEMBERED) -> None:
-        self._counts: dict[Hashable, int] = {}
-        self._certain: set[Hashable] = set()
-        """Those of which the last failure is certain."""
+        self._counts: dict[Hashable, tuple[int, Known]] = {}
         self._capacity = capacity
 
     def count(self, thing: Hashable) -> int:
-        return self._counts.get(thing, 0)
+        return self._get(thing)[0]
+
+    def _get(self, thing: Hashable) -> tuple[int, Known]:
+        return self._counts.get(thing, (0, Known.LOST))
 
     def chance(self, thing: Hashable, limit: int) -> Chance:
-        count = self.count(thing)
+        count, known = self._get(thing)
         if not limit or count + 1 < limit:
             return Chance.SOME
-        return Chance.NONE if count >= limit and thing in self._certain else Chance.LAST
+        return Chance.NONE if count >= limit and known in CERTAIN else Chance.LAST
 
-    def failed(self, thing: Hashable, times: int, *, certain: bool = True) -> None:
-        """Its consumer said so: that was its delivery number `times`."""
-        self._counts[thing] = max(times, self.count(thing))
-        if certain:
-            self._certain.add(thing)
-        else:
-            self._certain.discard(thing)
+    def failed(self, thing: Hashable, times: int, known: Known = Known.SAID) -> None:
+        """That was its delivery number `times`."""
+        self._counts[thing] = max(times, self.count(thing)), known
         while len(self._counts) > self._capacity:
             self.forget(next(iter(self._counts)))
 
@@ -58,19 +67,16 @@ class TriedInVain:
         """The consumer that had these is gone, or took too long; `certain`: it had one of them,
         and nothing else."""
         for thing in things:
-            self.failed(thing, self.count(thing) + 1, certain=certain)
+            self.failed(thing, self.count(thing) + 1, Known.LOST_ALONE if certain else Known.LOST)
 
-    def spare(self, thing: Hashable) -> None:
-        """Whoever was lost with it is back, and works on it."""
-        count = self.count(thing)
-        if count:
-            self.forget(thing)
-        if count > 1:
-            self._counts[thing] = count - 1
+    def spare(self, thing: Hashable, deliveries: int) -> None:
+        """Whoever was lost with it is back, and works on it: on its delivery number `deliveries`,
+        which has not failed."""
+        if self.count(thing) >= deliveries:
+            self._counts[thing] = deliveries - 1, Known.LOST
 
     def forget(self, thing: Hashable) -> None:
         self._counts.pop(thing, None)
-        self._certain.discard(thing)
 
 
 class RecordsTried(TriedInVain):
@@ -80,8 +86,8 @@ class RecordsTried(TriedInVain):
         super().__init__()
         self._saved = {partition: tries for partition, tries in saved.items() if tries}
         for partition, tries in self._saved.items():
-            for seq, count, certain in tries:
-                self.failed((partition, seq), count, certain=certain)
+            for seq, count, known in tries:
+                self.failed((partition, seq), count, Known(known))
 
     def settled(self, positions: Mapping[int, int]) -> None:
         """Nothing up to `positions` comes again; the store forgets it with the position."""
@@ -93,10 +99,10 @@ class RecordsTried(TriedInVain):
     def unsaved(self) -> dict[int, Tries]:
         if not self._counts and not self._saved:
             return {}
-        found: dict[int, list[tuple[int, int, bool]]] = {}
+        found: dict[int, list[tuple[int, int, int]]] = {}
         for place in self._places():
-            tried = place[1], self.count(place), place in self._certain
-            found.setdefault(place[0], []).append(tried)
+            count, known = self._get(place)
+            found.setdefault(place[0], []).append((place[1], count, int(known)))
         tries = {partition: tuple(sorted(some)) for partition, some in found.items()}
         return {p: some for p, some in tries.items() if some != self._saved.get(p)}
 

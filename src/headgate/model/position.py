@@ -35,9 +35,9 @@ class Tally(msgspec.Struct, frozen=True):
         )
 
 
-Tries = tuple[tuple[int, int, bool], ...]
-"""Seqs, how often the record of each was handed to a consumer in vain, and whether it is certain
-that the last time was its own fault."""
+Tries = tuple[tuple[int, int, int], ...]
+"""Seqs, how often the record of each was handed to a consumer in vain, and how that is known of the
+last time (decide.tries.Known)."""
 
 
 class Position(msgspec.Struct, frozen=True):

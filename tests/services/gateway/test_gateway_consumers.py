@@ -192,6 +192,7 @@ async def test_a_target_is_not_handed_over_while_something_that_came_again_is_in
         assert (await world.lanes.deliver(batch)).verdicts == ("duplicate", "retry")
         assert coordinator.released() == []
         ack_again(socket, heard[1])
+        socket.say(type="released", target=target, epoch=1)
         await until(lambda: coordinator.released() == [target])
 
 

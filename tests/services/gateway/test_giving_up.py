@@ -16,7 +16,6 @@ What meets what, and which test here puts it together:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any

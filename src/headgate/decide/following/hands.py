@@ -26,30 +26,28 @@ class Hands:
         """Handed out before the target was lost, not acknowledged."""
         self._processed: set[Place] = set()
         """Acknowledged, which no gateway has heard; they come again."""
-        self._at_work: set[tuple[Place, bool]] = set()
-        """What the user has, and whether that is a redelivery, which is no position."""
+        self._at_work: dict[tuple[Place, bool], int] = {}
+        """What the user has, and whether that is a redelivery, which is no position; and which
+        delivery of it that is."""
 
     # --- what the user works on ------------------------------------------------------------------
 
-    def take(self, place: Place, *, again: bool) -> None:
+    def take(self, place: Place, *, again: bool, deliveries: int = 1) -> None:
         """The user has it now."""
         if len(self._at_work) >= MOST_REMEMBERED:
             self._at_work.clear()
-        self._at_work.add((place, again))
+        self._at_work[place, again] = deliveries
 
     def give_back(self, place: Place, *, again: bool) -> bool:
         """The user is done with it, or wants it later; whether they had it."""
-        if (place, again) not in self._at_work:
-            return False
-        self._at_work.discard((place, again))
-        return True
+        return self._at_work.pop((place, again), None) is not None
 
     def works_on(self, target: int) -> bool:
         return any(place[0] == target for place, _ in self._at_work)
 
-    def at_work(self) -> list[Place]:
-        """What the user has, redeliveries too."""
-        return sorted({place for place, _ in self._at_work})
+    def at_work(self) -> list[tuple[int, int, int, int]]:
+        """What the user has, with which delivery of it that is."""
+        return sorted((*place, number) for (place, _), number in self._at_work.items())
 
     # --- what is processed -----------------------------------------------------------------------
 

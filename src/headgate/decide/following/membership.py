@@ -350,7 +350,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         """None for what isn't ours any more, was processed here before, or has to wait."""
         item = self._to_hand_out(entry)
         if item is not None:
-            self._hands.take(_place(item), again=is_redelivery(item))
+            deliveries = 1 if isinstance(item, Resync) else item.deliveries
+            self._hands.take(_place(item), again=is_redelivery(item), deliveries=deliveries)
         return item
 
     def _to_hand_out(self, entry: Item | Again) -> Item | None:

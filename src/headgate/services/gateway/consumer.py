@@ -93,12 +93,12 @@ class GroupConsumer:
         make_target: Callable[[Group, Owner], Target],
         crew: Crew,
         max_deliveries: int = 0,
-        at_work: Collection[tuple[int, int, int]] = (),
+        at_work: Collection[tuple[int, int, int, int]] = (),
     ) -> None:
         self._crew = crew
         self._max_deliveries = max_deliveries
         self._at_work = at_work
-        """Target, partition and seq of what it worked on when it connected."""
+        """Target, partition, seq and the delivery of what it worked on when it connected."""
         self._may_work_on_more = bool(at_work)
         """Whether it may work on something that isn't in hand here any more: then nothing that it
         is lost with is certain to be the reason."""
@@ -144,7 +144,7 @@ class GroupConsumer:
                 self._targets[number] = target = self._make_target(group, owner)
                 target.max_deliveries = self._max_deliveries
                 target.on_given_up = partial(self._give_up, target)
-                target.at_work = [(p, seq) for t, p, seq in self._at_work if t == number]
+                target.at_work = {(p, seq): n for t, p, seq, n in self._at_work if t == number}
                 self._spawn("opening of a target", target, self._open(target))
 
     def let_go(self, owners: Iterable[Owner]) -> None:

@@ -29,7 +29,7 @@ class Join(
     """`consumer` is unique in the group, `incarnation` for every process that uses it. What makes
     a new group (`keys`, `from`) means nothing where the group is there already. `max_deliveries`:
     what it is handed so often in vain becomes a dead letter of the group; 0: it comes for ever.
-    `at_work`: target, partition and seq of what it works on, from a connection before."""
+    `at_work`: target, partition, seq and delivery of what it works on, from a connection before."""
 
     topic: str
     group: GroupName
@@ -40,7 +40,7 @@ class Join(
     filter: Any = None
     from_: str | dict[str, int] = "now"
     max_deliveries: Annotated[int, msgspec.Meta(ge=0, le=MOST_DELIVERIES)] = 0
-    at_work: Annotated[list[tuple[int, int, int]], msgspec.Meta(max_length=MOST_AT_WORK)] = []
+    at_work: Annotated[list[tuple[int, int, int, int]], msgspec.Meta(max_length=MOST_AT_WORK)] = []
 
 
 class TargetAck(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fields=True):

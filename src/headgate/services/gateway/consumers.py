@@ -92,7 +92,7 @@ class Consumers:
             make_target=self._target,
             crew=self.crew,
             max_deliveries=request.max_deliveries,
-            at_work=[(t, p, seq) for t, p, seq in request.at_work],
+            at_work=request.at_work,
         )
         await self._replace(asked)
         self._table[_key(asked)] = consumer

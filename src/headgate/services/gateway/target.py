@@ -56,7 +56,7 @@ class Target:
         self.stopped = False
         """Whether it hands out nothing more."""
         self.finished = asyncio.Event()
-        """Whether the consumer is done with it: it says so, or has acknowledged all it had."""
+        """Whether the consumer says that it is done with it."""
         self.renewed_s = -math.inf
         """When the consumer last said that it works on what it has of it."""
         self.told_s = -math.inf
@@ -78,8 +78,9 @@ class Target:
         self._tried_again = tried_again or TriedInVain()
         self.max_deliveries = 0
         """How often its consumer may fail with something; 0: as often as it comes."""
-        self.at_work: Collection[Place] = ()
-        """What of it the consumer worked on when it connected: it isn't lost with that."""
+        self.at_work: Mapping[Place, int] = {}
+        """What of it the consumer worked on when it connected, and which delivery of that: it isn't
+        lost with it."""
         self.on_given_up: Callable[[Thing], None] = lambda _: None
         """Told what needs a letter: see `bury`."""
         self._failing = self._nothing_failed({})
@@ -122,8 +123,8 @@ class Target:
         self._hand = subscriber.unprocessed = InHand(starts, saved)
         tried = {n: one.tried for n, one in found.items() if n not in gone_back}
         self._failing = self._nothing_failed(tried)
-        for place in self.at_work:
-            self._failing.tried.spare(place)
+        for place, deliveries in self.at_work.items():
+            self._failing.tried.spare(place, deliveries)
 
     def _nothing_failed(self, tried: Mapping[int, Tries]) -> Failing:
         """Since it was opened."""
@@ -275,8 +276,6 @@ class Target:
         self._hand.acknowledge(positions)
         marks = self._hand.acknowledge_again(redelivered)
         self._failing.acknowledged(marks)
-        if self.stopped and not self.out:
-            self.finished.set()
 
     @property
     def is_saved(self) -> bool:
