@@ -10,8 +10,9 @@ import pytest
 
 from headgate.client import Consumer, Event, SyncConsumer
 from headgate.client.subscriber import Item
+from headgate.decide.checkpoints import Checkpoint
 from headgate.model.letters import Letter
-from tests.client.group_system import GroupSystem, group_system
+from tests.client.group_system import GroupSystem, group_system, position_ref
 from tests.services.gateway.world import until
 
 POISON = 3
@@ -133,3 +134,95 @@ async def test_a_blocking_consumer_counts_too() -> None:
             await asyncio.to_thread(work)
         assert await asyncio.to_thread(work) == [4, 5, 6]
         assert numbers(system) == [POISON]
+
+
+# --- what is no failure --------------------------------------------------------------------------
+
+
+def lose_connection(made: Consumer) -> None:
+    link = made._line.link
+    assert link is not None
+    link.abort()
+    made._line.lost()
+
+
+async def test_a_network_that_flaps_while_a_handler_works_is_no_failure() -> None:
+    async with group_system() as system, consumer(system, max_deliveries=2) as made:
+        await owns(made)
+        await produce(system, 1)
+        async with asyncio.timeout(5):
+            await anext(made)
+        for _ in range(3):
+            lose_connection(made)
+            await until(lambda: not made.targets)
+            await owns(made)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await anext(made)
+        assert not letters(system)
+
+
+async def test_what_is_nacked_for_later_comes_at_once_after_a_lost_connection() -> None:
+    async with group_system() as system, consumer(system, max_deliveries=2) as made:
+        await owns(made)
+        await produce(system, 1)
+        async with asyncio.timeout(5):
+            message = await anext(made)
+            await made.nack(message, delay_s=60)
+            lose_connection(made)
+            assert number_of(await anext(made)) == (1, 2)
+        assert not letters(system)
+
+
+async def test_other_keys_go_on_beside_one_that_is_wanted_later() -> None:
+    """Also where one of them has a single delivery left."""
+    async with group_system() as system:
+        ref = position_ref(0, 0, targets=1)
+        system.checkpoints.stored[ref] = Checkpoint(0, 0, 0, settled=0, tried=((2, 2, 0),))
+        async with asyncio.timeout(10), consumer(system, start="earliest") as made:
+            await owns(made)
+            await produce(system, 6)
+            seen: list[int] = []
+            async for message in made:
+                number, _ = number_of(message)
+                if number == 1:
+                    await made.nack(message, delay_s=600)
+                    continue
+                seen.append(number)
+                if seen == [2, 4, 6]:
+                    break
+
+
+async def test_what_waits_unseen_in_the_client_did_not_fail() -> None:
+    async with group_system() as system:
+        with contextlib.suppress(ValueError):
+            async with consumer(system, max_deliveries=1, acks="manual") as made:
+                await owns(made)
+                await produce(system, 2)
+                async with asyncio.timeout(5):
+                    await made.acknowledge(await anext(made))
+                await until(lambda: bool(made._membership.waiting))
+                raise ValueError("no room on the disk")
+        async with asyncio.timeout(5), consumer(system, max_deliveries=1) as made:
+            assert number_of(await anext(made))[0] == 2
+        assert not letters(system)
+
+
+async def test_what_waits_beside_something_from_before_a_reconnect_is_not_blamed() -> None:
+    async with group_system() as system:
+        made = consumer(system, max_deliveries=1)
+        await made.__aenter__()
+        await owns(made)
+        await produce(system, 2)
+        async with asyncio.timeout(5):
+            assert number_of(await anext(made))[0] == 1
+        lose_connection(made)
+        await until(lambda: not made.targets)
+        await owns(made)
+        await until(lambda: bool(made._membership.waiting))
+        made._membership.ended()  # killed
+        lose_connection(made)
+        await made.close()
+        async with asyncio.timeout(5), consumer(system, "d", max_deliveries=1) as other:
+            assert number_of(await anext(other))[0] == 1
+        assert not letters(system)

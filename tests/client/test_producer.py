@@ -376,3 +376,20 @@ async def test_calls_that_fail_together_have_each_its_own_error(server: ProduceS
         failed = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(one) for one in failed} == {errors.InvalidRequest}
     assert len({id(one) for one in failed}) == 3
+
+
+async def test_what_may_be_written_is_unknown_whatever_something_in_between_says_then(
+    server: ProduceServer,
+) -> None:
+    server.add_topic("flights")
+    server.instead = Response(502, b"<html>bad gateway</html>")
+
+    def then(_events: list[ProduceEvent]) -> None:
+        if len(server.requests) > 1:
+            server.instead = Response(429, b"<html>slow down</html>")
+
+    server.script = then
+    async with Producer(server.url, ProducerOptions(deadline_s=2.0)) as producer:
+        with pytest.raises(errors.OutcomeUnknown):
+            await producer.send("flights", {"n": 1}, key="k")
+    assert server.documents("flights") == [{"n": 1}]

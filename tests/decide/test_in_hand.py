@@ -21,6 +21,18 @@ def test_no_acknowledgement_means_what_is_kept_back() -> None:
     assert (len(hand), hand.positions({0: 9})) == (0, {0: 9})
 
 
+def test_a_position_passes_what_is_settled_though_something_later_is_in_hand() -> None:
+    hand = InHand({0: 0}, {0: 0})
+    for seq in (1, 2, 3):
+        hand.hand_out(0, seq)
+    hand.settle(0, 2)
+    assert hand.positions({0: 3}) == {0: 0}
+    hand.settle(0, 1)
+    assert hand.positions({0: 3}) == {0: 1}
+    hand.acknowledge({0: 3})
+    assert hand.positions({0: 3}) == {0: 3}
+
+
 def test_what_is_handed_over_after_all_is_acknowledged_like_everything_else() -> None:
     hand = InHand({0: 0}, {0: 0})
     hand.hand_out(0, 1)

@@ -153,19 +153,11 @@ class GivingUp:
                     self._failures[thing[:2], thing[2]].append(failure)
 
     def _known(self, place: Place) -> int:
-        """How many failures whoever owns it now must know of. A consumer that was lost and is back
-        may work on it still; and what it had nacked on that connection has failed already."""
-        count = 0
-        nacked_on: set[GroupLink] = set()
-        for one in self._failures[place, False]:
-            if not one.is_noted or not self._was_saved(one.link.node_id, one.at_s):
-                continue
-            if one.number:
-                nacked_on.add(one.link)
-                count = max(count, one.number)
-            elif one.link not in nacked_on and self._newest.get(one.link.member) is one.link:
-                count += 1
-        return count
+        """How many failures whoever owns it now must know of: those that were said. Who was lost
+        may have been ended by its gateway, or be back and work on it still."""
+        said = [one for one in self._failures[place, False] if one.is_noted]
+        saved = [one.number for one in said if self._was_saved(one.link.node_id, one.at_s)]
+        return max(saved, default=0)
 
     # --- letters ---------------------------------------------------------------------------------
 
@@ -190,7 +182,8 @@ class GivingUp:
     ) -> None:
         limit = self._owners[target_of(letter), fence.epoch]
         if not limit:
-            self._violated(f"{place} is given up by an owner that has no limit", place)
+            if letter.delivery.event_id:  # else nobody can be handed it
+                self._violated(f"{place} is given up by an owner that has no limit", place)
         elif not any(one.is_certain for some in failures for one in some):
             self._violated(
                 f"{place} is given up, and nobody failed with it for certain: {failures}", place

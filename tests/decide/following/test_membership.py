@@ -5,6 +5,7 @@ only when nothing of it is in the user's hands."""
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -557,6 +558,20 @@ def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat() -> None:
     assert isinstance(driver.take(), Resync)
     assert [take(driver).seq, take(driver).seq] == [1, 2]
     assert membership.phase is Phase.LIVE
+
+
+def test_what_was_processed_of_a_group_that_was_made_anew_says_nothing_about_it() -> None:
+    membership, driver = joined()
+    take(driver), take(driver)
+    assert driver.take() is None
+    driver.lose()
+    driver.gateway.groups["g"].settled = 0
+    joined_before = membership.joined
+    assert joined_before is not None
+    membership.joined = msgspec.structs.replace(joined_before, targets=99)
+    while driver.go_on():
+        pass
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
 
 
 def test_nothing_of_a_target_that_is_asked_for_is_handed_out() -> None:

@@ -285,7 +285,15 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         if share is None or (share.epoch != item.epoch and not share.holds(partition, seq)):
             return
         if share.was_handed_out(partition, seq) or not is_earlier:
-            self._process(share, partition, seq)
+            is_reached = self._process(share, partition, seq)
+            if not is_reached and self._is_last_time(item):
+                share.say_processed(partition, seq)
+
+    def _is_last_time(self, item: Item) -> bool:
+        """Whether its gateway hands out nothing else before it is processed."""
+        if isinstance(item, Resync) or not self._max_deliveries:
+            return False
+        return item.deliveries >= self._max_deliveries
 
     def _acknowledge_again(self, item: Item, share: Share | None) -> None:
         """What comes again is no position: of a target that was lost it goes to the next owner."""
@@ -293,11 +301,13 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             share.acknowledge_again(item.partition, seq_of(item))
             self._unsaid += 1
 
-    def _process(self, share: Share, partition: int, seq: int) -> None:
+    def _process(self, share: Share, partition: int, seq: int) -> bool:
+        """Whether a position has reached it."""
         position = share.acknowledge(partition, seq)
         if position:
             self._hands.reached(share.target, partition, position)
         self._unsaid += 1
+        return position >= seq
 
     def _say_acks(self, now_s: float) -> Effects:
         self._unsaid = 0

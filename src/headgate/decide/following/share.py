@@ -32,6 +32,7 @@ class Share:
         self._again: set[tuple[int, int]] = set()
         """Redeliveries that are in hand, by partition and seq."""
         self._again_unsaid: dict[int, list[int]] = {}
+        self._processed_unsaid: dict[int, list[int]] = {}
 
     @property
     def in_hand(self) -> int:
@@ -93,6 +94,10 @@ class Share:
             self._unsaid[partition] = position
         return position
 
+    def say_processed(self, partition: int, seq: int) -> None:
+        """The gateway waits for this one alone, which no position reaches yet."""
+        self._processed_unsaid.setdefault(partition, []).append(seq)
+
     def unsaid(self) -> dict[str, Any]:
         """What the gateway hasn't been told yet, positions and redeliveries, if anything; it counts
         as told from now on."""
@@ -103,4 +108,9 @@ class Share:
         if self._again_unsaid:
             said["redelivered"] = {str(number): seqs for number, seqs in self._again_unsaid.items()}
             self._again_unsaid = {}
+        if self._processed_unsaid:
+            said["processed"] = {
+                str(number): seqs for number, seqs in self._processed_unsaid.items()
+            }
+            self._processed_unsaid = {}
         return said

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ from headgate.model.control import (
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
 from headgate.services.gateway.failing import Thing
-from headgate.services.gateway.target import Target
+from headgate.services.gateway.target import Acknowledged, Target
 from headgate.services.gateway.wire import target_message
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
@@ -225,14 +225,8 @@ class GroupConsumer:
 
     # --- from the consumer -----------------------------------------------------------------------
 
-    def acknowledge(
-        self,
-        number: int,
-        epoch: int,
-        positions: Mapping[int, int],
-        redelivered: Mapping[int, Collection[int]],
-    ) -> None:
-        self._held(number, epoch).acknowledge(positions, redelivered)
+    def acknowledge(self, number: int, epoch: int, acks: Acknowledged) -> None:
+        self._held(number, epoch).acknowledge(acks)
         self._all_ready()
 
     def nack(
@@ -240,6 +234,7 @@ class GroupConsumer:
     ) -> None:
         """It failed with what it has there, for the time number `deliveries`."""
         self._held(number, epoch).nacked(place, deliveries, redelivery=redelivery)
+        self._all_ready()
 
     def renew(self, number: int, epoch: int) -> None:
         """It works on what it has of the target; that matters once the target is asked for."""

@@ -22,11 +22,12 @@ from headgate.services.gateway.consumer_protocol import (
     TargetReleased,
     TargetRenewal,
     parse_consumer,
-    redelivered_in,
+    seqs_in,
 )
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.framing import TextConnection
 from headgate.services.gateway.protocol import Misfit, Ping, positions_in
+from headgate.services.gateway.target import Acknowledged
 from headgate.services.gateway.wire import (
     ENDED,
     error_message,
@@ -95,10 +96,12 @@ class ConsumerConnection(TextConnection):
         if self._consumer is None:
             raise errors.InvalidRequest("join a group first; nothing was sent")
         if isinstance(message, TargetAck):
-            redelivered = redelivered_in(message.redelivered)
-            is_about_those = redelivered and not message.positions
+            redelivered = seqs_in(message.redelivered, "redelivered")
+            processed = seqs_in(message.processed, "processed")
+            is_about_those = (redelivered or processed) and not message.positions
             positions = {} if is_about_those else positions_in(message.positions)
-            self._consumer.acknowledge(message.target, message.epoch, positions, redelivered)
+            acks = Acknowledged(positions, redelivered, processed)
+            self._consumer.acknowledge(message.target, message.epoch, acks)
         elif isinstance(message, TargetNack):
             place = message.partition, message.seq
             self._consumer.nack(

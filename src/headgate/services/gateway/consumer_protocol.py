@@ -45,12 +45,14 @@ class Join(
 
 class TargetAck(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fields=True):
     """Everything of the target up to `positions` (partition to seq) has been processed, and those
-    redeliveries (partition to seqs), for which positions say nothing."""
+    redeliveries (partition to seqs), for which positions say nothing. `processed` (partition to
+    seqs) are events beyond the positions: something before them is wanted later."""
 
     target: int
     epoch: int
     positions: dict[str, int] = {}
     redelivered: dict[str, list[int]] = {}
+    processed: dict[str, list[int]] = {}
 
 
 class TargetNack(msgspec.Struct, tag_field="type", tag="nack", forbid_unknown_fields=True):
@@ -85,11 +87,11 @@ class Leave(msgspec.Struct, tag_field="type", tag="leave", forbid_unknown_fields
     failed: bool = False
 
 
-def redelivered_in(named: Mapping[str, Sequence[int]]) -> dict[int, frozenset[int]]:
-    """The redeliveries of a message, by partition. Raises InvalidRequest for what can't be one."""
+def seqs_in(named: Mapping[str, Sequence[int]], field: str) -> dict[int, frozenset[int]]:
+    """Those of a message, by partition. Raises InvalidRequest for what can't be one."""
     for partition in named:
         if not (partition.isascii() and partition.isdigit()):
-            raise InvalidRequest(f"redelivered names {partition[:50]}, which is no partition")
+            raise InvalidRequest(f"{field} names {partition[:50]}, which is no partition")
     return {int(partition): frozenset(seqs) for partition, seqs in named.items()}
 
 

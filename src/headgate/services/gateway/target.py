@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from headgate import errors
 from headgate.decide.in_hand import InHand
@@ -36,6 +37,16 @@ from headgate.services.gateway.wire import (
     resync_for_target,
     target_part,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Everything up to `positions`, and by themselves the redeliveries and the records beyond those
+    that are `processed`; by partition."""
+
+    positions: Mapping[int, int]
+    redelivered: Mapping[int, Collection[int]]
+    processed: Mapping[int, Collection[int]]
 
 
 class Target:
@@ -269,13 +280,13 @@ class Target:
 
     # --- how far it is ---------------------------------------------------------------------------
 
-    def acknowledge(
-        self, positions: Mapping[int, int], redelivered: Mapping[int, Collection[int]]
-    ) -> None:
+    def acknowledge(self, acks: Acknowledged) -> None:
         """Raises InvalidRequest for positions that were never handed out."""
-        self._hand.acknowledge(positions)
-        marks = self._hand.acknowledge_again(redelivered)
-        self._failing.acknowledged(marks)
+        self._hand.acknowledge(acks.positions)
+        for partition, seqs in acks.processed.items():
+            for seq in seqs:
+                self._hand.settle(partition, seq)
+        self._failing.acknowledged(self._hand.acknowledge_again(acks.redelivered))
 
     @property
     def is_saved(self) -> bool:
