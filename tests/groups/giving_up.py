@@ -180,10 +180,11 @@ class GivingUp:
         fence: Fence,
         failures: list[list[Failure]],
     ) -> None:
+        if not letter.delivery.event_id:
+            return  # nobody can be handed it
         limit = self._owners[target_of(letter), fence.epoch]
         if not limit:
-            if letter.delivery.event_id:  # else nobody can be handed it
-                self._violated(f"{place} is given up by an owner that has no limit", place)
+            self._violated(f"{place} is given up by an owner that has no limit", place)
         elif not any(one.is_certain for some in failures for one in some):
             self._violated(
                 f"{place} is given up, and nobody failed with it for certain: {failures}", place

@@ -560,6 +560,8 @@ class Oracle:
                 said = Said(seq, self.now_s, link.member, link.node_id, start, sent)
                 self.said[where[0], int(partition)].append(said)
             out -= {one for one in out if not one[2] and one[0] == int(partition) and one[1] <= seq}
+        for partition, seqs in message.get("processed", {}).items():
+            out -= {(int(partition), seq, False) for seq in seqs}
         for partition, seqs in message.get("redelivered", {}).items():
             for seq in seqs:
                 if (int(partition), seq, True) in out:
