@@ -77,6 +77,9 @@ class InHand:
         doesn't get it, not yet or never."""
         self._kept_back.add(thing)
 
+    def is_kept_back(self, thing: Hashable) -> bool:
+        return thing in self._kept_back
+
     def hand_over(self, thing: Hashable) -> None:
         """The consumer gets it after all."""
         self._kept_back.discard(thing)

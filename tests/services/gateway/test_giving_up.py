@@ -183,6 +183,18 @@ async def test_what_nobody_has_in_hand_can_not_be_nacked() -> None:
         assert not await group.all_letters()
 
 
+async def test_what_is_kept_back_from_the_consumer_can_not_be_nacked_by_it() -> None:
+    async with limited() as group:
+        socket = await group.consumer(limit=1)
+        await group.produce(2)
+        first = await socket.next()
+        assert await is_silent(socket), "the second one waits to be alone"
+        nack(socket, first | {"seq": 2}, 1)
+        ack(socket, first)
+        assert (await socket.next())["seq"] == 2
+        assert not await group.all_letters()
+
+
 async def test_the_consumer_waits_for_the_letter() -> None:
     async with limited() as group:
         socket = await group.consumer(limit=1)

@@ -2,8 +2,9 @@
 as a dead letter of the group, and sent again when an operator wants it.
 
 Invariants: whatever is given up stays in hand until its letter is durable, so that no position
-passes it. A letter that is sent again stays until a consumer has acknowledged it, or it is given up
-anew. Without a limit nothing is counted and nothing is given up.
+passes it, and nothing behind it is handed out before that. A letter that is sent again stays until
+a consumer has acknowledged it, or it is given up anew. Without a limit nothing is counted and
+nothing is given up.
 """
 
 from __future__ import annotations
@@ -135,11 +136,6 @@ class Failing:
             case Chance.SOME:
                 return item
 
-    @property
-    def waits(self) -> bool:
-        """Whether something is kept back until it can be alone."""
-        return self._last is not None
-
     def take_last(self) -> Handed | None:
         """What waited to be alone, if anything did: now it is."""
         item, self._last = self._last, None
@@ -164,6 +160,8 @@ class Failing:
         if redelivery:
             things = [Thing(*place, mark) for mark in self._hand.marks(*place)]
         for thing in things:
+            if self._hand.is_kept_back(thing.key):
+                continue
             counts = self._counts(thing)
             counts.failed(thing.key, deliveries)
             self._blamed.add(thing.key)
