@@ -170,6 +170,7 @@ class Oracle:
         self._starts: dict[tuple[GroupLink, int, int, int], int] = {}
         """Per link, target, epoch and partition."""
         self._sent: defaultdict[tuple[GroupLink, int, int, int], set[int]] = defaultdict(set)
+        self._bystander_got_s: dict[Place, float] = {}
         self.targets = 0
         self.giving_up = GivingUp(
             now_s=lambda: self.now_s,
@@ -265,12 +266,16 @@ class Oracle:
                 del self.wishes[place]
 
     def unfulfilled(self) -> list[Place]:
-        """What a reset brings while nobody owns a target comes to nobody: see ADR 13."""
+        """What a reset brings while nobody owns a target comes to nobody, and a lane's letter goes
+        to the others: see ADR 13."""
         return [
             place
             for place, at_s in self.wishes.items()
-            if place not in self.by_reset or not self._was_unowned(place, at_s)
+            if not self._went_elsewhere(place, at_s) or not self._was_unowned(place, at_s)
         ]
+
+    def _went_elsewhere(self, place: Place, at_s: float) -> bool:
+        return place in self.by_reset or self._bystander_got_s.get(place, -math.inf) >= at_s
 
     def _was_unowned(self, place: Place, at_s: float) -> bool:
         """Or its owner was at a gateway that nobody heard, and that may have been given up."""
@@ -517,6 +522,7 @@ class Oracle:
         if message["type"] == "event":
             place = message["partition"], message["seq"]
             self.seen["bystander"] += 1
+            self._bystander_got_s[place] = self.now_s
             if message.get("redelivery", False) and not self._was_wished(place):
                 self.violated(f"{place} is sent again to another group", self.keys[place])
 

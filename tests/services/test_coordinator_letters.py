@@ -51,12 +51,15 @@ class Api:
         self.store = store
         self.leads = True
         self.revived: list[frozenset[PartitionRef]] = []
+        self.targets: set[str] = set()
+        """The names of all that consumers can own."""
         self.lane: Callable[[], Awaitable[None]] | None = None
         """What a lane does that is told."""
         routes = LetterRoutes(
             store,
             check_leads=self._check_leads,
             on_revived=self._on_revived,
+            is_target=self.targets.__contains__,
             now_ms=lambda: NOW_MS,
         )
         self.counted = routes.counted
@@ -181,6 +184,27 @@ async def test_who_waits_hears_what_became_of_the_letters(api: Api) -> None:
     changed = await api.change("retry", filter={}, wait="500ms")
     assert (changed.count, changed.delivered, changed.dead_again) == (3, 1, 1)
     assert changed.errors == ["nobody wants it"]
+
+
+async def test_a_letter_of_a_group_is_sent_again_where_somebody_can_own_its_target(
+    api: Api,
+) -> None:
+    mine, old = "@group/flights/radar/1-of-4", "@group/flights/radar/1-of-8"
+    fences = {PartitionRef(name, 0): Fence(3) for name in (mine, old)}
+    letters = [letter(1, gateway=mine, reason="failed"), letter(2, gateway=old, reason="failed")]
+    await api.store.put(letters, fences, now_ms=NOW_MS)
+    api.targets.add(mine)
+    said = await api.change("retry", filter={"group": "radar"}, wait="0.1s")
+    assert (said.count, said.delivered, said.dead_again) == (2, 0, 1)
+    [error] = said.errors or []
+    assert error.startswith("it was given up by target 1 of 8 of group radar, which has another")
+    assert [one.seq for one in (await api.list("?state=parked")).letters] == [1]
+    [stranded] = (await api.list("?state=dead")).letters
+    answer = await api.call("POST", f"{BASE}/{stranded.id}/retry")
+    assert answer.status == 400
+    assert b"target 1 of 8 of group radar" in answer.body
+    api.targets.add(old)
+    assert (await api.call("POST", f"{BASE}/{stranded.id}/retry")).status == 200
 
 
 async def test_who_does_not_wait_is_answered_at_once(api: Api) -> None:

@@ -612,3 +612,14 @@ def test_groups_without_a_consumer_are_remembered_by_whoever_recalls_them(place:
     router = world.open(hello)
     world.say(router, control.Recall(topology))
     assert [group.id for group in world.cluster.groups.all()] == [RADAR]
+
+
+def test_the_names_of_targets_are_those_of_the_groups_that_there_are() -> None:
+    place = Place()
+    place.join("c1")
+    groups = place.world.cluster.groups
+    count = groups.by_id[RADAR].targets
+    assert groups.is_target_name(f"{RADAR}/0-of-{count}")
+    for name in (f"{RADAR}/{count}-of-{count}", f"{RADAR}/0-of-{count + 1}", "gateway-1"):
+        assert not groups.is_target_name(name), name
+    assert not groups.is_target_name(f"{group_id('flights', 'other')}/0-of-{count}")

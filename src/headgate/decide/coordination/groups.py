@@ -74,6 +74,15 @@ class Groups:
         group = self.by_id.get(ref.topic)
         return group is not None and 0 <= ref.partition < group.targets
 
+    def is_target_name(self, name: str) -> bool:
+        """Whether positions and letters of a group that there is are kept under it."""
+        return any(
+            name == group.target_name(number)
+            for group in self.by_id.values()
+            if name.startswith(f"{group.id}/")
+            for number in range(group.targets)
+        )
+
     def strangers(self) -> list[Owner]:
         """What belongs to consumers that nobody has announced since this coordinator started."""
         return [

@@ -3,7 +3,8 @@
 Invariant: a call changes one chunk and says where the next one begins, so that whoever changes many
 can show how far it is, stop, and go on later. Parked letters are shown, and otherwise left alone:
 they are sent by themselves. Never holds more than a chunk of events in memory. Lanes decide what
-becomes of a letter that is sent again; whoever asked for it hears it if they care to wait.
+becomes of a letter that is sent again; whoever asked for it hears it if they care to wait. A letter
+of a group is sent again only where its target is one that consumers can own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from headgate.decide.letters import (
 )
 from headgate.errors import HeadgateError, InvalidRequest, NotFound
 from headgate.model.event import PartitionRef
+from headgate.model.groups import group_of
 from headgate.model.letters import GatewayLetters, Letter, LetterQuery
 from headgate.model.letters_api import LettersChanged, LetterSelection
 from headgate.ports.letters import Fences, LetterStore
@@ -52,7 +54,7 @@ def wall_ms() -> int:
 
 class LetterRoutes:
     """`check_leads` raises NotNow where another coordinator leads; `on_revived` is told which
-    partitions have letters to send again."""
+    partitions have letters to send again; `is_target` knows the names of all groups' targets."""
 
     def __init__(
         self,
@@ -60,11 +62,13 @@ class LetterRoutes:
         *,
         check_leads: Callable[[], object],
         on_revived: Callable[[frozenset[PartitionRef]], Awaitable[None]],
+        is_target: Callable[[str], bool],
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._store = store
         self._check_leads = check_leads
         self._on_revived = on_revived
+        self._is_target = is_target
         self._now_ms = now_ms
 
     def table(self) -> list[Route]:
@@ -123,6 +127,8 @@ class LetterRoutes:
     async def _retry(self, request: Request) -> Response:
         self._check_leads()
         letter = await self._found(request)
+        if self._is_stranded(letter):
+            raise InvalidRequest(f"letter {letter.id} {_is_nobodys(letter)}", id=letter.id)
         if not await self._revive([letter]):
             letter = await self._found(request)
             raise _is_parked(letter, "it is sent by itself as soon as its gateway takes it")
@@ -163,8 +169,11 @@ class LetterRoutes:
         if waits and asked_ms:
             left = await self._left_of(ids, asked_ms / 1_000)
             dead = [letter for letter in left if letter.state == "dead"]
-            changed.delivered, changed.dead_again = len(ids) - len(left), len(dead)
-            changed.errors = sorted({letter.error for letter in dead})
+            stranded = [letter for letter in found if self._is_stranded(letter)]
+            changed.count += len(stranded)
+            changed.delivered, changed.dead_again = len(ids) - len(left), len(dead) + len(stranded)
+            errors = [one.error for one in dead] + [f"it {_is_nobodys(one)}" for one in stranded]
+            changed.errors = sorted(set(errors))
         return json_response(changed)
 
     async def _left_of(self, ids: Sequence[int], timeout_s: float) -> list[Letter]:
@@ -181,8 +190,13 @@ class LetterRoutes:
             pause_s = min(pause_s * 2, LOOK_LAST_S)
         return []
 
+    def _is_stranded(self, letter: Letter) -> bool:
+        """Of a target that no consumer can own: as parked it would wait for ever."""
+        return bool(group_of(letter.gateway_id)) and not self._is_target(letter.gateway_id)
+
     async def _revive(self, letters: Sequence[Letter]) -> list[int]:
-        revived = await self._store.revive([one.id for one in letters], now_ms=self._now_ms())
+        ids = [one.id for one in letters if not self._is_stranded(one)]
+        revived = await self._store.revive(ids, now_ms=self._now_ms())
         if revived:
             log.info(LogEvent.LETTERS_REVIVED, count=len(revived))
             again = set(revived)
@@ -195,6 +209,14 @@ class LetterRoutes:
         if deleted:
             log.info(LogEvent.LETTERS_DELETED, count=len(deleted))
         return deleted
+
+
+def _is_nobodys(letter: Letter) -> str:
+    target = letter.gateway_id.rpartition("/")[2].replace("-of-", " of ")
+    return (
+        f"was given up by target {target} of group {group_of(letter.gateway_id)}, which has "
+        "another number of targets by now, or no consumer yet: start one, or produce the event again"
+    )
 
 
 def _is_parked(letter: Letter, why: str) -> InvalidRequest:

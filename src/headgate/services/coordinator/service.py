@@ -113,13 +113,19 @@ class Coordinator:
             term=self._leading,
             failures=self._failures,
             letters=LetterRoutes(
-                ports.letters, check_leads=self._leading, on_revived=self._letters_revived
+                ports.letters,
+                check_leads=self._leading,
+                on_revived=self._letters_revived,
+                is_target=self._is_target,
             ),
         )
         self._term: Term | None = None
         self._leader: Leader | None = None
         self._crew = Crew("coordinator")
         self._settled = asyncio.Event()
+
+    def _is_target(self, name: str) -> bool:
+        return self._leading().cluster.groups.is_target_name(name)
 
     async def _letters_revived(self, refs: frozenset[PartitionRef]) -> None:
         term = self._leading()
