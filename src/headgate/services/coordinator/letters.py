@@ -215,7 +215,7 @@ def _is_nobodys(letter: Letter) -> str:
     target = letter.gateway_id.rpartition("/")[2].replace("-of-", " of ")
     return (
         f"was given up by target {target} of group {group_of(letter.gateway_id)}, which has "
-        "another number of targets by now, or no consumer yet: start one, or produce the event again"
+        "another number of targets now, or no consumer yet: start one, or produce the event again"
     )
 
 
