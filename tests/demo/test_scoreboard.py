@@ -102,12 +102,31 @@ def test_keys_and_subscribers_may_overtake_each_other() -> None:
     assert (board.out_of_order, board.missing) == (0, 0)
 
 
-def test_the_longest_gap_is_between_two_arrivals() -> None:
+def test_the_longest_gap_is_without_any_arrival() -> None:
     board = Scoreboard(1)
-    for number, at_s in ((1, 10.0), (2, 10.5), (3, 12.0), (4, 12.1)):
+    for number, at_s in ((1, 1.2), (2, 2.5), (3, 4.0), (4, 4.1)):
         send(board, number, expected={0})
         receive(board, 0, number, at_s=at_s)
     assert board.longest_gap_ms == pytest.approx(1_500)
+
+
+def test_the_gap_begins_with_what_was_due_first_and_ends_with_the_wait() -> None:
+    board = Scoreboard(1)
+    send(board, 1, expected=set())
+    for number in (2, 3):
+        send(board, number, expected={0})
+    receive(board, 0, 2, at_s=12.0)
+    assert board.longest_gap_ms == pytest.approx(10_000)
+    board.waited(until_s=52.0)
+    assert board.longest_gap_ms == pytest.approx(40_000)
+
+
+def test_who_waits_for_nothing_sees_no_gap() -> None:
+    board = Scoreboard(1)
+    send(board, 1, expected={0})
+    receive(board, 0, 1)
+    board.waited(until_s=52.0)
+    assert board.longest_gap_ms == 0
 
 
 def test_a_long_run_leaves_nothing_behind() -> None:

@@ -139,10 +139,32 @@ def summary_of(*, arrivals: list[tuple[int, int]], acknowledged: int = 3) -> Sum
 ALL = [(0, 1), (0, 2), (0, 3)]
 
 
+def test_what_was_still_on_its_way_isnt_called_lost() -> None:
+    board = Scoreboard(len(WATCHES))
+    board.sent("e1", key="a", number=1, expected={0})
+    board.acknowledged("e1", at_s=1.0)
+    summary = summarize(board, WATCHES, windows=0, seconds=1.0, seed=1, is_lost=False)
+    assert not summary.ok
+    assert "lost 0," in summary.line()
+    assert summary.line().endswith("not delivered yet 1")
+    assert "not yet" in shown(summary_table(summary))
+
+
+def test_it_is_said_what_is_waited_for_at_the_end() -> None:
+    view = replace(BUSY, phase="draining", waiting="waiting for what is on its way: 7 (a reason)")
+    assert "waiting for what is on its way: 7 (a reason)" in shown(screen(view))
+    assert line(view).endswith("; waiting for what is on its way: 7 (a reason)")
+
+
+def test_nobody_is_dared_any_more_when_it_is_over() -> None:
+    assert "kill -9 4711" in shown(screen(BUSY))
+    assert "kill -9" not in shown(screen(replace(BUSY, phase="finished")))
+
+
 def test_the_line_of_a_good_run() -> None:
     assert summary_of(arrivals=ALL).line() == (
         "produced 3, matched 3, delivered 3, lost 0, duplicates 0, latency p50 19.9 ms, "
-        "p99 19.9 ms, windows changed 2, longest gap 0.0 ms"
+        "p99 19.9 ms, windows changed 2, longest gap 20.0 ms"
     )
 
 

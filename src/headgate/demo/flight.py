@@ -23,6 +23,7 @@ from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.subscriber import Event
 from headgate.demo.aircraft import Fleet
 from headgate.demo.audience import Audience, Watchers
+from headgate.demo.draining import Drain, busy_with
 from headgate.demo.figures import Pace
 from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.summary import Summary, summarize
@@ -43,12 +44,8 @@ PREPARE_TIMEOUT_S = 90.0
 CREATE_TIMEOUT_S = 20.0
 RETRY_S = 0.5
 STATUS_EVERY_S = 0.5
-SILENCE_S = 15.0
-"""How long nothing may arrive at the end before what is missing counts as lost."""
-
-DRAIN_TIMEOUT_S = 120.0
-"""The same while a part is being started again: a router takes a while to be back."""
-
+STATUS_KEPT_S = 5.0
+"""An older answer says nothing about now."""
 PRODUCE_DEADLINE_S = 20.0
 HALFWAY_S = 20.0
 """When it is half-way in a run that ends when somebody stops it."""
@@ -87,6 +84,8 @@ class Flight:
         self._gauges = Gauges(self._audience.watches)
         self._windows = WindowCount()
         self._status: Status | None = None
+        self._status_s = 0.0
+        self._is_lost = True
         self._moved = asyncio.Event()
         self._crew = Crew("demo")
         self._halfway: asyncio.Task[None] | None = None
@@ -117,6 +116,7 @@ class Flight:
             seconds=self._produced_for_s,
             seed=self._plan.seed,
             consumers=consumers,
+            is_lost=self._is_lost,
         )
 
     # --- before the first event ------------------------------------------------------------------
@@ -157,6 +157,7 @@ class Flight:
     async def _watch(self, http: HttpClient) -> None:
         try:
             self._status = await http.get("/v1/status", Status)
+            self._status_s = self._now_s()
         except errors.NotNow as error:
             self._note_trouble(str(error))
             return
@@ -186,6 +187,7 @@ class Flight:
             total_s=self._plan.seconds,
             windows=self._windows.changes,
             trouble=trouble if now_s - since_s < TROUBLE_SHOWN_S else "",
+            waiting=self._waiting(),
             consumers=self._audience.consumers(now_s),
         )
 
@@ -260,21 +262,29 @@ class Flight:
         self._moved.set()
 
     async def _drain(self) -> None:
-        """Until everything expected has arrived, or nothing has for a while with all in place."""
-        end_s = self._now_s() + DRAIN_TIMEOUT_S
+        """Until everything expected has arrived, or won't any more, or takes too long."""
         if self._halfway is not None:
             await self._halfway
+        drain = Drain(now_s=self._now_s())
         while self._board.under_way:
+            verdict = drain.judge(self._board.under_way, self._busy_with(), now_s=self._now_s())
+            if verdict != "wait":
+                self._is_lost = verdict == "lost"
+                self._board.waited(until_s=self._now_s())
+                return
             self._moved.clear()
-            rest_s = min(SILENCE_S, end_s - self._now_s())
-            if rest_s <= 0:
-                return
-            if not await _wait(self._moved, rest_s) and self._is_whole():
-                return
+            await _wait(self._moved, STATUS_EVERY_S)
 
-    def _is_whole(self) -> bool:
-        nodes = self._status.nodes if self._status is not None else []
-        return bool(nodes) and all(node.state == "ready" for node in nodes)
+    def _busy_with(self) -> str:
+        is_old = self._now_s() - self._status_s > STATUS_KEPT_S
+        return busy_with(None if is_old else self._status, TOPIC)
+
+    def _waiting(self) -> str:
+        if self._phase != "draining" or not self._board.missing:
+            return ""
+        busy = self._busy_with()
+        why = f" ({busy})" if busy else ""
+        return f"waiting for what is on its way: {self._board.missing:,}{why}"
 
     @staticmethod
     def _now_s() -> float:

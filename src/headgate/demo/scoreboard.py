@@ -1,8 +1,8 @@
 """The demo's books: what was acknowledged, who must get it, and who got it.
 
 Invariants: an expected delivery is forgotten once it arrived and only then, so what is left at the
-end is lost; only acknowledged events count; what is remembered is bounded by what is under way, by
-the number of keys and by `REFUSED_KEPT`, never by how long the demo runs. Never asks Headgate
+end is missing; only acknowledged events count; what is remembered is bounded by what is under way,
+by the number of keys and by `REFUSED_KEPT`, never by how long the demo runs. Never asks Headgate
 anything: it believes acknowledgements and arrivals only.
 """
 
@@ -43,13 +43,14 @@ class Scoreboard:
         self.unexpected = 0
         self.out_of_order = 0
         self.longest_gap_ms = 0.0
-        """Longest time without an arrival, between the first and the last one."""
+        """Longest time without an arrival, from the first acknowledgement on."""
         self.latency = Histogram()
         self.recent_latency = RecentHistogram()
         self.watches = [WatchScore() for _ in range(watches)]
         self._open: dict[str, _Open] = {}
         self._refused_ids: dict[str, None] = {}
         self._last_arrival_s: float | None = None
+        """Or since when one was due."""
         self._newest_seq: dict[tuple[int, int], int] = {}
         self._newest_number: list[dict[str, int]] = [{} for _ in range(watches)]
 
@@ -63,6 +64,8 @@ class Scoreboard:
         event = self._open[event_id]
         event.acknowledged_s = at_s
         self.produced += 1
+        if self._last_arrival_s is None and event.missing:
+            self._last_arrival_s = at_s
         for watch in event.missing | event.arrived:
             self.watches[watch].matched += 1
         for watch in event.arrived:  # faster than the acknowledgement
@@ -118,6 +121,11 @@ class Scoreboard:
         if not event.missing:
             del self._open[event_id]
 
+    def waited(self, *, until_s: float) -> None:
+        """For what is missing, in vain."""
+        if self.missing:
+            self._note_arrival(until_s)
+
     # --- what it comes to ------------------------------------------------------------------------
 
     @property
@@ -139,5 +147,5 @@ class Scoreboard:
 
     @property
     def missing(self) -> int:
-        """Expected deliveries of acknowledged events that haven't arrived: at the end, the lost."""
+        """Expected deliveries of acknowledged events that haven't arrived."""
         return self.matched - self.delivered

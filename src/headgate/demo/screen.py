@@ -48,9 +48,11 @@ def screen(view: View, width: int = WIDE) -> RenderableType:
         _consumers(view.consumers) if view.consumers else _subscribers(view.subscribers),
         space,
     ]
-    if view.trouble:
-        parts += [Text(view.trouble, style="yellow"), space]
-    parts.append(_hints(view))
+    for sentence in filter(None, (view.waiting, view.trouble)):
+        parts += [Text(sentence, style="yellow"), space]
+    parts.append(_nodes(view))
+    if view.phase != "finished":
+        parts.append(_hints(view))
     return Panel(Group(*parts), title="Headgate demo", subtitle=_clock(view), padding=(0, 1))
 
 
@@ -194,19 +196,24 @@ def _command() -> str:
     return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
-def _hints(view: View) -> RenderableType:
+def _nodes(view: View) -> Text:
     states = Text()
     for node in view.nodes:
         ready = node.state == "ready"
         states.append(f"● {node.role}", style="green" if ready else "bold red")
         states.append(f" {f'pid {node.pid}' if ready else node.state}   ", style="dim")
+    return states
+
+
+def _hints(view: View) -> Table:
     hints = Table.grid(padding=(0, 2, 0, 0))
     subscribe = f"{_command()} subscribe flights --url {view.address} --where 'altitude < 3000'"
     hints.add_row(Text("in another terminal:", style="dim"), Text(subscribe))
     router = next((node for node in view.nodes if node.role == "router"), None)
     if router is not None and router.state == "ready":
-        hints.add_row("", Text(f"kill -9 {router.pid}").append("   # nothing gets lost", "dim"))
-    return Group(states, hints)
+        dare = "   # or any pid above: nothing gets lost"
+        hints.add_row("", Text(f"kill -9 {router.pid}").append(dare, "dim"))
+    return hints
 
 
 def line(view: View) -> str:
@@ -217,6 +224,7 @@ def line(view: View) -> str:
         f"on their way {view.missing}, lag {view.lag}, "
         f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
         f"window {view.window}{_team(view.consumers)}"
+        f"{f'; {view.waiting}' if view.waiting else ''}"
     )
 
 
@@ -232,7 +240,8 @@ def summary_table(summary: Summary) -> Table:
     """What each subscriber asked for and got, or what each consumer owned and got."""
     if summary.consumers:
         return _consumer_table(summary.consumers)
-    table = _table("subscriber", "matched", "delivered", "lost")
+    missing = "not yet" if summary.on_their_way else "lost"
+    table = _table("subscriber", "matched", "delivered", missing)
     table.add_column("filter")
     for one in summary.subscribers:
         lost = one.matched - one.delivered

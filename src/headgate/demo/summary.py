@@ -1,7 +1,9 @@
 """What a run of the demo came to, for people and for programs.
 
-Invariant: `lost` is expected minus delivered, counted here and not by Headgate; `ok` is false when
-anything was lost, out of order or delivered to somebody who hadn't asked for it.
+Invariant: what is missing is expected minus delivered, counted here and not by Headgate. It is
+`lost` where Headgate had nothing more to do, else `on_their_way` when the wait for it ended
+(draining.py). `ok` is false when anything is missing, out of order or came to somebody who hadn't
+asked for it.
 """
 
 from __future__ import annotations
@@ -49,10 +51,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     subscribers: tuple[SubscriberSummary, ...]
     consumers: tuple[ConsumerSummary, ...] = ()
+    on_their_way: int = 0
 
     @property
     def ok(self) -> bool:
-        return not (self.lost or self.out_of_order or self.unexpected) and self.produced > 0
+        wrong = self.lost or self.on_their_way or self.out_of_order or self.unexpected
+        return not wrong and self.produced > 0
 
     def line(self) -> str:
         """One line; what should not have happened is named only when it did."""
@@ -68,6 +72,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             f"longest gap {format_ms(self.longest_gap_ms)}",
         ]
         for count, what in (
+            (self.on_their_way, "not delivered yet"),
             (self.out_of_order, "out of order"),
             (self.unexpected, "unexpected"),
             (self.not_acknowledged, "not acknowledged"),
@@ -91,12 +96,14 @@ def summarize(
     seconds: float,
     seed: int,
     consumers: tuple[ConsumerView, ...] = (),
+    is_lost: bool = True,
 ) -> Summary:
+    """`is_lost`: what is missing won't come any more."""
     return Summary(
         produced=board.produced,
         matched=board.matched,
         delivered=board.delivered,
-        lost=board.missing,
+        lost=board.missing if is_lost else 0,
         duplicates=board.duplicates,
         out_of_order=board.out_of_order,
         unexpected=board.unexpected,
@@ -115,4 +122,5 @@ def summarize(
         consumers=tuple(
             ConsumerSummary(one.name, one.targets, one.received, one.left) for one in consumers
         ),
+        on_their_way=0 if is_lost else board.missing,
     )

@@ -72,6 +72,8 @@ class View:
     consumers: tuple[ConsumerView, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
     trouble: str = ""
+    waiting: str = ""
+    """What is waited for at the end, and why it may take a while."""
 
 
 class WindowCount:
@@ -111,6 +113,7 @@ class Gauges:
         total_s: float | None,
         windows: int,
         trouble: str,
+        waiting: str = "",
         consumers: tuple[ConsumerView, ...] = (),
     ) -> View:
         """`by_partition` are the events acknowledged so far, per partition of the topic."""
@@ -143,6 +146,7 @@ class Gauges:
             consumers=consumers,
             nodes=tuple(status.nodes) if status is not None else (),
             trouble=trouble,
+            waiting=waiting,
         )
 
     def _partition(
