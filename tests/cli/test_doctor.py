@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from headgate.adapters.embedded.folder import DataFolder
 from headgate.errors import PeerUnreachable
 from headgate.model.api import LaneStatus
 from tests.cli.command import headgate
@@ -64,3 +65,16 @@ async def test_a_machine_on_which_nothing_runs_is_told_what_to_run(
     result = await headgate("doctor", "--data", str(tmp_path), url=url)
     assert result.code == 0
     assert f"nothing answers at {url}; run `headgate up`" in result.out
+
+
+async def test_who_has_the_data_and_doesnt_answer_yet_is_waited_for(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    folder = DataFolder.open(tmp_path / "data")
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    with folder.lock():
+        result = await headgate("doctor", "--data", str(folder.root), "--json", url=url)
+    assert result.code == 0, result.out
+    found = said(result.json)["system"]
+    assert found["what"] == f"nothing answers at {url}, but {folder.root} is in use"
+    assert "wait a little" in found["advice"]

@@ -162,6 +162,30 @@ def test_whatever_is_not_well_is_named_with_what_to_do(
     assert finding.advice
 
 
+@pytest.mark.parametrize("role", ["ingest", "router", "gateway"])
+def test_who_isnt_there_yet_is_waited_for(role: str) -> None:
+    status = without_nodes(f"{role}-1", f"{role}-2")
+    assert of(msgspec.structs.replace(status, leads_ms=59_999), role).verdict == "warn"
+    assert of(msgspec.structs.replace(status, leads_ms=60_000), role).verdict == "bad"
+
+
+@pytest.mark.parametrize(
+    "first", [{"owner": None}, {"router": None}, {"lag": 9, "lag_ms": 99_000, "state": "lagging"}]
+)
+def test_a_topic_whose_reader_starts_is_waited_for(first: dict[str, object]) -> None:
+    status = with_topic(1, lane_of("flights:1"), **first)
+    assert of(status, "topic flights").verdict == "bad"
+    starting = with_nodes(api.NodeStatus("router-1", "router", "starting")).nodes
+    for fields in ({"leads_ms": 2_000}, {"leads_ms": 90_000, "nodes": starting}):
+        finding = of(msgspec.structs.replace(status, **fields), "topic flights")
+        assert (finding.verdict, finding.what) == ("warn", "who reads it starts: flights:0")
+
+
+def test_what_is_lost_is_bad_also_while_something_starts() -> None:
+    status = with_topic(1, state="stale", reason="seq 4 to 9 are gone", lag_ms=99_000)
+    assert of(msgspec.structs.replace(status, leads_ms=2_000), "topic flights").verdict == "bad"
+
+
 @pytest.mark.parametrize(
     "status",
     [

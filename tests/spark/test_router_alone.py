@@ -120,6 +120,22 @@ async def test_it_says_that_it_has_noted_nothing(tmp_path: Path) -> None:
             stage.coordinator.say(control.Assign(1, ()))
 
 
+async def test_it_is_ready_when_lanes_read_what_is_its_own(tmp_path: Path) -> None:
+    async with staged(tmp_path, assigns(Owner(P, "router-1", 1))) as stage:
+        await until(lambda: stage.router._assignment)
+        assert (await stage.window()).lanes
+        assert stage.router._state == "starting"
+        stage.coordinator.say(control.AllRead())
+        await until(lambda: stage.router._state == "ready")
+
+
+async def test_it_is_ready_when_nobody_is_there_to_say_so(tmp_path: Path) -> None:
+    async with staged(tmp_path, assigns(Owner(P, "router-1", 1))) as stage:
+        await until(lambda: stage.router._assignment)
+        is_away(stage)
+        await until(lambda: stage.router._state == "ready")
+
+
 async def test_what_it_is_assigned_is_noted_before_a_window_knows_of_it(tmp_path: Path) -> None:
     one, other = Owner(P, "router-1", 1), Owner(Q, "router-1", 2)
     async with staged(tmp_path, assigns(one)) as stage:

@@ -129,11 +129,16 @@ def test_a_role_that_died_is_said_to_be_started_again(fragile: System) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_ctrl_c_ends_every_process(fragile: System) -> None:
+def test_ctrl_c_ends_every_process_and_the_next_ones_are_ready_when_they_say_so(
+    fragile: System,
+) -> None:
     """What SIGTERM does, the fixture `system` shows whenever it ends."""
     fragile.run("topic", "create", "until-ctrl-c", "--partitions", "2")
     until(lambda: bool(fragile.status()["lanes"]), "a lane runs", 60)
     fragile.stops_whole(signal.SIGINT)
+    fragile.start()
+    read = [ref for lane in fragile.status()["lanes"] for ref in lane["partitions"]]
+    assert sorted(read) == ["until-ctrl-c:0", "until-ctrl-c:1"]
 
 
 @pytest.mark.timeout(240)

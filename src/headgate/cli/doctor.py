@@ -39,7 +39,12 @@ def doctor(
     advice and warnings.
     """
     loaded = load_config(command_line={"data": data}, config_file=config)
-    findings = [_python(), _java(), *_data_folder(loaded.config), *await_(_running(url))]
+    findings = [
+        _python(),
+        _java(),
+        *_data_folder(loaded.config),
+        *await_(_running(url, loaded.config)),
+    ]
     findings += [Finding("config", "warn", warning) for warning in loaded.warnings]
     if as_json:
         print_json({"findings": findings})
@@ -93,7 +98,20 @@ def _data_folder(config: Config) -> list[Finding]:
     return [Finding("data", "ok", what)]
 
 
-async def _running(url: str) -> list[Finding]:
+def _silent(url: str, config: Config) -> Finding:
+    from headgate.adapters.embedded.folder import DataFolder
+
+    what = f"nothing answers at {url}"
+    try:
+        DataFolder.check_unused(Path(config.data))
+    except HeadgateError:
+        what += f", but {config.data} is in use"
+        advice = "wait a little if it starts, or give the address with --url"
+        return Finding("system", "warn", what, advice)
+    return Finding("system", "warn", what, "run `headgate up`")
+
+
+async def _running(url: str, config: Config) -> list[Finding]:
     from headgate.client.http import HttpClient
     from headgate.model.api import Status
 
@@ -102,7 +120,7 @@ async def _running(url: str) -> list[Finding]:
             status: Status = await client.get("/v1/status", Status)
         except PeerUnreachable as error:
             if "no_answer" in error.details:
-                return [Finding("system", "warn", f"nothing answers at {url}", "run `headgate up`")]
+                return [_silent(url, config)]
             return [Finding("coordinator", "bad", error.message, WITHOUT_COORDINATOR)]
         except HeadgateError as error:
             return [Finding("system", "bad", error.message)]

@@ -18,6 +18,8 @@ Verdict = Literal["ok", "advice", "warn", "bad"]
 LAG_THRESHOLD_MS = 30_000
 """A partition whose oldest unsettled record is older than this is lagging."""
 MOVE_THRESHOLD_MS = 60_000
+STARTING_MS = 60_000
+"""Roles that were started together with the coordinator are there by then."""
 PARKED_THRESHOLD_MS = 300_000
 """A gateway that is only restarted has taken its parked letters by then."""
 BUSY_EVENTS_PER_S = 5_000.0
@@ -59,6 +61,9 @@ def judge_status(status: Status) -> list[Finding]:
 
 def _role(status: Status, role: str) -> Finding:
     nodes = [node for node in status.nodes if node.role == role]
+    if not nodes and _has_just_begun(status):
+        advice = f"wait a little; if none comes, start one with `headgate {role}`"
+        return Finding(role, "warn", "starting: none is connected yet", advice)
     if not nodes:
         return Finding(role, "bad", "none is connected", f"start one with `headgate {role}`")
     if lost := [node.id for node in nodes if node.state == "lost"]:
@@ -122,7 +127,7 @@ def _moves(status: Status) -> Iterator[Finding]:
 
 
 def _topic(status: Status, topic: TopicInfo) -> Iterator[Finding]:
-    trouble = _trouble(status, topic)
+    trouble = _starting(status, topic) or _trouble(status, topic)
     busy = _too_busy(status, topic)
     if trouble is not None:
         yield trouble
@@ -131,6 +136,26 @@ def _topic(status: Status, topic: TopicInfo) -> Iterator[Finding]:
     if trouble is None and busy is None:
         plural = "partition" if topic.partitions == 1 else "partitions"
         yield Finding(f"topic {topic.name}", "ok", f"{topic.partitions} {plural}, keeping up")
+
+
+def _starting(status: Status, topic: TopicInfo) -> Finding | None:
+    """What isn't read because whoever shall read it starts, and is behind because of that."""
+    starts = [node for node in status.nodes if node.state == "starting"]
+    read = {ref for lane in status.lanes for ref in lane.partitions}
+    waits = [
+        d
+        for d in topic.details
+        if (d.owner is None or f"{topic.name}:{d.partition}" not in read or d.state == "lagging")
+        and d.state in ("healthy", "lagging")
+    ]
+    if not waits or not (starts or _has_just_begun(status)):
+        return None
+    what = f"who reads it starts: {_some(f'{topic.name}:{d.partition}' for d in waits)}"
+    return Finding(f"topic {topic.name}", "warn", what, "wait a little")
+
+
+def _has_just_begun(status: Status) -> bool:
+    return status.leads_ms is not None and status.leads_ms < STARTING_MS
 
 
 def _trouble(status: Status, topic: TopicInfo) -> Finding | None:

@@ -316,6 +316,8 @@ class Status(msgspec.Struct):
     """Why the positions shown may be old, if the coordinator can't read them."""
     groups: list[GroupStatus] = []
     """Consumer groups."""
+    leads_ms: int | None = None
+    """For how long the coordinator has led, where that is known."""
 
 
 class TopologyAnswer(msgspec.Struct):

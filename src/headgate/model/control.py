@@ -359,6 +359,10 @@ class EndWindow(Message, frozen=True):
     hand_over: bool = True
 
 
+class AllRead(Message, frozen=True):
+    """To a router that starts: lanes read everything that is its own."""
+
+
 class LetGo(Message, frozen=True):
     """The lane must stop reading these partitions, and only these; so must the consumers of a
     gateway with these targets.
@@ -460,6 +464,7 @@ FromCoordinator = (
     | SubscriptionChanges
     | Assign
     | EndWindow
+    | AllRead
     | LetGo
     | AssignTargets
     | RefuseConsumer

@@ -65,6 +65,8 @@ ASSIGNMENT_WAIT_S = 2.0
 """With something to read, the first window has lanes at once; without, it only warms up."""
 AWAY_S = 5.0
 """For so long a coordinator that doesn't answer may only be slow."""
+LANES_WAIT_S = 60.0
+"""For lanes to read what is there to be read; after that /health says who doesn't."""
 QUERY_RESTARTS_MAX = 20
 NOTHING_NOTED = (
     "it has noted nothing that it could go on with, and waits for the coordinator to tell it what "
@@ -119,6 +121,8 @@ class Router:
         self._last_ended_s = 0.0
         self._change_ms = 0.0
         self._state = "starting"
+        self._all_read = False
+        """Everything that is its own, as the coordinator said at least once."""
         self._stopping = False
         self._news = asyncio.Condition()
         self._query = WindowQuery(
@@ -132,8 +136,8 @@ class Router:
         self._crew = Crew("router")
 
     async def start(self) -> str:
-        """Returns the master when Spark runs and the first window can open without delay; while
-        there is neither a coordinator nor anything to go on with, it waits."""
+        """Returns the master when Spark runs and lanes read what is the router's, or could without
+        delay; while there is neither a coordinator nor anything to go on with, it waits."""
         app = HttpApp([Route("GET", PLAN_PATH, self._next_window)])
         port = await self._http.start(app, "127.0.0.1", 0)
         self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
@@ -154,6 +158,7 @@ class Router:
         await in_thread(self._start_query)
         while not self._has_begun() and not self._query.has_failed():
             await self._until(self._has_begun, WATCH_S)
+        await self._lanes_read()
         self._state = "ready"
         await self._report()
         return self._settings.master
@@ -180,6 +185,16 @@ class Router:
             async with self._news:
                 self._assignment, self._topology = memory.assignment, memory.topology
                 self._news.notify_all()
+
+    async def _lanes_read(self) -> None:
+        """Wait until they do, as far as there is anything to read and somebody to say so."""
+        deadline_s = self._loop.time() + LANES_WAIT_S
+        while self._waits_for_lanes() and self._loop.time() < deadline_s:
+            await self._until(lambda: self._all_read, WATCH_S)
+
+    def _waits_for_lanes(self) -> bool:
+        is_possible = self._runnable() and self._is_connected() and not self._query.has_failed()
+        return is_possible and not self._all_read and not self._stopping
 
     def _is_connected(self) -> bool:
         return self._session is not None and self._session.connected
@@ -388,6 +403,10 @@ class Router:
                     if topology.generation > self._topology.generation:
                         self._topology = topology
                     await session.send(control.AckTopology(topology.generation))
+                case control.AllRead():
+                    async with self._news:
+                        self._all_read = True
+                        self._news.notify_all()
                 case control.EndWindow(reason):
                     self._open = replace(self._open, told_s=self._loop.time())
                     log.info(LogEvent.WINDOW_ENDS, window=self._window, reason=reason)

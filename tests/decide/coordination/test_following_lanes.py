@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.decide.coordination.lanes import CLAIM_MS
+from headgate.model import control
+from headgate.model.control import FromCoordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Router
@@ -79,6 +81,47 @@ def begun(partitions: int = 1) -> Begun:
     sim.wait(1)
     assert gateway.has_subscribed("s0")
     return Begun(sim, gateway, router)
+
+
+# --- a router that starts hears when everything of its own is read ------------------------------
+
+
+class Beginner(Router):
+    """Says that it starts; `told` counts what it heard in return."""
+
+    told = 0
+
+    def act(self, message: FromCoordinator) -> None:
+        super().act(message)
+        if isinstance(message, control.Welcome):
+            self.say(control.RouterReport("starting", self.window, 0.0))
+        self.told += isinstance(message, control.AllRead)
+
+
+def test_a_router_that_starts_is_told_when_everything_of_its_own_is_read() -> None:
+    sim = Simulation()
+    router = Beginner(node_id="router-1", incarnation="0")
+    sim.start(Ingest(node_id="ingest-1", store=sim.log_epochs))
+    sim.start(Gateway(node_id="gateway-1"))
+    sim.start(router)
+    sim.ask(lambda: sim.cluster.create_topic("flights", 2, "keyed"))
+    sim.wait(1)
+    assert len(router.assignment.sources) == 2
+    sim.open_window(router, lanes=2, hesitates=True)
+    slow, quick = sim.lanes
+    slow.hesitates = quick.hesitates = False
+    quick.claim()
+    sim.wait(1)
+    assert router.told == 0
+    slow.claim()
+    sim.wait(1)
+    assert router.told
+    sim.restart()
+    router.told = 0
+    for node in (slow, quick, *sim.nodes.values()):
+        sim.connect(node)
+    sim.wait(1)
+    assert router.told, "whoever leads hears it from the lanes, before or after the router"
 
 
 # --- a coordinator that is back hears of the older one first -----------------------------------

@@ -235,6 +235,7 @@ class Cluster(State):
                     self.registry.renew(node_id, now_ms)
                 if was_starting and not member.is_starting:
                     moving.plan_soon(self, now_ms)
+                return windows.all_read(self, node_id)
             case control.EndMyWindow(window, reason):
                 self.window_ends.end(member.hello.incarnation, window, for_good=True)
                 return windows.end_window(self, node_id, reason, hand_over=False)

@@ -68,6 +68,7 @@ def describe(
         ws_url=next((m.hello.ws_url for m in gateways if m.session is not None), ""),
         leader=cluster.coordinator_id,
         learning=cluster.learning.is_on,
+        leads_ms=max(0, now_ms - cluster.started_ms),
         clients=len(cluster.clients),
         moves=[
             api.MoveStatus(

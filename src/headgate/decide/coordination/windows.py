@@ -40,7 +40,7 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
     effects.append(Send(session, state.out.message))
     if state.registry.complete:
         effects += [Send(session, part) for part in state.registry.snapshot()]
-    effects += let_go(state, owns)
+    effects += let_go(state, owns) + all_read(state, hello.node_id)
     router = state.members.get(hello.node_id)
     if router is not None and hello.assignment < router.grown_at:
         if hello.node_id not in state.unassigned:
@@ -74,7 +74,19 @@ def lane_claimed(
     """A lane holds the positions: from now on it counts as the reader, and nobody else."""
     owns = _readable(state, state.lanes.by_session[session].hello, said, learns=False)
     taken = state.lanes.claim(session, owns, asked_ms=asked_ms, now_ms=now_ms)
-    return [*overtaken(taken), *not_theirs(session, said, owns), *let_go(state, owns)]
+    told = [*overtaken(taken), *not_theirs(session, said, owns), *let_go(state, owns)]
+    return told + all_read(state, state.lanes.by_session[session].hello.node_id)
+
+
+def all_read(state: State, node_id: str) -> list[Effect]:
+    """Tell a router that starts, once there is nothing of its own that no lane reads."""
+    router = state.members.get(node_id)
+    if router is None or router.session is None or not router.is_starting:
+        return []
+    running = state.lanes.running()
+    owned = state.sources.of_node(node_id)
+    is_read = bool(owned) and all(owner.ref in running for owner in owned)
+    return [Send(router.session, control.AllRead())] if is_read else []
 
 
 def ask_for_proof(state: State, now_ms: int) -> list[Effect]:
