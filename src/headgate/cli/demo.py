@@ -8,6 +8,7 @@ second Ctrl-C; the exit code is 0 only when nothing was lost, out of order or un
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from headgate.adapters.processes import end_processes, families_except
 from headgate.cli.demo_display import Display, LiveDisplay, PlainDisplay
 from headgate.cli.output import print_json
 from headgate.cli.roles import ConfigOption
+from headgate.client.outages import NAME as CLIENT_LOGGER
 from headgate.config import LoadedConfig
 from headgate.demo.flight import Plan
 from headgate.demo.screen import summary_table
@@ -58,6 +60,7 @@ def demo(
     config: ConfigOption = None,
 ) -> None:
     """Run the whole system with simulated aircraft, and check what arrives."""
+    logging.getLogger(CLIENT_LOGGER).setLevel(logging.ERROR)  # the screen shows who is away
     console = Console(stderr=as_json, highlight=False)
     # Not console.is_terminal: a setting that forces colours doesn't put anybody there.
     watched = (sys.stderr if as_json else sys.stdout).isatty()

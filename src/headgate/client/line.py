@@ -20,6 +20,7 @@ import msgspec
 
 from headgate import errors
 from headgate.client.doors import Doors, Way
+from headgate.client.outages import Outages
 from headgate.client.ws_link import Link, WsLink
 from headgate.decide.following.conversation import Control, Conversation, Phase
 from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Remind, Send
@@ -56,6 +57,7 @@ class Line(Generic[Control]):
         self._open_timeout_s = open_timeout_s
         self._silence_s = silence_s
         self._crew = Crew(name)
+        self._outages = Outages(name)
         self.link: Link | None = None
         self._news = asyncio.Event()
         """Set when there may be something for whoever waits."""
@@ -156,6 +158,8 @@ class Line(Generic[Control]):
         conversation = self._conversation
         if not isinstance(decoded, ITEMS):
             self.do(conversation.heard(decoded, _now_s()))
+            if self._outages.is_out and conversation.phase is Phase.LIVE:
+                self._outages.back(f"connected again; {conversation.goes_on()}", _now_s())
         elif not conversation.arrived(decoded):
             self.do(conversation.unexpected(_now_s()))
         self._news.set()
@@ -194,8 +198,12 @@ class Line(Generic[Control]):
                     self._redirected = effect
                 case Remind(after_s):
                     self._remind(after_s)
-                case Connect():
+                case Connect(reason=reason):
                     self._wanted = effect
+                    if reason and self._conversation.has_begun:
+                        self._outages.lost(
+                            "connection lost: ", reason, "connecting again", _now_s()
+                        )
                     if not self._is_connecting:
                         self._is_connecting = True
                         self._crew.start("connecting", self._connect_on())

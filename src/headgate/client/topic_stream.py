@@ -21,12 +21,16 @@ from itertools import groupby
 from headgate import errors
 from headgate.client.calls import overdue
 from headgate.client.exchange import Attempt, about_the_call, may_retry
+from headgate.client.outages import Outages
 from headgate.client.outgoing import Outcome, Receipt
 from headgate.client.pending import Pending, ProducerOptions, failed, settle_all
 from headgate.client.route import Route
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import TopicRoute
 from headgate.tasks import Crew
+
+TOLD_AFTER_S = 1.0
+"""Without any event that was taken; a handoff is over by then."""
 
 
 class _Queue:
@@ -76,6 +80,7 @@ class TopicStream:
         self._lengths = _Lengths(self._queues)
         self._held: list[Pending] = []
         self._crew = Crew("producer")
+        self._outages = Outages(f"producer of {topic}", after_s=TOLD_AFTER_S)
         self._rerouting: asyncio.Task[None] | None = None
         self._hurried = False
 
@@ -269,6 +274,7 @@ class TopicStream:
         while left := self._worth_sending(left):
             deadline_s = max(pending.call.deadline_s for pending in left)
             answers = await self._attempt(url, left, deadline_s)
+            self._tell(answers)
             again_s = _now_s() + backoff_s
             left = [
                 pending
@@ -280,6 +286,15 @@ class TopicStream:
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
         return left
+
+    def _tell(self, answers: Sequence[Outcome]) -> None:
+        """The user, of what takes unusually long."""
+        refused = next((one for one in answers if not isinstance(one, Receipt)), None)
+        if refused is None:
+            if self._outages.is_out:
+                self._outages.back("events are taken again", _now_s())
+        elif may_retry(refused):
+            self._outages.lost("", refused.message, "sending again", _now_s())
 
     def _worth_sending(self, batch: Sequence[Pending]) -> list[Pending]:
         """Without those that nobody waits for, and those whose time is over, which are told so.

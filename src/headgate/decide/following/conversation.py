@@ -176,6 +176,10 @@ class Conversation(Generic[Control, Entry]):
         """It had asked for that."""
         return ()
 
+    def goes_on(self) -> str:
+        """Where, in words, after a reconnect."""
+        raise NotImplementedError
+
     def _requests(self) -> Iterable[bytes]:
         """What is asked on a new connection."""
         raise NotImplementedError
@@ -217,7 +221,7 @@ class Conversation(Generic[Control, Entry]):
             return self._fail(reason)
         self._disconnected()
         self.phase = Phase.CONNECTING
-        return (HangUp(), Connect(pause_s))
+        return (HangUp(), Connect(pause_s, reason.message))
 
     def _fail(self, error: errors.HeadgateError) -> Effects:
         self._disconnected()

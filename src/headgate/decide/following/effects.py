@@ -16,9 +16,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Try to get a connection, after a pause of at most `pause_s`."""
+    """Try to get a connection, after a pause of at most `pause_s`; another one, for a `reason`."""
 
     pause_s: float
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

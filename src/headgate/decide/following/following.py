@@ -206,6 +206,9 @@ class Following(Conversation[ToSubscriber, Waiting]):
 
     # --- for every conversation ------------------------------------------------------------------
 
+    def goes_on(self) -> str:
+        return "; ".join(one.goes_on() for one in self.subscriptions.values())
+
     def _requests(self) -> Iterable[bytes]:
         self._awaited = set(self.subscriptions)
         self._unsaid = 0

@@ -329,6 +329,9 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     # --- for every conversation ------------------------------------------------------------------
 
+    def goes_on(self) -> str:
+        return f"group {self._request['group']} is joined again"
+
     def _requests(self) -> Iterable[bytes]:
         at_work = self._hands.at_work()[:MOST_AT_WORK] if self._max_deliveries else []
         said = {"at_work": at_work} if at_work else {}

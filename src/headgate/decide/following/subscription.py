@@ -16,6 +16,8 @@ from headgate import errors
 from headgate.model.client_messages import Subscribed
 from headgate.model.subscription import Priority
 
+PLACES_SHOWN = 16
+
 Conditions = Sequence[Mapping[str, Any]]
 """A structured filter: conditions with `field`, `op` and `value` that must all hold."""
 
@@ -69,6 +71,12 @@ class Subscription:
         else:
             asked["from"] = self._start
         return msgspec.json.encode(asked)
+
+    def goes_on(self) -> str:
+        """From where, as one could ask for it."""
+        places = sorted(self._arrived.items())
+        shown = ",".join(f"{number}:{seq + 1}" for number, seq in places[:PLACES_SHOWN])
+        return f"{self.topic} goes on from {shown}{',…' if len(places) > PLACES_SHOWN else ''}"
 
     def begin(self, answer: Subscribed) -> None:
         self.subscribed = answer
