@@ -31,6 +31,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         **inherited,
         "HEADGATE_PUBLIC__PORT": "0",
         "HEADGATE_PUBLIC__WS_PORT": "0",
+        "HEADGATE_COORDINATOR__HTTP_PORT": "0",
         **(extra or {}),
     }
 

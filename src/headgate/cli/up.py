@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import AsyncExitStack
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,9 +17,39 @@ from headgate.tasks import first_of
 STARTING = "starting coordinator, ingest, gateway and router (Spark takes about 15 s)"
 
 
-def up(config: ConfigOption = None, data: DataOption = None) -> None:
+NEIGHBOURS = ("public.port", "public.ws_port", "coordinator.http_port")
+"""Ports that follow each other."""
+INTERNAL = (
+    "coordinator.router_port",
+    "coordinator.consumer_port",
+    "ingest.port",
+    "gateway.client_port",
+)
+
+
+def up(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_536 - len(NEIGHBOURS),
+            metavar="N",
+            help="The public port; WebSocket subscribers are served at the next one, the "
+            "coordinator's /health at the one after that (0: any free ones).",
+            show_default="8780",
+        ),
+    ] = None,
+) -> None:
     """Run all of Headgate here; prints one line `ready URL` when everything serves."""
     loaded = load_config(command_line={"data": data}, config_file=config)
+    if port is not None:
+        chosen: dict[str, object] = {"data": data}
+        chosen |= {key: port and port + step for step, key in enumerate(NEIGHBOURS)}
+        # Their defaults aren't used here anyway, so they are in no chosen port's way.
+        chosen |= {key: 0 for key in INTERNAL if loaded.origins[key].kind == "default"}
+        loaded = load_config(command_line=chosen, config_file=config)
     asyncio.run(_up(loaded))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.processes import free_port, is_port_free
 from headgate.config import Config, Origin, environment_of, inherited_environment
+from headgate.config.keys import KEYS
 from headgate.errors import PortInUse
 from headgate.services.supervisor import RoleCommand, Supervisor
 
@@ -16,16 +17,19 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
     """`config` with every port decided, for all roles on one machine.
 
     Ports that users call are as configured. Those between the roles are any free ones unless
-    somebody set them, so that a laptop's other servers are in nobody's way.
+    somebody set them, so that a laptop's other servers are in nobody's way; the coordinator's HTTP
+    interface, at which people look, is at its usual port if that is free.
     """
     public = config.public
     for host, port, key in (
         (public.host, public.port, "public.port"),
         (public.host, public.ws_port, "public.ws_port"),
+        (config.coordinator.host, config.coordinator.http_port, "coordinator.http_port"),
     ):
-        if port and not is_port_free(host, port):
+        if port and _is_meant(origins[key], key) and not is_port_free(host, port):
             raise PortInUse(
-                f"port {port} on {host} is in use; stop what listens there or set {key}",
+                f"port {port} on {host} is in use; stop what listens there, or choose another with "
+                f"`headgate up --port N`, {KEYS[key].env_name} or {key}",
                 port=port,
                 key=key,
             )
@@ -49,7 +53,10 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
             "router_port": router_port,
             "consumer_port": consumer_port,
             "http_port": decide(
-                local, coordinator.http_port, "coordinator.http_port", internal=True
+                local,
+                coordinator.http_port,
+                "coordinator.http_port",
+                internal=not is_port_free(local, coordinator.http_port),
             ),
         },
         "ingest": {
@@ -79,6 +86,11 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
         name: getattr(config, name).model_copy(update=update) for name, update in changes.items()
     }
     return config.model_copy(update=sections)
+
+
+def _is_meant(origin: Origin, key: str) -> bool:
+    """A port that another can't stand in for."""
+    return key.startswith("public.") or origin.kind != "default"
 
 
 ROLES = ("coordinator", "ingest", "gateway", "router")
