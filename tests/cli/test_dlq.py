@@ -71,7 +71,12 @@ class Letters:
         self._never = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        letters = LetterRoutes(self.store, check_leads=lambda: None, on_revived=self._told)
+        letters = LetterRoutes(
+            self.store,
+            check_leads=lambda: None,
+            on_revived=self._told,
+            is_target=lambda _: True,
+        )
         return [Route(route.method, route.path, self._watched(route)) for route in letters.table()]
 
     async def _told(self, refs: frozenset[PartitionRef]) -> None:

@@ -290,6 +290,17 @@ async def test_lines_that_were_not_acknowledged_are_named(
     assert sorted(numbers(server)) == list(range(20))
 
 
+async def test_a_line_that_is_named_isnt_named_twice(server: ProduceServer, tmp_path: Path) -> None:
+    def script(_events: list[ProduceEvent]) -> ProduceAnswer | None:
+        raise InvalidRequest("the document of event 0 is too odd", index=0)
+
+    server.script = script
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(1))
+    result = await headgate("produce", "flights", str(file), url=server.url)
+    assert "headgate: the document of line 1 is too odd\n" in result.err
+
+
 async def test_what_was_not_acknowledged_or_sent_of_several_files_is_named(
     server: ProduceServer, tmp_path: Path
 ) -> None:

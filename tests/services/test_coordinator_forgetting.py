@@ -74,7 +74,12 @@ class World:
             node_id="coordinator-1",
             default_partitions=1,
             term=lambda: term,
-            letters=LetterRoutes(self.letters, check_leads=lambda: None, on_revived=_nobody),
+            letters=LetterRoutes(
+                self.letters,
+                check_leads=lambda: None,
+                on_revived=_nobody,
+                is_target=lambda _: True,
+            ),
             failures=TermFailures(PATIENCE),
         )
         self._app = HttpApp(routes.table())

@@ -155,7 +155,7 @@ async def test_what_is_settled_no_longer_waits(serve: Serve, tmp_path: Path) -> 
             "flughts",
             [{"document": {}}],
             UnknownTopic,
-            "no topic flughts: create it with `headgate topic create flughts`",
+            "no topic flughts; did you mean flights?",
             id="unknown-topic",
         ),
         pytest.param(

@@ -127,8 +127,9 @@ class Tally:
         for (origin, reason), failures in groupby(
             self.failures, key=lambda failure: (failure[0].origin, str(failure[1]))
         ):
-            lines = line_ranges(event.line for event, _ in failures)
-            say(f"headgate: {origin.of(lines)}: {reason}")
+            lines = origin.of(line_ranges(event.line for event, _ in failures))
+            is_said = f"of {lines} " in reason
+            say(f"headgate: {reason}" if is_said else f"headgate: {lines}: {reason}")
 
     def raise_failures(self) -> None:
         """Raises the error that stands for all lines that were not acknowledged, if there are."""

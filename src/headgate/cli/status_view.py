@@ -208,7 +208,7 @@ def moves_table(moves: Sequence[MoveStatus]) -> Grid:
 
 def windows_table(windows: Sequence[WindowStatus]) -> Grid:
     rows = [(w.router, w.state, str(w.window), f"{w.change_ms:.0f} ms") for w in windows]
-    return Grid(("router", "state", "window>", "gap before it>"), rows)
+    return Grid(("router", "state", "window>", "change took>"), rows)
 
 
 def lanes_table(lanes: Sequence[LaneStatus]) -> Grid:

@@ -163,7 +163,8 @@ def _careful(
 def _decode(body: bytes, limits: ProduceLimits) -> ProduceRequest:
     if len(body) > limits.body_bytes:
         raise TooLarge(
-            f"the body has more than {limits.body_bytes} bytes: send fewer events per request",
+            f"the body has more than {limits.body_bytes} bytes (ingest.max_body): send fewer "
+            "events per request",
             limit=limits.body_bytes,
         )
     try:
@@ -260,13 +261,14 @@ def _document(what: str, index: int, offered: msgspec.Raw, limits: ProduceLimits
         )
     if len(document) > limits.document_bytes:
         raise TooLarge(
-            f"{what} has {len(document)} bytes, the limit is {limits.document_bytes}",
+            f"{what} has {len(document)} bytes, the limit is {limits.document_bytes} "
+            "(ingest.max_document)",
             index=index,
             limit=limits.document_bytes,
         )
     if nesting_exceeds(document, limits.document_depth):
         raise InvalidRequest(
-            f"{what} is nested deeper than {limits.document_depth} levels",
+            f"{what} is nested deeper than {limits.document_depth} levels (ingest.max_depth)",
             index=index,
             limit=limits.document_depth,
         )

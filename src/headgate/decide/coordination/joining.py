@@ -8,7 +8,8 @@ from headgate.decide.coordination.groups import Key
 from headgate.decide.coordination.plausible import join_refusal
 from headgate.decide.coordination.state import State
 from headgate.decide.targets import DEFAULT_KEYS, targets_for
-from headgate.errors import HeadgateError, InvalidRequest, NotNow, TooLarge, UnknownTopic
+from headgate.decide.unknown_topic import unknown_topic
+from headgate.errors import HeadgateError, InvalidRequest, NotNow, TooLarge
 from headgate.model.api import NAME_PATTERN, NAME_RULE
 from headgate.model.control import JoinGroup
 from headgate.model.groups import Group
@@ -27,7 +28,7 @@ def refusal(state: State, key: Key, gateway_id: str, message: JoinGroup) -> Head
     if group is None and message.known is None:
         return _no_new_group(state, message)
     if not state.learning.is_on and message.topic not in state.topics:
-        return _unknown(message.topic)
+        return unknown_topic(message.topic, state.topics)
     asked = message.known or message
     if group is not None and asked.where != group.where:
         has = "no filter" if group.where is None else f"the filter {group.where}"
@@ -42,14 +43,10 @@ def _no_new_group(state: State, message: JoinGroup) -> HeadgateError | None:
     if state.learning.is_on:
         return NotNow("the coordinator is learning which groups there are; try again in a minute")
     if message.topic not in state.topics:
-        return _unknown(message.topic)
+        return unknown_topic(message.topic, state.topics)
     if len(state.groups.by_id) >= MAX_GROUPS:
         return TooLarge(f"there are {MAX_GROUPS} consumer groups, the most there can be")
     return None
-
-
-def _unknown(topic: str) -> UnknownTopic:
-    return UnknownTopic(f"there is no topic {topic[:100]}; create it or choose another")
 
 
 def _taken_name(

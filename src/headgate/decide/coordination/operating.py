@@ -18,7 +18,8 @@ from headgate.decide.coordination import (
 from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
-from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, UnknownTopic
+from headgate.decide.unknown_topic import unknown_topic
+from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Placement, Topic
 
@@ -54,7 +55,7 @@ def create_topic(state: State, name: str, partitions: int, placement: Placement)
 def deletion_refusal(state: State, name: str) -> HeadgateError | None:
     if (error := learning_refusal(state)) is not None:
         return error
-    return None if name in state.topics else UnknownTopic(f"there is no topic {name}", name=name)
+    return None if name in state.topics else unknown_topic(name, state.topics)
 
 
 def delete_topic(state: State, name: str) -> list[Effect]:

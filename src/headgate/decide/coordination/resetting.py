@@ -24,7 +24,8 @@ from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topology_changes import changed
-from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, UnknownTopic
+from headgate.decide.unknown_topic import unknown_topic
+from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow
 from headgate.model.api import ResetTo
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner
@@ -43,7 +44,7 @@ def refusal(state: State, ref: PartitionRef) -> HeadgateError | None:
     """Why there is no such partition, or nothing can be decided about it now; None when it can."""
     topic = state.topics.get(ref.topic)
     if topic is None:
-        return UnknownTopic(f"there is no topic {ref.topic}", name=ref.topic)
+        return unknown_topic(ref.topic, state.topics)
     if ref not in topic.refs():
         last = topic.partitions - 1
         return NotFound(

@@ -26,7 +26,8 @@ from headgate.decide.coordination.status import (
     describe_topic,
     planned_moves,
 )
-from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed, UnknownTopic
+from headgate.decide.unknown_topic import unknown_topic
+from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed
 from headgate.model import api
 from headgate.model.event import PartitionRef
 from headgate.ports.letters import Fences
@@ -153,7 +154,7 @@ class CoordinatorRoutes:
         stored = await term.stored()
         topic = term.cluster.topics.get(name)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name}", name=name)
+            raise unknown_topic(name, term.cluster.topics)
         return describe_topic(
             term.cluster, topic, stored=stored, now_ms=term.now_ms(), wall_ms=_wall_ms()
         )

@@ -20,6 +20,7 @@ from headgate.decide.gateway_ring import subscription_id
 from headgate.decide.starting import Start, gaps, starts_after
 from headgate.decide.subscriber import Budget, Feed, WhenSlow
 from headgate.decide.targets import Shard
+from headgate.decide.unknown_topic import unknown_topic
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic, Topology
@@ -334,9 +335,8 @@ class Subscriptions:
                 raise errors.NotNow(
                     "this gateway has not heard from the coordinator yet; try again"
                 ) from None
-            raise errors.UnknownTopic(
-                f"there is no topic {name[:100]}; create it or choose another", topic=name[:100]
-            ) from None
+            known = (topic.name for topic in self.registration.topology.topics)
+            raise unknown_topic(name, known) from None
 
     async def extents(self, topic: Topic) -> dict[int, Extent]:
         refs = topic.refs()

@@ -17,6 +17,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide import history
+from headgate.decide.unknown_topic import unknown_topic
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import Extent, LogWriter
@@ -100,10 +101,7 @@ class Partitions:
                 "this ingest node doesn't know the topics yet; try again", topic=name
             )
         if topic is None:
-            raise errors.UnknownTopic(
-                f"there is no topic {name}: create it with `headgate topic create {name}`",
-                topic=name,
-            )
+            raise unknown_topic(name, self._topics)
         return topic
 
     def get(self, ref: PartitionRef) -> OpenPartition | None:
