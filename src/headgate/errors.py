@@ -100,6 +100,20 @@ class Unauthorized(CallerError):
     status = 401
 
 
+class ForeignOrigin(CallerError):
+    """A web page that nobody has named calls, or a name is called that nobody has given us."""
+
+    code = "foreign_origin"
+    status = 403
+
+
+class UnsupportedMediaType(CallerError):
+    """The body isn't said to be what this address reads."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
 # --- a peer must recover; trying again may help --------------------------------------------------
 
 
