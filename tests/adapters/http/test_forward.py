@@ -17,6 +17,7 @@ from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.server import HttpServer
 
 LOOPBACK = "127.0.0.1"
+JSON_BODY = {"content-type": "application/json"}
 
 
 async def mirror(request: Request) -> Response:
@@ -60,7 +61,7 @@ async def send(
     method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> Response:
     async with ClientBuilder().timeout(timedelta(seconds=10)).build() as client:
-        message = client.request(method, url).headers(headers or {})
+        message = client.request(method, url).headers(headers or JSON_BODY)
         answer = await (message.body_bytes(body) if body else message).build().send()
         return Response(
             answer.status, bytes(await answer.bytes()), headers=dict(answer.headers.items())
@@ -74,7 +75,7 @@ async def test_request_and_answer_pass_unchanged_without_hop_by_hop_headers() ->
             "POST",
             f"{url}/v1/a%20b/x?q=%2F&r=1",
             b'{"a":1}',
-            {"x-own": "1", "te": "trailers", "content-type": "application/json"},
+            {"x-own": "1", "te": "trailers", **JSON_BODY},
         )
     seen = json.loads(answer.body)
     assert (seen["method"], seen["raw_path"], seen["query"]) == ("POST", "/v1/a%20b/x", "q=%2F&r=1")
@@ -85,6 +86,17 @@ async def test_request_and_answer_pass_unchanged_without_hop_by_hop_headers() ->
     assert answer.status == 207
     assert answer.headers["x-answer"] == "yes"
     assert answer.headers["retry-after"] == "7"
+
+
+async def test_what_a_browser_says_of_its_page_is_judged_here_and_goes_no_further() -> None:
+    """The peer listens under another address, where the page's own origin would be foreign."""
+    async with serving(Route("GET", "/v1/{name}/x", mirror)) as peer, front(peer) as url:
+        page = {"origin": url, "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}
+        answer = await send("GET", f"{url}/v1/a/x", headers={**page, "last-event-id": "7"})
+    seen = json.loads(answer.body)["headers"]
+    assert answer.status == 207
+    assert not page.keys() & seen.keys()
+    assert seen["last-event-id"] == "7"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

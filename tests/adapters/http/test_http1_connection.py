@@ -85,7 +85,7 @@ async def serving(gate: Gate | None = None, **limits: Any) -> AsyncIterator[Dial
 
 
 def post(body: bytes, *fields: str) -> bytes:
-    lines = ["POST /size HTTP/1.1", "host: x", *fields]
+    lines = ["POST /size HTTP/1.1", "host: x", "content-type: application/json", *fields]
     if not any(field.lower().startswith("transfer-encoding") for field in fields):
         lines.append(f"content-length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
@@ -140,7 +140,7 @@ async def test_a_body_that_is_refused_at_its_head_is_never_asked_for() -> None:
     async with serving() as dial, dial() as wire:
         wire.send(
             b"POST /size HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
-            b"content-length: 999999999\r\n\r\n"
+            b"content-type: application/json\r\ncontent-length: 999999999\r\n\r\n"
         )
         status, fields, _ = await wire.answer()
         assert (status, fields["connection"]) == (413, "close")

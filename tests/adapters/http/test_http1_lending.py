@@ -81,7 +81,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 def post(body: bytes, *fields: str, path: str = "/echo/a") -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: x", *fields]
+    lines = [f"POST {path} HTTP/1.1", "host: x", "content-type: application/json", *fields]
     if not any(field.startswith("transfer-encoding") for field in fields):
         lines.append(f"content-length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
@@ -155,7 +155,11 @@ UNUSUAL = {
         b"not an HTTP/1.1 request",
     ),
     "last-one": (post(b"l", "connection: close"), 200, b'["loop","l"]'),
-    "old": (b"POST /echo/a HTTP/1.0\r\ncontent-length: 1\r\n\r\no", 200, b'["loop","o"]'),
+    "old": (
+        b"POST /echo/a HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\no",
+        200,
+        b'["loop","o"]',
+    ),
     "no-body": (post(b""), 200, b'["loop",""]'),
     "large": (post(b"x" * 1_000_000), 200, b"xxx"),
 }

@@ -115,6 +115,7 @@ async def test_handler_gets_params_body_query_and_headers(client: Client, kind: 
     async with serving(kind, ROUTES) as url:
         answer = (
             await client.post(f"{url}/places/oslo/greet")
+            .header("content-type", "application/json")
             .body_bytes(b'{"name":"ada"}')
             .build()
             .send()
@@ -156,7 +157,7 @@ async def test_every_failure_has_the_documented_body(
     client: Client, kind: Kind, method: str, path: str, body: bytes, status: int, code: str
 ) -> None:
     async with serving(kind, ROUTES) as url:
-        message = client.request(method, url + path)
+        message = client.request(method, url + path).header("content-type", "application/json")
         answer = await (message.body_bytes(body) if body else message).build().send()
         text = await answer.text()
     assert answer.status == status
@@ -192,6 +193,7 @@ async def test_chunked_body_over_the_limit_is_refused_before_it_has_ended(kind: 
     async with serving(kind, ROUTES) as url:
         reader, writer = await asyncio.open_connection(LOOPBACK, int(url.rsplit(":", 1)[1]))
         writer.write(b"POST /places/oslo/greet HTTP/1.1\r\nhost: x\r\n")
+        writer.write(b"content-type: application/json\r\n")
         writer.write(b"transfer-encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2_000 + b"\r\n")
         status_line = await asyncio.wait_for(reader.readline(), 5)
         writer.transport.abort()

@@ -28,7 +28,8 @@ class Wire:
         async with asyncio.timeout(ANSWER_S):
             head = await self._reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode().split("\r\n")
-            fields = dict(line.split(": ", 1) for line in lines if line)
+            pairs = (line.split(": ", 1) for line in lines if line)
+            fields = {name.lower(): value for name, value in pairs}
             body = await self._reader.readexactly(int(fields.get("content-length", "0")))
         return int(first.split()[1]), fields, body
 

@@ -1,7 +1,8 @@
 """The HTTP application: finds the route, calls its handler, and turns every outcome into an answer.
 
 Invariant: each request is answered exactly once, errors with the documented body; a traceback goes
-to the log and never to the client. It speaks ASGI, because granian applies the client's
+to the log and never to the client; no handler is called for a web page that may not call. It
+speaks ASGI, because granian applies the client's
 backpressure to an ASGI send and not to an RSGI one (a stalled reader would fill the memory).
 """
 
@@ -28,6 +29,8 @@ from headgate.adapters.http.messages import (
     error_response,
     json_response,
 )
+from headgate.adapters.http.web_pages import asked_of, check_body, is_preflight, leave, preflight
+from headgate.decide.web_pages import WebPages
 from headgate.tasks import first_of
 
 __all__ = ["HttpApp", "Request", "Response", "Route", "StreamResponse", "json_response"]
@@ -38,10 +41,11 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class HttpApp:
-    """An ASGI application over a fixed route table."""
+    """An ASGI application over a fixed route table. `pages` may call it, besides programs."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], pages: WebPages | None = None) -> None:
         self.routes = tuple(routes)
+        self._pages = pages or WebPages()
         self._table = [(_pattern(route.path), route) for route in self.routes]
         self._requests: set[asyncio.Task[Any]] = set()
         self._streams: set[asyncio.Task[Any]] = set()
@@ -74,11 +78,19 @@ class HttpApp:
 
     async def answer(self, request: Request) -> Answer:
         """The answer to `request`, whatever happens."""
+        answer = await self._answer(request)
+        if request.headers.get("origin"):
+            answer.headers.update(leave(self._pages, request))
+        return answer
+
+    async def _answer(self, request: Request) -> Answer:
         try:
             route = self.find_route(request)
             return await route.handler(request)
         except _MethodNotAllowed as refusal:
-            return refusal.response
+            return (
+                preflight(request, refusal.allowed) if is_preflight(request) else refusal.response
+            )
         except errors.HeadgateError as error:
             if error.status >= 500 and not isinstance(error, errors.NotNow):
                 log.warning("%s %s failed: %s", request.method, request.path, error)
@@ -92,13 +104,18 @@ class HttpApp:
             )
 
     def find_route(self, request: Request) -> Route:
-        """The route of `request`, which learns its params; raises where there is none."""
+        """The route of `request`, which learns its params; raises where there is none, or none for
+        a page like this or a body like this."""
+        refusal = self._pages.refusal(asked_of(request))
+        if refusal is not None:
+            raise refusal
         allowed: set[str] = set()
         for pattern, route in self._table:
             match = pattern.fullmatch(request.path)
             if match is None:
                 continue
             if route.method == request.method:
+                check_body(request, route)
                 request.params = match.groupdict()
                 return route
             allowed.add(route.method)
@@ -131,6 +148,7 @@ class HttpApp:
 class _MethodNotAllowed(errors.HeadgateError):
     def __init__(self, request: Request, allowed: set[str]) -> None:
         super().__init__("this method isn't allowed here")
+        self.allowed = allowed
         methods = ", ".join(sorted(allowed))
         message = f"{request.path} does not take {request.method}; use {methods}"
         body = {"error": {"code": "method_not_allowed", "message": message, "details": {}}}

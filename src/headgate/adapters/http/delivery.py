@@ -110,5 +110,15 @@ def delivery_routes(accept: Accept, admit: Admit) -> list[Route]:
         batch = read_batch(await request.body(MAX_BATCH_BYTES))
         return Response(200, encode_answer(accept(batch)))
 
-    about = "Deliver a batch."
-    return [Route("POST", PATH, endpoint, about, DeliveryBatch, DeliveryAnswer, public=False)]
+    return [
+        Route(
+            "POST",
+            PATH,
+            endpoint,
+            "Deliver a batch.",
+            DeliveryBatch,
+            DeliveryAnswer,
+            public=False,
+            accepts=(JSON, NDJSON),
+        )
+    ]

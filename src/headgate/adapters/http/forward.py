@@ -1,7 +1,8 @@
 """Passes a request on to another role and its answer back, over kept-alive connections.
 
 Invariant: method, path, query, body and end-to-end headers arrive unchanged; hop-by-hop headers
-don't. A write whose answer never came is reported as of unknown outcome, never as "not done".
+don't, nor what a browser says of its page, which was judged here. A write whose answer never came
+is reported as of unknown outcome, never as "not done".
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
+OF_A_BROWSER = frozenset({"origin", "sec-fetch-mode", "sec-fetch-site"})
 OF_THIS_SERVER = frozenset({"content-length", "content-type", "date", "server"})
+UNSENT = HOP_BY_HOP | OF_A_BROWSER | {"content-length"}
 CONNECT_TIMEOUT_S = 2.0
 
 
@@ -61,7 +64,7 @@ class Forwarder:
         url = f"{base_url.rstrip('/')}{request.raw_path}{query}"
         message = (
             self._client.request(request.method, url)
-            .headers(_end_to_end(request.headers.items(), HOP_BY_HOP | {"content-length"}))
+            .headers(_end_to_end(request.headers.items(), UNSENT))
             .timeout(timedelta(seconds=timeout_s))
         )
         if body:

@@ -78,7 +78,8 @@ class Heads:
             route = self._find_route(request)
         except (ValueError, errors.HeadgateError):
             return None
-        if route.blocking is None:
+        # A page is told more in the head of an answer than a thread sends.
+        if route.blocking is None or request.headers.get("origin"):
             return None
         return Plain(route.blocking, request, len(head), len(head) + declared)
 
