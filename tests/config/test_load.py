@@ -240,3 +240,25 @@ def test_the_server_address_has_the_same_precedence(
 ) -> None:
     (tmp_path / ".env").write_text(dotenv)
     assert server_url(given_url, environ=environ, working_dir=tmp_path) == url
+
+
+ONE, OTHER = "https://app.example.com", "http://localhost:3000"
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"yaml": f"public: {{origins: ['{ONE}', '{OTHER}']}}"},
+        {"yaml": f"public: {{origins: '{ONE},{OTHER}'}}"},
+        {"environ": {"HEADGATE_PUBLIC__ORIGINS": f"{ONE},{OTHER}"}},
+    ],
+    ids=["a list", "commas", "environment"],
+)
+def test_origins_may_be_a_list_or_have_commas(load: Load, sources: dict[str, object]) -> None:
+    config = load(**sources).config
+    assert config.public.origins == f"{ONE},{OTHER}"
+    assert load(environ=environment_of(config)).config == config
+
+
+def test_no_origins_may_be_an_empty_list(load: Load) -> None:
+    assert load(yaml="public: {origins: []}").config.public.origins == ""

@@ -101,6 +101,10 @@ def test_an_unknown_key_is_named_with_its_source_and_the_nearest_name(
 
 
 DURATION = "a duration such as 50ms, 5s, 3m, 1h or 7d"
+ORIGINS = (
+    "origins such as https://app.example.com,http://localhost:3000 (scheme, host, perhaps a port, "
+    "no path), or * for every web page"
+)
 
 
 IMPOSSIBLE = [
@@ -121,6 +125,11 @@ IMPOSSIBLE = [
     ("public.port", -1, "-1", "a whole number from 0 to 65535"),
     ("public.host", "", "empty", "a host name or address"),
     ("public.host", "http://x", "'http://x'", "a host name or address"),
+    ("public.origins", "null", "'null'", ORIGINS),
+    ("public.origins", "https://a.example/x", "'https://a.example/x'", ORIGINS),
+    ("public.origins", "a.example", "'a.example'", ORIGINS),
+    ("public.origins", ["https://a.example", "*"], "['https://a.example', '*']", ORIGINS),
+    ("public.origins", [1], "[1]", ORIGINS),
     ("routing.backpressure.hard_watermark", 101, "101", "a whole number from 1 to 100"),
     ("routing.delivery.retry.multiplier", "0.5", "'0.5'", "a number from 1 to 100"),
     ("routing.delivery.retry.multiplier", "nan", "'nan'", "a number from 1 to 100"),

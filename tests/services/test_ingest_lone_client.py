@@ -60,6 +60,7 @@ class Lone:
             now_ms=lambda: 1,
         )
         self.port = 0
+        self.fields = "content-type: application/json\r\n"
         self.wire: Wire
 
     async def _nothing_settled(self) -> dict[PartitionRef, Position]:
@@ -80,7 +81,7 @@ class Lone:
         body = json.dumps({"events": events, "request_timeout": "10s", **rest}).encode()
         head = (
             "POST /v1/topics/flights/produce HTTP/1.1\r\nhost: x\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
+            f"{self.fields}content-length: {len(body)}\r\n\r\n"
         )
         self.wire.send(head.encode() + body)
 
@@ -177,6 +178,26 @@ async def test_what_isnt_plain_is_done_as_usual(
     last = await lone.warm_up()
     assert await lone.produce("x", **rest) == expected
     assert len(await lone.stored()) == last + (expected[0] == 200)
+
+
+UNWANTED = {
+    "a page": ("origin: https://evil.example\r\ncontent-type: application/json\r\n", 403),
+    "text of a page": ("origin: https://evil.example\r\ncontent-type: text/plain\r\n", 403),
+    "text": ("content-type: text/plain\r\n", 415),
+    "of no kind": ("", 415),
+}
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "new"])
+@pytest.mark.parametrize(("fields", "status"), UNWANTED.values(), ids=UNWANTED)
+async def test_what_a_foreign_page_could_send_is_not_written(
+    lone: Lone, fields: str, status: int, alone: bool
+) -> None:
+    last = await lone.warm_up() if alone else 0
+    lone.fields = fields
+    for number in range(3):
+        assert (await lone.produce(f"unwanted-{number}"))[0] == status
+    assert len(await lone.stored()) == last
 
 
 async def test_a_disk_that_stalls_holds_neither_the_node_nor_the_promise(lone: Lone) -> None:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Literal, TypeGuard, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from headgate.config.schema import Config, Secret, Section, Wording
+from headgate.config.schema import Config, Secret, Section, Several, Wording
 from headgate.config.units import DurationUnit, NotAllowed, SizeUnit
 
 ENV_PREFIX = "HEADGATE_"
@@ -123,6 +123,8 @@ class Key:
 
     def parse(self, raw: object) -> object:
         """`raw` in the unit the code works with; the schema checks type and bounds after that."""
+        if isinstance(raw, list) and self._is_several(raw):
+            return ",".join(raw)
         if raw is None or isinstance(raw, list | dict | set):
             raise NotAllowed(self.allowed)
         if isinstance(raw, bool) and self.field.annotation is not bool:
@@ -140,6 +142,10 @@ class Key:
         if self.field.annotation is str and not isinstance(raw, str):
             raise NotAllowed(f"{self.allowed}, in quotes")
         return raw
+
+    def _is_several(self, raw: list[object]) -> TypeGuard[list[str]]:
+        listed = any(isinstance(mark, Several) for mark in self.field.metadata)
+        return listed and all(isinstance(one, str) for one in raw)
 
     def of(self, config: Config) -> object:
         """This key's value in `config`."""

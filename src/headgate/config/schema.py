@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headgate.config.units import DurationUnit, SizeUnit, seconds, size_bytes
 from headgate.decide.planning.plan import IMBALANCE_MAX
 from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN
+from headgate.decide.web_pages import are_origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,17 @@ class Secret:
     """Marks a text that may hold a password, which is never shown. `whole`: it is one."""
 
     whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Marks a text of several with commas in between, which a file may also have as a list."""
+
+
+def _origins(text: str) -> str:
+    if not are_origins(text):
+        raise ValueError(text)
+    return text
 
 
 _ENDPOINT = r"(http://)?(\[[0-9A-Fa-f:.]+\]|[^\s/:,\[\]]+):\d{1,5}/?"
@@ -52,6 +64,15 @@ Hosts = Annotated[
     str,
     Wording("an address, or several such as 10.0.0.1,10.0.0.2:8100"),
     Field(pattern=rf"^{_HOST}(,{_HOST})*$"),
+]
+Origins = Annotated[
+    str,
+    Several(),
+    Wording(
+        "origins such as https://app.example.com,http://localhost:3000 (scheme, host, perhaps a "
+        "port, no path), or * for every web page"
+    ),
+    AfterValidator(_origins),
 ]
 FieldPath = Annotated[
     str,
@@ -133,6 +154,8 @@ class PublicSettings(Section):
     """Port of everything a user calls over HTTP (0: any free one)."""
     ws_port: Port = 8781
     """Port of WebSocket subscribers (0: any free one)."""
+    origins: Origins = ""
+    """Origins of web pages that may call every role (empty: none); see [web pages](#web-pages)."""
 
 
 class CoordinatorSettings(Section):

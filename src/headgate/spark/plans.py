@@ -27,6 +27,8 @@ class RouterSettings:
     weight: float = 1.0
     http: tuple[str, int] = ("127.0.0.1", 0)
     """Where it serves /health and /metrics."""
+    origins: tuple[str, ...] = ()
+    """Of web pages that may look at those."""
     spark_settings: dict[str, str] = field(default_factory=dict)
     patience: Patience = field(default_factory=Patience)
 

@@ -28,6 +28,7 @@ from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.health import RouterView
 from headgate.decide.notes import nobody_reads
+from headgate.decide.web_pages import WebPages
 from headgate.decide.windows import OpenWindow, overdue_s
 from headgate.errors import HeadgateError, StorageFailed
 from headgate.lane.spec import LaneReceipt
@@ -138,12 +139,13 @@ class Router:
     async def start(self) -> str:
         """Returns the master when Spark runs and lanes read what is the router's, or could without
         delay; while there is neither a coordinator nor anything to go on with, it waits."""
-        app = HttpApp([Route("GET", PLAN_PATH, self._next_window)])
+        app = HttpApp([Route("GET", PLAN_PATH, self._next_window)], WebPages.of("127.0.0.1"))
         port = await self._http.start(app, "127.0.0.1", 0)
         self._plan_url = f"http://127.0.0.1:{port}{PLAN_PATH}"
         host, wanted = self._settings.http
+        pages = WebPages.of(host, origins=self._settings.origins)
         public_port = await self._public.start(
-            HttpApp(self._vitals.table()), host, wanted, setting="router.http_port"
+            HttpApp(self._vitals.table(), pages), host, wanted, setting="router.http_port"
         )
         self.url = f"http://{host}:{public_port}"
         shutil.rmtree(self._settings.scratch, ignore_errors=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.config import Config, inherited_environment
+from headgate.decide.web_pages import origins_of
 from headgate.lane.spec import LaneSettings, TransportPlace
 from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
@@ -85,6 +86,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
         ),
         quotas=Quotas(most.max_per_gateway, most.max_per_tenant, most.max_total),
         advertised_host=settings.advertise,
+        origins=origins_of(config.public.origins),
         alone=settings.store == "embedded",
         dead_letters_max_age_s=config.routing.dlq.max_age,
     )
@@ -119,6 +121,7 @@ def ingest_options(config: Config) -> IngestOptions:
         host=settings.host,
         port=settings.port,
         port_setting="ingest.port",
+        origins=origins_of(config.public.origins),
         weight=settings.weight,
         writing=WritingOptions(
             limits=ProduceLimits(
@@ -187,6 +190,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         port=public.port,
         ws_port=public.ws_port,
         advertised_host=public.advertise,
+        origins=origins_of(public.origins),
         deliveries=listener_options(config),
         bounds=Bounds(
             queue=settings.subscriber_queue,
@@ -248,6 +252,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         slots=settings.slots,
         driver_memory=settings.driver_memory,
         http=(settings.host, settings.http_port),
+        origins=origins_of(config.public.origins),
         data=folder.root,
         scratch=folder.spark_scratch(),
         run_lane=RUN_LANE,

@@ -414,7 +414,8 @@ async def test_batch_for_another_gateway_is_refused_but_not_for_good(world: Worl
 
 async def test_garbage_instead_of_a_batch_is_refused(world: World) -> None:
     url = f"{world.gateway.delivery_url}/internal/v1/streamer/events"
-    answer = await world.client.post(url).body_bytes(b'{"gateway_id":').build().send()
+    message = world.client.post(url).header("content-type", "application/json")
+    answer = await message.body_bytes(b'{"gateway_id":').build().send()
     assert answer.status == 400
 
 

@@ -206,6 +206,7 @@ async def running(
     checkpoints: FaultyCheckpoints | None = None,
     deliveries: ListenerOptions | None = None,
     letters: LetterStore | None = None,
+    origins: tuple[str, ...] = (),
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
@@ -223,6 +224,7 @@ async def running(
         pings=pings or PingTimes(),
         consumers=consumers or ConsumerBounds(save_s=0.02),
         deliveries=deliveries or ListenerOptions(),
+        origins=origins,
     )
     checkpoints = checkpoints or FaultyCheckpoints()
     gateway = Gateway(

@@ -26,6 +26,7 @@ from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.members import Balance, Timing
 from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.supervision import RestartPolicy
+from headgate.decide.web_pages import WebPages
 from headgate.errors import Fenced, HeadgateError, NotNow, OperatorError, PortInUse
 from headgate.model.control import Hello, NotLeader, Refused
 from headgate.model.event import PartitionRef
@@ -66,7 +67,7 @@ class CoordinatorSettings:
     """`ports` are the gRPC ports: routers and ingest nodes on the first, gateways on the second.
 
     `advertised_host` is how others reach this coordinator, where that isn't `host`. `alone` says
-    that there is no other that could take over.
+    that there is no other that could take over; `origins` are those of web pages that may call it.
     """
 
     node_id: str
@@ -78,6 +79,7 @@ class CoordinatorSettings:
     balance: Balance = field(default_factory=Balance)
     quotas: Quotas = field(default_factory=Quotas)
     advertised_host: str = ""
+    origins: tuple[str, ...] = ()
     alone: bool = True
     dead_letters_max_age_s: float = 7 * 86_400.0
     patience: RestartPolicy = PATIENCE
@@ -140,8 +142,11 @@ class Coordinator:
         """Returns the address of its HTTP interface, once it leads or knows who does."""
         settings = self._settings
         host = settings.advertised_host or settings.host
+        pages = WebPages.of(
+            settings.host, advertised=settings.advertised_host, origins=settings.origins
+        )
         http_port = await self._http.start(
-            HttpApp(self._routes.table()),
+            HttpApp(self._routes.table(), pages),
             settings.host,
             settings.http_port,
             setting="coordinator.http_port",

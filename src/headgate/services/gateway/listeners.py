@@ -7,7 +7,6 @@ Whoever has no right token gets one sentence, and the log gets one line per peer
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +17,7 @@ from headgate.adapters.delivery_wire import Accept, same_token
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
+from headgate.decide.web_pages import WebPages, is_loopback
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
 from headgate.model.delivery import Batch, DeliveryAnswer
 from headgate.telemetry import LogEvent
@@ -89,7 +89,9 @@ def _answering(accept: Accept) -> Accept:
 class HttpListener:
     def __init__(self, options: ListenerOptions, accept: Accept) -> None:
         self._options = options
-        self._app = HttpApp(delivery_routes(accept, Guard(options.token)))
+        # Lanes are no web pages: none may deliver, whatever its origin.
+        pages = WebPages.of(options.host, advertised=options.advertised_host)
+        self._app = HttpApp(delivery_routes(accept, Guard(options.token)), pages)
         self._server = HttpServer()
 
     async def start(self) -> str:
@@ -193,19 +195,12 @@ class Guard:
 
 
 def warn_if_open(options: ListenerOptions) -> None:
-    if not options.token and not _is_loopback(options.host):
+    if not options.token and not is_loopback(options.host):
         log.warning(
             LogEvent.TRANSPORT_OPEN,
             address=options.host,
             hint="anybody who reaches gateway.client_address can deliver: set transport.token",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def tls_files(options: ListenerOptions) -> list[tuple[str, str]]:

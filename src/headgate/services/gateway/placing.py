@@ -5,7 +5,8 @@ id belongs to. Somebody else's id leads to the same gateway and to nothing else:
 anything, every connection has subscriptions of its own.
 
 Invariants: nobody is sent to a gateway that it says it couldn't reach, nor to one that isn't known;
-without a ring, and without anybody better, a subscriber stays.
+without a ring, and without anybody better, a subscriber stays. So does one that can't be sent: a
+browser forgets, on its way from one address to another, which page it asks for.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class Placing:
         self._topology = topology
         self._known: tuple[GatewayRing, Places] | None = None
 
-    def admit(self, newcomer: Newcomer, *, over_http: bool = False) -> str | Redirect:
+    def admit(
+        self, newcomer: Newcomer, *, over_http: bool = False, stays: bool = False
+    ) -> str | Redirect:
         """The id under which a subscriber stays (empty: nobody is placed), or where it belongs."""
         topology = self._topology()
         if topology.ring is None:
@@ -74,7 +77,7 @@ class Placing:
         subscriber_id = newcomer.id or secrets.token_hex(12)
         placed = self._places(topology.ring).of(subscriber_id, avoiding=newcomer.unreachable)
         node = topology.node(placed) if placed is not None else None
-        if node is None or node.id == self._node_id:
+        if stays or node is None or node.id == self._node_id:
             return subscriber_id
         there = node.public_url if over_http else node.ws_url
         return Redirect(subscriber_id, node) if there else subscriber_id

@@ -189,7 +189,9 @@ class PublicRoutes:
             )
         query = request.query
         question = question_of(query, request.headers.get("last-event-id"))
-        admitted = self._subscriptions.placing.admit(newcomer_of(query), over_http=True)
+        admitted = self._subscriptions.placing.admit(
+            newcomer_of(query), over_http=True, stays=bool(request.headers.get("origin"))
+        )
         if isinstance(admitted, Redirect):
             return Response(307, headers={"location": admitted.http_url(query)})
         subscriber = await self._subscriptions.subscribe(replace(question, subscriber=admitted))

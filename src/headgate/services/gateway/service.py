@@ -25,6 +25,7 @@ from headgate.adapters.http.server import HttpServer
 from headgate.decide.health import DISCONNECTED, judged
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
+from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
@@ -64,7 +65,7 @@ class DedupOptions:
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
     """Ports of 0 take any free one. `advertised_host` is how others reach this gateway where the
-    addresses it listens on don't say that."""
+    addresses it listens on don't say that; `origins` are those of web pages that may call it."""
 
     node_id: str
     incarnation: str
@@ -73,6 +74,7 @@ class GatewayOptions:
     port: int = 0
     ws_port: int = 0
     advertised_host: str = ""
+    origins: tuple[str, ...] = ()
     deliveries: ListenerOptions = field(default_factory=ListenerOptions)
     bounds: Bounds = field(default_factory=Bounds)
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
@@ -168,12 +170,10 @@ class Gateway:
 
     async def _listen(self) -> None:
         options = self._options
-        table = self._routes.table()
-        port = await self._public.start(
-            HttpApp(table), options.host, options.port, setting="public.port"
-        )
+        app = HttpApp(self._routes.table(), self._pages())
+        port = await self._public.start(app, options.host, options.port, setting="public.port")
         ws_port = await self._websocket.start(
-            options.host, options.ws_port, setting="public.ws_port"
+            options.host, options.ws_port, self._pages(port), setting="public.ws_port"
         )
         self.url = f"http://{self._reachable(options.host)}:{port}"
         self.ws_url = f"ws://{self._reachable(options.host)}:{ws_port}{SUBSCRIBE_PATH}"
@@ -286,6 +286,15 @@ class Gateway:
         metrics.waiting.tell(totals.depth)
         metrics.waiting_bytes.tell(self._subscriptions.budget.taken_bytes)
         metrics.unacknowledged.tell(sum(one.unacknowledged for one in self._subscriptions))
+
+    def _pages(self, *ports: int) -> WebPages:
+        options = self._options
+        return WebPages.of(
+            options.host,
+            advertised=options.advertised_host,
+            origins=options.origins,
+            ports=ports,
+        )
 
     def _reachable(self, host: str) -> str:
         name = self._options.advertised_host or ("127.0.0.1" if host in WILDCARDS else host)

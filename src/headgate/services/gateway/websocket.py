@@ -1,7 +1,8 @@
 """The WebSocket listener of a gateway, on picows: who is let in, and how everybody leaves.
 
 Invariant: there are never more connections than the gateway may have subscribers; one that speaks
-another version of the protocol is told which one is spoken here.
+another version of the protocol is told which one is spoken here; a web page that may not call is
+refused before its connection is one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from picows import (
 from headgate import errors
 from headgate.adapters.http.listening import listen
 from headgate.adapters.http.messages import encode_json, error_body
+from headgate.decide.web_pages import Asked, WebPages
 from headgate.services.gateway.connection import Connection
 from headgate.services.gateway.consumer_connection import ConsumerConnection
 from headgate.services.gateway.consumers import Consumers
@@ -57,10 +59,12 @@ class WebSocketServer:
         self._subscriptions = subscriptions
         self._consumers = consumers
         self._pings = pings
+        self._pages = WebPages()
         self._server: asyncio.Server | None = None
         self.connections: set[TextConnection] = set()
 
-    async def start(self, host: str, port: int, *, setting: str = "") -> int:
+    async def start(self, host: str, port: int, pages: WebPages, *, setting: str = "") -> int:
+        self._pages = pages
         listener = listen(host, port, setting=setting)
         bound: int = listener.getsockname()[1]
         self._server = await ws_create_server(
@@ -100,6 +104,9 @@ class WebSocketServer:
             for name in header.split(",")
         ]
         try:
+            refusal = self._pages.refusal(_asked(request))
+            if refusal is not None:
+                raise refusal
             if target.path not in (PATH, CONSUME_PATH):
                 raise errors.NotFound(
                     f"WebSocket subscribers connect to {PATH}, consumers of a group to "
@@ -158,6 +165,11 @@ class WebSocketServer:
                 f"this gateway has {len(self.connections)} connections, its most "
                 "(gateway.max_subscribers); try again later"
             )
+
+
+def _asked(request: WSUpgradeRequest) -> Asked:
+    headers = request.headers
+    return Asked(headers.get("host", ""), headers.get("origin", ""))
 
 
 def _first_question(query: Mapping[str, str]) -> Question | None:

@@ -22,6 +22,7 @@ from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.messages import Done, Ready
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.decide.health import http_status
+from headgate.decide.web_pages import WebPages
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest, ProduceResult
@@ -54,7 +55,8 @@ LAST_ANSWERS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """`advertised_host` is how others reach this node, where that isn't `host`."""
+    """`advertised_host` is how others reach this node, where that isn't `host`; `origins` are those
+    of web pages that may call it."""
 
     node_id: str
     incarnation: str
@@ -62,6 +64,7 @@ class IngestOptions:
     port: int = 0
     port_setting: str = ""
     advertised_host: str = ""
+    origins: tuple[str, ...] = ()
     weight: float = 1.0
     report_every_s: float = 1.0
     stop_timeout_s: float = 10.0
@@ -111,8 +114,11 @@ class Ingest:
     async def start(self) -> str:
         """Listen, then connect to the coordinator; returns the address that was bound."""
         options = self._options
+        pages = WebPages.of(
+            options.host, advertised=options.advertised_host, origins=options.origins
+        )
         port = await self._server.start(
-            HttpApp(self.routes()), options.host, options.port, setting=options.port_setting
+            HttpApp(self.routes(), pages), options.host, options.port, setting=options.port_setting
         )
         self.url = f"http://{options.advertised_host or options.host}:{port}"
         self._session = self._open_session(self._hello)
