@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from headgate.decide.web_pages import Asked, WebPages, are_origins, is_loopback, origins_of
+from headgate.decide.web_pages import WebPages, are_origins, is_loopback, origins_of
 from headgate.errors import ForeignOrigin
+
+
+class Asked(NamedTuple):
+    host: str
+    origin: str = ""
+    site: str = ""
+    mode: str = ""
+
 
 APP = "https://app.example.com"
 HERE = "127.0.0.1:8780"
@@ -81,12 +91,12 @@ REFUSED: dict[str, tuple[WebPages, Asked, str]] = {
 
 @pytest.mark.parametrize(("pages", "asked"), ANSWERED.values(), ids=ANSWERED)
 def test_these_are_answered(pages: WebPages, asked: Asked) -> None:
-    assert pages.refusal(asked) is None
+    assert pages.refusal(**asked._asdict()) is None
 
 
 @pytest.mark.parametrize(("pages", "asked", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_these_are_refused_with_what_to_set(pages: WebPages, asked: Asked, sentence: str) -> None:
-    refusal = pages.refusal(asked)
+    refusal = pages.refusal(**asked._asdict())
     assert isinstance(refusal, ForeignOrigin)
     assert refusal.status == 403
     assert sentence in refusal.message
@@ -94,7 +104,7 @@ def test_these_are_refused_with_what_to_set(pages: WebPages, asked: Asked, sente
 
 
 def test_what_somebody_else_wrote_is_shown_shortened() -> None:
-    refusal = LOCAL.refusal(Asked(HERE, "https://" + "x" * 10_000))
+    refusal = LOCAL.refusal(host=HERE, origin="https://" + "x" * 10_000)
     assert refusal is not None
     assert len(refusal.message) < 700
 

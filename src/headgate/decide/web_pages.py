@@ -25,7 +25,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from headgate.errors import ForeignOrigin
 
@@ -44,17 +43,6 @@ _ORIGIN = re.compile(
 )
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^:\[\]/@\s]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _PORTS = {"http": 80, "https": 443}
-
-
-class Asked(NamedTuple):
-    """What a request says of where it comes from: header fields, empty where there are none."""
-
-    host: str = ""
-    origin: str = ""
-    site: str = ""
-    """`Sec-Fetch-Site`."""
-    mode: str = ""
-    """`Sec-Fetch-Mode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +99,20 @@ class WebPages:
             everybody=EVERYBODY in origins,
         )
 
-    def refusal(self, asked: Asked) -> ForeignOrigin | None:
-        """Why a request isn't answered; None for one that is."""
+    def refusal(
+        self, *, host: str, origin: str, site: str = "", mode: str = ""
+    ) -> ForeignOrigin | None:
+        """Why a request isn't answered; None for one that is. `host` and `origin` are its header
+        fields of these names, `site` and `mode` those that begin with `Sec-Fetch`; all of them
+        empty where there are none."""
         if self.everybody:
             return None
-        if asked.origin:
-            allowed = asked.origin in self.named or self._is_own(asked.origin, asked.host)
-            return None if allowed else _foreign(asked.origin)
-        if self.is_local and asked.host and not self._is_known(asked.host):
-            return _unknown(asked.host)
-        if asked.mode == "no-cors" and asked.site in ("cross-site", "same-site"):
+        if origin:
+            allowed = origin in self.named or self._is_own(origin, host)
+            return None if allowed else _foreign(origin)
+        if self.is_local and host and not self._is_known(host):
+            return _unknown(host)
+        if mode == "no-cors" and site in ("cross-site", "same-site"):
             return _unsaid()
         return None
 

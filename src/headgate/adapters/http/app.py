@@ -29,7 +29,7 @@ from headgate.adapters.http.messages import (
     error_response,
     json_response,
 )
-from headgate.adapters.http.web_pages import asked_of, check_body, is_preflight, leave, preflight
+from headgate.adapters.http.web_pages import check_body, is_preflight, leave, preflight, refusal_of
 from headgate.decide.web_pages import WebPages
 from headgate.tasks import first_of
 
@@ -78,35 +78,31 @@ class HttpApp:
 
     async def answer(self, request: Request) -> Answer:
         """The answer to `request`, whatever happens."""
-        answer = await self._answer(request)
+        answer: Answer
+        try:
+            answer = await self.find_route(request).handler(request)
+        except _MethodNotAllowed as refusal:
+            asked = is_preflight(request)
+            answer = preflight(request, refusal.allowed) if asked else refusal.response
+        except errors.HeadgateError as error:
+            if error.status >= 500 and not isinstance(error, errors.NotNow):
+                log.warning("%s %s failed: %s", request.method, request.path, error)
+            answer = error_response(error)
+        except msgspec.DecodeError as error:
+            answer = error_response(errors.InvalidRequest(f"the request is not valid: {error}"))
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            answer = error_response(
+                errors.HeadgateError("something went wrong inside the server; its log says what")
+            )
         if request.headers.get("origin"):
             answer.headers.update(leave(self._pages, request))
         return answer
 
-    async def _answer(self, request: Request) -> Answer:
-        try:
-            route = self.find_route(request)
-            return await route.handler(request)
-        except _MethodNotAllowed as refusal:
-            return (
-                preflight(request, refusal.allowed) if is_preflight(request) else refusal.response
-            )
-        except errors.HeadgateError as error:
-            if error.status >= 500 and not isinstance(error, errors.NotNow):
-                log.warning("%s %s failed: %s", request.method, request.path, error)
-            return error_response(error)
-        except msgspec.DecodeError as error:
-            return error_response(errors.InvalidRequest(f"the request is not valid: {error}"))
-        except Exception:
-            log.exception("%s %s failed", request.method, request.path)
-            return error_response(
-                errors.HeadgateError("something went wrong inside the server; its log says what")
-            )
-
     def find_route(self, request: Request) -> Route:
         """The route of `request`, which learns its params; raises where there is none, or none for
         a page like this or a body like this."""
-        refusal = self._pages.refusal(asked_of(request))
+        refusal = refusal_of(self._pages, request)
         if refusal is not None:
             raise refusal
         allowed: set[str] = set()

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from headgate import errors
 from headgate.adapters.http.messages import Request, Response, Route
-from headgate.decide.web_pages import Asked, WebPages
+from headgate.decide.web_pages import WebPages
 
 READ_HEADERS = "content-type, last-event-id"
 """What a page may send: all that the public API reads."""
@@ -21,18 +21,20 @@ PREFLIGHT_S = 600
 BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 
 
-def asked_of(request: Request) -> Asked:
+def refusal_of(pages: WebPages, request: Request) -> errors.ForeignOrigin | None:
+    """Why `request` isn't answered; None for one that is."""
     headers = request.headers
     host, origin = headers.get("host"), headers.get("origin")
-    if origin or request.method == "POST":
-        return Asked(host, origin)  # A browser never posts without an origin.
-    return Asked(host, site=headers.get("sec-fetch-site"), mode=headers.get("sec-fetch-mode"))
+    if origin or request.method == "POST":  # A browser never posts without an origin.
+        return pages.refusal(host=host, origin=origin)
+    site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+    return pages.refusal(host=host, origin="", site=site, mode=mode)
 
 
 def leave(pages: WebPages, request: Request) -> dict[str, str]:
     """Header fields of an answer to a page: its leave to read it, if it has that."""
     told = {"vary": "origin"}
-    if pages.refusal(asked_of(request)) is None:
+    if refusal_of(pages, request) is None:
         told["access-control-allow-origin"] = request.headers.get("origin")
         told["access-control-expose-headers"] = SHOWN_HEADERS
     return told

@@ -24,7 +24,7 @@ from picows import (
 from headgate import errors
 from headgate.adapters.http.listening import listen
 from headgate.adapters.http.messages import encode_json, error_body
-from headgate.decide.web_pages import Asked, WebPages
+from headgate.decide.web_pages import WebPages
 from headgate.services.gateway.connection import Connection
 from headgate.services.gateway.consumer_connection import ConsumerConnection
 from headgate.services.gateway.consumers import Consumers
@@ -104,7 +104,10 @@ class WebSocketServer:
             for name in header.split(",")
         ]
         try:
-            refusal = self._pages.refusal(_asked(request))
+            headers = request.headers
+            refusal = self._pages.refusal(
+                host=headers.get("host", ""), origin=headers.get("origin", "")
+            )
             if refusal is not None:
                 raise refusal
             if target.path not in (PATH, CONSUME_PATH):
@@ -165,11 +168,6 @@ class WebSocketServer:
                 f"this gateway has {len(self.connections)} connections, its most "
                 "(gateway.max_subscribers); try again later"
             )
-
-
-def _asked(request: WSUpgradeRequest) -> Asked:
-    headers = request.headers
-    return Asked(headers.get("host", ""), headers.get("origin", ""))
 
 
 def _first_question(query: Mapping[str, str]) -> Question | None:
