@@ -90,8 +90,9 @@ async def test_every_role_refuses_foreign_pages_and_answers_named_ones(
 @pytest.mark.parametrize("role", ["coordinator", "gateway"])
 async def test_a_foreign_page_neither_makes_nor_deletes_topics(system: System, role: str) -> None:
     body = b'{"name": "more", "partitions": 1}'
-    for headers in ({**JSON_BODY, "origin": FOREIGN}, {"content-type": "text/plain"}):
-        assert (await system.ask("POST", role, "/v1/topics", headers, body)).status in (403, 415)
+    for kind in ("application/json", "text/plain"):
+        headers = {"origin": FOREIGN, "content-type": kind}
+        assert (await system.ask("POST", role, "/v1/topics", headers, body)).status == 403
     gone = await system.ask("DELETE", role, "/v1/topics/flights", {"origin": FOREIGN})
     assert gone.status == 403
     topics = await (await system.ask("GET", role, "/v1/topics", {})).json()

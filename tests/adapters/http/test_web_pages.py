@@ -42,7 +42,13 @@ class Site:
 
     async def start(self) -> None:
         routes = [
-            Route("POST", "/write/{name}", self._write, blocking=self._write_here),
+            Route(
+                "POST",
+                "/write/{name}",
+                self._write,
+                blocking=self._write_here,
+                accepts=("application/json",),
+            ),
             Route("POST", "/lines", self._write, accepts=("application/json", NDJSON)),
             Route("GET", "/read", self._read),
             Route("DELETE", "/read", self._read),

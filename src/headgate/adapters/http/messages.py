@@ -170,8 +170,8 @@ class Parameter:
 class Route:
     """`path` is a template such as `/v1/topics/{name}`; only public routes are published. With
     `also_status` the response has the same body under that status too. `blocking` is the short way
-    for a lone client, where there is one. `accepts` are the media types of a body: none of them is
-    one that a browser lets any page send without asking first."""
+    for a lone client, where there is one. `accepts` are the media types that a body may be said to
+    be, where that matters: none of them is one that a browser lets any page send unasked."""
 
     method: str
     path: str
@@ -185,7 +185,7 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     response_content_type: str = JSON
     blocking: BlockingHandler | None = None
-    accepts: tuple[str, ...] = (JSON,)
+    accepts: tuple[str, ...] = ()
 
 
 def json_response(

@@ -18,7 +18,6 @@ SHOWN_HEADERS = "retry-after"
 """What a page may read of an answer, besides what every page may."""
 PREFLIGHT_S = 600
 """For so long a browser needn't ask again."""
-BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")
 
 
 def refusal_of(pages: WebPages, request: Request) -> errors.ForeignOrigin | None:
@@ -59,7 +58,7 @@ def preflight(request: Request, methods: Collection[str]) -> Response:
 
 def check_body(request: Request, route: Route) -> None:
     """Raises UnsupportedMediaType for a body that isn't said to be what the route reads."""
-    if request.method in BODILESS:
+    if not route.accepts:
         return
     given = request.headers.get("content-type")
     if given in route.accepts or given.partition(";")[0].strip().lower() in route.accepts:

@@ -15,6 +15,7 @@ import msgspec
 from headgate import errors
 from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.messages import (
+    JSON,
     Handler,
     Parameter,
     Request,
@@ -100,6 +101,7 @@ class PublicRoutes:
                 "Append events to a topic; the answer has their order.",
                 ProduceRequest,
                 ProduceAnswer,
+                accepts=(JSON,),
             ),
             Route(
                 "POST",

@@ -19,7 +19,7 @@ import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.http1_server import Http1Server
-from headgate.adapters.http.messages import Done, Ready
+from headgate.adapters.http.messages import JSON, Done, Ready
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.decide.health import http_status
 from headgate.decide.web_pages import WebPages
@@ -239,6 +239,7 @@ class Ingest:
                 request=ProduceRequest,
                 response=ProduceAnswer,
                 blocking=self._answer_produce_here,
+                accepts=(JSON,),
             ),
             Route(
                 "GET",
