@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -17,6 +19,7 @@ from headgate.spark import log_tasks
 from headgate.spark.log_place import LogPlace
 from headgate.spark.log_source import read_topic, register, stream_topic
 from tests.spark.logs import AWAIT_S, NOW_MS, TOPIC, Collected, Log, ids, named, table
+from tests.system.documents import blocks_of
 
 
 @pytest.fixture
@@ -250,6 +253,56 @@ def test_a_stream_begins_where_it_is_told(
     finally:
         query.stop()
     assert sorted(seen.take()) == [*named(0, range(first, 5)), "1-4"]
+
+
+def test_what_is_now_is_decided_when_the_stream_is_made(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 3)
+    seen = Collected()
+    stream = stream_topic(spark, TOPIC, data=log.root, start="now")
+    log.grow(0, 2)
+    log.grow(1, 1)
+    query = seen.start(stream, tmp_path / "checkpoint", all_now=True)
+    assert query.awaitTermination(AWAIT_S)
+    assert sorted(seen.take()) == ["0-4", "0-5", "1-1"]
+
+
+def test_a_session_that_knows_the_source_isnt_told_again(spark: SparkSession) -> None:
+    """Spark would warn of it."""
+    register(spark)
+    told: list[type] = []
+
+    class Session: ...
+
+    other: Any = Session()
+    other.dataSource = SimpleNamespace(register=told.append)
+    register(other)
+    register(other)
+    assert [one.__name__ for one in told] == ["LogSource"]
+
+
+@pytest.mark.timeout(180)
+def test_the_page_about_it_runs_as_it_stands(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for where Spark was started, which is what `load` goes by."""
+    monkeypatch.chdir(tmp_path)
+    log = Log(tmp_path / "headgate-data")
+    for partition in range(2):
+        log.grow(partition, 30)
+    blocks = [block for block in blocks_of("docs/spark.md") if block.language == "python"]
+    names: dict[str, Any] = {}
+    try:
+        for block in blocks:
+            exec(block.text.replace("headgate-data", str(log.root)), names)
+        assert spark.table("flights").count() == 60
+        assert names["query"].isActive
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        spark.catalog.dropTempView("flights")
+    assert len(blocks) == 2
 
 
 def test_a_stream_that_retention_overtook_says_so_unless_it_reads_from_earliest(

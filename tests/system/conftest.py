@@ -9,9 +9,12 @@ import pytest
 
 from tests.system.harness import System
 
+SETTINGS = {"HEADGATE_PUBLIC__ORIGINS": "http://127.0.0.1:8000"}
+"""As the tutorial starts it."""
+
 
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with System(tmp_path_factory.mktemp("system") / "data") as running:
+    with System(tmp_path_factory.mktemp("system") / "data", SETTINGS) as running:
         yield running
         running.stops_whole(signal.SIGTERM)

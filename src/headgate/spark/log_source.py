@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
+from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -39,9 +40,15 @@ from headgate.spark.log_options import FORMAT, LogOptions, read_options, topic_p
 from headgate.spark.log_tasks import SCHEMA, LogTask, read_task
 
 
+_known_to: WeakSet[SparkSession] = WeakSet()
+"""Spark warns of a source that is registered again."""
+
+
 def register(spark: SparkSession) -> None:
-    """Make `format("headgate_log")` known to `spark`; calling it again does no harm."""
-    spark.dataSource.register(LogSource)
+    """Make `format("headgate_log")` known to `spark`; calling it again does nothing."""
+    if spark not in _known_to:
+        spark.dataSource.register(LogSource)
+        _known_to.add(spark)
 
 
 def read_topic(
@@ -71,7 +78,8 @@ def stream_topic(
     start: str = "earliest",
     max_records_per_batch: int | None = None,
 ) -> DataFrame:
-    """The records of `topic` as a streaming DataFrame, those to come included."""
+    """The records of `topic` as a streaming DataFrame, those to come included; what is "now" is
+    decided here, whenever the query starts."""
     options = _given(
         topic=topic, data=data, dsn=dsn, start=start, max_records_per_batch=max_records_per_batch
     )
@@ -125,7 +133,7 @@ class LogSource(DataSource):
         _refuse_other_columns(schema)
         if wanted.up_to is not None:
             raise InvalidRequest("up_to is for spark.read, since a stream has no end; leave it out")
-        return LogStreamReader(wanted)
+        return LogStreamReader(wanted, self._extents)
 
 
 def _refuse_other_columns(schema: StructType) -> None:
@@ -151,18 +159,22 @@ class LogBatchReader(DataSourceReader):
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in Spark's source runner, a process of its own; tasks get fresh copies."""
+    """Lives in Spark's source runner, a process of its own; tasks get fresh copies. `made` is what
+    there was when the DataFrame was made, which is what "now" means."""
 
-    def __init__(self, wanted: LogOptions) -> None:
+    def __init__(self, wanted: LogOptions, made: Mapping[int, Extent] | None = None) -> None:
         self._wanted = wanted
+        self._made = made
         self._log = _Log(wanted)
         self._target: dict[int, int] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LogStreamReader, (self._wanted,))
+        return (LogStreamReader, (self._wanted, self._made))
 
     def initialOffset(self) -> dict[str, int]:
-        return _as_offset(_first_seqs(self._wanted, self._log.extents()))
+        made = self._made if self._wanted.start == "now" else None
+        extents = self._log.extents() if made is None else made
+        return _as_offset(_first_seqs(self._wanted, extents))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._wanted.max_records_per_batch
