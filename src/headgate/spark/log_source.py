@@ -39,7 +39,6 @@ from headgate.ports.log import Extent
 from headgate.spark.log_options import FORMAT, LogOptions, read_options, topic_partitions
 from headgate.spark.log_tasks import SCHEMA, LogTask, read_task
 
-
 _known_to: WeakSet[SparkSession] = WeakSet()
 """Spark warns of a source that is registered again."""
 
