@@ -31,6 +31,34 @@ def test_columns_give_way_from_the_end(width: int, columns: list[str]) -> None:
     assert header(width) == columns
 
 
+def printed(grid: Grid, width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO())
+    console.print(grid)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_single_row_that_doesnt_fit_goes_on_below() -> None:
+    grid = Grid(("appended>", "waiting>", "acknowledged>", "dead>"), [("30", "0", "1,234", "0")])
+    assert printed(grid, 37) == [
+        "appended  waiting  acknowledged  dead",
+        "      30        0         1,234     0",
+    ]
+    assert printed(grid, 36) == [
+        "appended  waiting  acknowledged",
+        "      30        0         1,234",
+        "dead",
+        "   0",
+    ]
+    assert printed(grid, 12)[4:6] == ["acknowledged", "       1,234"]
+
+
+def test_headings_of_several_rows_stay_whole() -> None:
+    rows = [("a-rather-long-name", "ingest-1"), ("another-long-name", "ingest-2")]
+    grid = Grid(("partition", "log owner (epoch)"), rows)
+    assert printed(grid, 30)[0] == "partition    log owner (epoch)"
+
+
 @pytest.mark.parametrize(
     ("partitions", "words"),
     [

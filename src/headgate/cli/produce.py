@@ -66,12 +66,13 @@ def produce(
 
     shape = EventShape(key, collection, op.value)
     inputs = _inputs(files or [])
-    if any(one.source.is_terminal for one in inputs):
+    is_typed = any(one.source.is_terminal for one in inputs)
+    if is_typed:
         say("reading JSON lines from the terminal; end with Ctrl-D")
     _check_whole(inputs, shape)
     counts = [one.events for one in inputs if one.events is not None]
     events = sum(counts) if len(counts) == len(inputs) else None
-    tally = Tally(events)
+    tally = Tally(events, is_typed=is_typed)
     complete = False
     try:
         await_(_produce(url, topic, inputs, shape, batch, tally))

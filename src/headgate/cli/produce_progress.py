@@ -32,13 +32,14 @@ from headgate.errors import CallerError, HeadgateError
 RANGES_SHOWN_MAX = 20
 
 
-def _progress(*columns: ProgressColumn) -> Progress:
-    """On a terminal, and gone from it at the end; nothing anywhere else."""
+def _progress(*columns: ProgressColumn, is_typed: bool = False) -> Progress:
+    """On a terminal, and gone from it at the end; nothing anywhere else, nor where somebody types:
+    it would run into that."""
     return Progress(
         *columns,
         TimeElapsedColumn(),
         console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
+        disable=is_typed or not sys.stderr.isatty(),
         transient=True,
     )
 
@@ -67,8 +68,9 @@ class Checking:
 
 
 class Tally:
-    def __init__(self, events: int | None) -> None:
-        """`events` is how many there are in all inputs, where that is known."""
+    def __init__(self, events: int | None, *, is_typed: bool = False) -> None:
+        """`events` is how many there are in all inputs, where that is known; `is_typed`: somebody
+        types them."""
         self.acknowledged = 0
         self.failures: list[tuple[NumberedEvent, HeadgateError]] = []
         self._started_s = time.monotonic()
@@ -78,6 +80,7 @@ class Tally:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]:>10,.0f}/s"),
             TextColumn("failed {task.fields[failed]}"),
+            is_typed=is_typed,
         )
         self._task = self._progress.add_task("", total=events, rate=0.0, failed=0)
         self._progress.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions
-from rich.measure import Measurement
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +15,8 @@ from headgate.model.api import TopicInfo, TopicPartition
 LATE_MS = 30_000
 """Lag in time from which a partition is shown in red: the threshold of the health states."""
 RANGES_SHOWN_MAX = 4
-UNBOUNDED = 10_000
+BETWEEN = 2
+"""Blanks between two columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Grid:
     """A table without lines, which leaves out what a narrow terminal has no room for.
 
     A column whose name ends with `>` is aligned to the right; one that begins with `?` gives way,
-    the last one first. What still doesn't fit is folded, never cut off.
+    the last one first. A single row that still doesn't fit goes on below; what doesn't fit of
+    several is folded. Headings stay whole, and nothing is cut off.
     """
 
     columns: Sequence[str]
@@ -31,22 +33,46 @@ class Grid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         shown = list(range(len(self.columns)))
-        table = self._table(shown)
-        unbounded = options.update(width=UNBOUNDED)
-        while Measurement.get(console, unbounded, table).maximum > options.max_width:
+        while self._width(shown) > options.max_width:
             giving_way = [index for index in shown if self.columns[index].startswith("?")]
             if not giving_way:
                 break
             shown.remove(giving_way[-1])
-            table = self._table(shown)
-        yield table
+        if len(self.rows) == 1:
+            yield from (self._table(part) for part in self._below(shown, options.max_width))
+        else:
+            others_width = self._width(shown[1:]) + BETWEEN if len(shown) > 1 else 0
+            yield self._table(shown, options.max_width - others_width)
 
-    def _table(self, shown: Sequence[int]) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim")
+    def _below(self, shown: Sequence[int], width: int) -> Iterator[list[int]]:
+        """As many columns as fit beside each other, then the next ones."""
+        part: list[int] = []
         for index in shown:
-            name = self.columns[index].removeprefix("?")
-            justify = "right" if name.endswith(">") else "left"
-            table.add_column(name.removesuffix(">"), justify=justify, overflow="fold")  # type: ignore[arg-type]
+            if part and self._width([*part, index]) > width:
+                yield part
+                part = []
+            part.append(index)
+        yield part
+
+    def _width(self, shown: Sequence[int]) -> int:
+        widths = (
+            max(cell_len(str(cell)) for cell in (self._name(i), *(row[i] for row in self.rows)))
+            for i in shown
+        )
+        return sum(widths) + BETWEEN * (len(shown) - 1)
+
+    def _name(self, index: int) -> str:
+        return self.columns[index].removeprefix("?").removesuffix(">")
+
+    def _table(self, shown: Sequence[int], first_width: int | None = None) -> Table:
+        """The first column folds, at `first_width`, as long as that leaves its heading whole."""
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, BETWEEN, 0, 0))
+        for index in shown:
+            name = self._name(index)
+            justify: JustifyMethod = "right" if self.columns[index].endswith(">") else "left"
+            fits = first_width is not None and first_width >= len(name)
+            most = first_width if fits and index == shown[0] else None
+            table.add_column(name, justify=justify, overflow="fold", max_width=most)
         for row in self.rows:
             table.add_row(*(row[index] for index in shown))
         return table
