@@ -91,8 +91,10 @@ async def _run(
         stopping.set()
         display.stopping()
 
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, interrupted)
+        loop.add_signal_handler(number, interrupted)
+    loop.add_signal_handler(signal.SIGWINCH, display.resized)
     with ExitStack() as shown:
         shown.callback(display.close)
         display.open()

@@ -6,7 +6,11 @@ Invariant: a display only shows; it decides nothing and may be left at any momen
 from __future__ import annotations
 
 import math
+import sys
+import termios
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -28,6 +32,10 @@ SPARK_S = 8.0
 """The bar is two thirds through Spark's start after so long; it never quite gets there before."""
 
 
+LOCAL_MODES = 3
+"""Where a terminal's attributes have them."""
+
+
 class Display(Protocol):
     show_every_s: float
 
@@ -46,6 +54,9 @@ class Display(Protocol):
 
     def stopping(self) -> None:
         """The first Ctrl-C was heard."""
+
+    def resized(self) -> None:
+        """The terminal has another size."""
 
 
 def start_share(ready: list[str], elapsed_s: float) -> float:
@@ -71,15 +82,34 @@ class LiveDisplay:
         self._ready: list[str] = []
         self._started_s = time.monotonic()
         self._view: View | None = None
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=4, transient=False
+        self._console = console
+        self._silent = ExitStack()
+        self._live = self._new_live()
+
+    def _new_live(self) -> Live:
+        return Live(
+            console=self._console,
+            get_renderable=self._render,
+            refresh_per_second=4,
+            transient=False,
         )
 
     def open(self) -> None:
+        self._silent.enter_context(_keys_unseen())
         self._live.start()
+
+    def resized(self) -> None:
+        """Begin anew: a terminal breaks the lines of a wider one, and what was drawn is no longer
+        where it was."""
+        if self._live.is_started:
+            self._live.stop()
+            self._console.clear()
+            self._live = self._new_live()
+            self._live.start()
 
     def close(self) -> None:
         self._live.stop()
+        self._silent.close()
 
     def say(self, sentence: str) -> None:
         self._live.console.print(f"headgate: {sentence}", markup=False, soft_wrap=True)
@@ -91,7 +121,8 @@ class LiveDisplay:
         self._view = view
 
     def stopping(self) -> None:
-        self.say("waiting for what is on its way, then stopping; Ctrl-C again ends it at once")
+        waiting = "" if self._view is None else "waiting for what is on its way, then "
+        self.say(f"{waiting}stopping; Ctrl-C again ends it at once")
 
     def _render(self) -> RenderableType:
         if self._view is not None:
@@ -118,6 +149,23 @@ class LiveDisplay:
         return Panel(Group(about, Text(""), bar, roles), title="Headgate demo", padding=(0, 1))
 
 
+@contextmanager
+def _keys_unseen() -> Iterator[None]:
+    """A terminal that writes ^C where it is pressed breaks the last line of what is drawn."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    quiet = list(before)
+    quiet[LOCAL_MODES] &= ~(termios.ECHO | termios.ECHOCTL)
+    termios.tcsetattr(keys, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keys, termios.TCSANOW, before)
+
+
 class PlainDisplay:
     """A line for each role, then one every few seconds."""
 
@@ -136,6 +184,9 @@ class PlainDisplay:
         )
 
     def close(self) -> None:
+        return
+
+    def resized(self) -> None:
         return
 
     def say(self, sentence: str) -> None:
