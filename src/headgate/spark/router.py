@@ -283,6 +283,7 @@ class Router:
             java=self._java,
             scratch=settings.scratch,
             driver_memory=settings.driver_memory,
+            only_plans=True,
             settings=settings.spark_settings,
         )
 

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from headgate.config import inherited_environment
 from headgate.errors import InvalidConfig
+from headgate.spark.home import light_home
 from headgate.spark.java import Java, find_java
 
 CHECKPOINT_FILES = (
@@ -41,6 +42,13 @@ SETTINGS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
 }
 
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a driver that only plans windows: it needs half the processor time until it is ready, and
+has nothing to compute after that."""
+
+JAVA_OPTIONS_FROM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Variables that Java itself reads."""
+
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\d+|\*)(,(?P<failures>\d+))?\])?$")
 
 
@@ -62,6 +70,14 @@ def check_master(master: str, slots: int) -> None:
             f"write local[{slots + 2},4]",
             key="router.master",
         )
+
+
+def quick_start(environ: Mapping[str, str]) -> list[str]:
+    """QUICK_START without what contradicts the options that the user gives every Java: two
+    collectors, and Java refuses to start."""
+    given = " ".join(environ.get(name, "") for name in JAVA_OPTIONS_FROM)
+    chosen = re.search(r"-XX:\+Use\w+GC", given)
+    return [one for one in QUICK_START if not (chosen and one.endswith("GC"))]
 
 
 def local_session(app_name: str = "headgate", master: str = "local[*,4]") -> SparkSession:
@@ -91,9 +107,16 @@ def build_session(
     scratch: Path,
     driver_memory: str = "1g",
     host: str = "127.0.0.1",
+    only_plans: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session whose temporary files all lie below `scratch`. Blocks for seconds."""
+    """A session whose temporary files all lie below `scratch`. Blocks for seconds.
+
+    A driver that `only_plans` is tuned to start soon, not to compute.
+    """
+    home = light_home(os.environ) if _LOCAL_MASTER.match(master) else None
+    if home is not None:
+        os.environ["SPARK_HOME"] = str(home)
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = host
@@ -106,7 +129,12 @@ def build_session(
         "spark.driver.memory": driver_memory,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dheadgate.role=router -Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                f"-Dheadgate.role=router -Djava.io.tmpdir={scratch}",
+                *(quick_start(os.environ) if only_plans else ()),
+            ]
+        ),
         **(settings or {}),
     }
     for key, value in everything.items():

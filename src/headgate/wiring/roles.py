@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 RUN_LANE = "headgate.wiring.lanes:run_lane"
 WARM_LANE = "headgate.wiring.lanes:warm_lane"
+WORKER_DAEMON = "headgate.wiring.worker_daemon"
 
 
 def node_id(config: Config, role: str) -> str:
@@ -258,6 +259,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         run_lane=RUN_LANE,
         warm_lane=WARM_LANE,
         lane=lane_settings(config),
+        spark_settings={"spark.python.daemon.module": WORKER_DAEMON},
     )
 
 
