@@ -59,6 +59,7 @@ class LogEvent(StrEnum):
     FENCED = "fenced"
     # windows and lanes
     SPARK_STARTED = "spark_started"
+    CLASS_ARCHIVE = "class_archive"
     QUERY_FAILED = "query_failed"
     WINDOW_ENDS = "window_ends"
     GAP_FOUND = "gap_found"

@@ -39,7 +39,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     first = fake_java(tmp_path / "first", "21")
     second = fake_java(tmp_path / "second", "17")
     environ = {"JAVA_HOME": str(first), "PATH": str(second / "bin")}
-    assert find_java(environ) == Java(first, 21, "JAVA_HOME")
+    assert find_java(environ) == Java(first, 21, "JAVA_HOME", str(first))
 
 
 def test_the_path_gives_the_home_that_java_reports(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_path_gives_the_home_that_java_reports(tmp_path: Path) -> None:
     links = tmp_path / "links"
     links.mkdir()
     (links / "java").symlink_to(home / "bin" / "java")
-    assert find_java({"PATH": str(links)}) == Java(home, 17, "PATH")
+    assert find_java({"PATH": str(links)}) == Java(home, 17, "PATH", str(home))
 
 
 @pytest.mark.parametrize(

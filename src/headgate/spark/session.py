@@ -12,13 +12,16 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyspark
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headgate.config import inherited_environment
 from headgate.errors import InvalidConfig
+from headgate.spark.class_archive import JAVA_OPTIONS_FROM, ClassArchive, options_to_use
 from headgate.spark.home import light_home
 from headgate.spark.java import Java, find_java
 
@@ -45,9 +48,6 @@ SETTINGS: Mapping[str, str] = {
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For a driver that only plans windows: it needs half the processor time until it is ready, and
 has nothing to compute after that."""
-
-JAVA_OPTIONS_FROM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-"""Variables that Java itself reads."""
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\d+|\*)(,(?P<failures>\d+))?\])?$")
 
@@ -80,10 +80,13 @@ def quick_start(environ: Mapping[str, str]) -> list[str]:
     return [one for one in QUICK_START if not (chosen and one.endswith("GC"))]
 
 
-def local_session(app_name: str = "headgate", master: str = "local[*,4]") -> SparkSession:
+def local_session(
+    app_name: str = "headgate", master: str = "local[*,4]", *, from_archive: bool = True
+) -> SparkSession:
     """A session for a program or a notebook on this machine, with a Java that is found or brought.
 
-    `headgate_log` is known to it. Its temporary files go where the system keeps such files.
+    `headgate_log` is known to it. Its temporary files go where the system keeps such files. It
+    starts `from_archive` where a router or the set-up has made one, and never makes one itself.
     """
     from headgate.spark.log_source import register
 
@@ -94,9 +97,25 @@ def local_session(app_name: str = "headgate", master: str = "local[*,4]") -> Spa
         master=master,
         java=find_java(inherited_environment()),
         scratch=scratch,
+        from_archive=from_archive,
     )
     register(spark)
     return spark
+
+
+def home_for(master: str, environ: Mapping[str, str]) -> Path:
+    """The SPARK_HOME of a driver. On a cluster it is what it would be without Headgate, because
+    executors elsewhere may be told of it."""
+    light = light_home(environ) if _LOCAL_MASTER.match(master) else None
+    return light or Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+
+
+def archive_for(master: str, java: Java, environ: Mapping[str, str]) -> ClassArchive | None:
+    """The class archive of a driver with this master, whether or not it is there yet; only drivers
+    that run everything on this machine have one."""
+    if not _LOCAL_MASTER.match(master):
+        return None
+    return ClassArchive.of(java, home_for(master, environ), environ)
 
 
 def build_session(
@@ -108,20 +127,29 @@ def build_session(
     driver_memory: str = "1g",
     host: str = "127.0.0.1",
     only_plans: bool = False,
+    from_archive: bool = True,
+    java_options: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session whose temporary files all lie below `scratch`. Blocks for seconds.
 
-    A driver that `only_plans` is tuned to start soon, not to compute.
+    A driver that `only_plans` is tuned to start soon, not to compute. It starts `from_archive` if
+    that is there, and without it where Java can't.
     """
-    home = light_home(os.environ) if _LOCAL_MASTER.match(master) else None
-    if home is not None:
-        os.environ["SPARK_HOME"] = str(home)
+    archive = archive_for(master, java, os.environ) if from_archive else None
+    found = archive.find() if archive else None
+    if _LOCAL_MASTER.match(master):
+        os.environ["SPARK_HOME"] = str(home_for(master, os.environ))
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = host
     scratch.mkdir(parents=True, exist_ok=True)
-    builder = SparkSession.builder.appName(app_name).master(master)
+    options = [
+        "-Dheadgate.role=router",
+        f"-Djava.io.tmpdir={scratch}",
+        *(quick_start(os.environ) if only_plans else ()),
+        *java_options,
+    ]
     everything = {
         **SETTINGS,
         "spark.driver.host": host,
@@ -129,14 +157,32 @@ def build_session(
         "spark.driver.memory": driver_memory,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": " ".join(
-            [
-                f"-Dheadgate.role=router -Djava.io.tmpdir={scratch}",
-                *(quick_start(os.environ) if only_plans else ()),
-            ]
-        ),
-        **(settings or {}),
     }
-    for key, value in everything.items():
+    if archive and found:
+        try:
+            return _started(
+                app_name, master, everything, [*options, *options_to_use(found)], settings
+            )
+        except PySparkRuntimeError:  # its Java ended before it said anything
+            archive.distrust()
+    return _started(app_name, master, everything, options, settings)
+
+
+def _started(
+    app_name: str,
+    master: str,
+    everything: Mapping[str, str],
+    java_options: Sequence[str],
+    settings: Mapping[str, str] | None,
+) -> SparkSession:
+    builder = SparkSession.builder.appName(app_name).master(master)
+    options = {"spark.driver.extraJavaOptions": " ".join(map(_quoted, java_options))}
+    for key, value in {**everything, **options, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _quoted(option: str) -> str:
+    """As Spark takes options apart again."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if re.search(r"[\s\"'\\]", option) else option

@@ -252,6 +252,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         master=settings.master,
         slots=settings.slots,
         driver_memory=settings.driver_memory,
+        class_archive=settings.class_archive,
         http=(settings.host, settings.http_port),
         origins=origins_of(config.public.origins),
         data=folder.root,
