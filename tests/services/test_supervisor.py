@@ -156,3 +156,43 @@ async def test_a_role_that_nobody_looks_after_any_more_ends_the_watch(
         await asyncio.wait_for(supervisor.watch(), WAIT_S)
     assert deaths.counts() == {"supervisor role": 1}
     await supervisor.stop()
+
+
+BEGINS = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[1]).touch()
+print("ready", flush=True)
+time.sleep(600)
+"""
+WAITS_FOR_IT = """
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_what_begins_early_does_not_wait_for_the_coordinator(tmp_path: Path) -> None:
+    begun = str(tmp_path / "begun")
+    commands = [
+        RoleCommand(
+            name,
+            [sys.executable, "-c", program, begun],
+            {},
+            tmp_path / f"{name}.log",
+            begins_early=name == "router",
+        )
+        for name, program in (
+            ("coordinator", WAITS_FOR_IT),
+            ("gateway", BEGINS),
+            ("router", BEGINS),
+        )
+    ]
+    ready: list[str] = []
+    supervisor = Supervisor(commands, lambda _: None)
+    async with asyncio.timeout(20):
+        await supervisor.start(ready.append)
+    assert ready[0] == "coordinator"
+    assert list(supervisor.pids) == ["coordinator", "gateway", "router"]
+    await supervisor.stop()

@@ -66,6 +66,14 @@ def test_workers_are_forked_from_a_process_without_threads() -> None:
     assert done.stdout == "1\n", done.stderr
 
 
+def test_workers_load_nothing_that_reads_a_configuration() -> None:
+    program = "import sys, headgate.wiring.worker_daemon; print('pydantic' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,8 @@ class RoleCommand:
     environ: Mapping[str, str]
     log_file: Path
     stop_timeout_s: float = STOP_TIMEOUT_S
+    begins_early: bool = False
+    """It has much to do before it needs the coordinator, and waits for that by itself."""
 
 
 class RoleFailed(OperatorError):
@@ -199,18 +201,25 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int | None]:
-        return {name: role.pid for name, role in self._roles.items()}
+        return {name: self._roles[name].pid for name in self._commands if name in self._roles}
 
     async def start(self, progress: Say = lambda _: None) -> None:
-        """Start every role and return when all are ready; the coordinator comes first."""
+        """Start every role and return when all are ready; the coordinator comes first, along with
+        what begins early."""
         adopt_orphans()
-        for name, command in self._commands.items():
-            self._roles[name] = RoleProcess(command, RestartPolicy(), self._say, self._household)
-            if name == "coordinator":
-                await self._until_ready(name, progress)
+        first = [n for n, c in self._commands.items() if c.begins_early or n == "coordinator"]
+        self._begin(first)
+        if "coordinator" in self._roles:
+            await self._until_ready("coordinator", progress)
+        self._begin(name for name in self._commands if name not in first)
         await asyncio.gather(
             *(self._until_ready(name, progress) for name in self._roles if name != "coordinator")
         )
+
+    def _begin(self, names: Iterable[str]) -> None:
+        for name in names:
+            command = self._commands[name]
+            self._roles[name] = RoleProcess(command, RestartPolicy(), self._say, self._household)
 
     async def _until_ready(self, name: str, progress: Say) -> None:
         role = self._roles[name]

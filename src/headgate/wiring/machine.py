@@ -124,6 +124,7 @@ def build_supervisor(
                 {**inherited, **environment_of(own)},
                 folder.logs_dir / f"{role}.log",
                 stop_timeout_s=_stop_timeout_s(config, role),
+                begins_early=role == "router",  # Spark's start is most of everything's
             )
         )
     return Supervisor(commands, say)

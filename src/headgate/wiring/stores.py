@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.config import Config
 from headgate.errors import InvalidConfig
 from headgate.lane.spec import CheckpointPlace, LogStore
 from headgate.ports.checkpoints import CheckpointStore
@@ -17,6 +17,10 @@ from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter, Retention
+
+if TYPE_CHECKING:
+    # A lane's worker opens stores, and has no use for all that reads a configuration.
+    from headgate.config import Config
 
 
 def log_store(config: Config) -> LogStore:
