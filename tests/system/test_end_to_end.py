@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import pytest
+
+from headgate.spark.java import find_java
 from tests.system.flights import EMERGENCY, LOW, check_exact, flights, selected
-from tests.system.harness import System, until
+from tests.system.harness import System, environment, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,3 +99,17 @@ def test_status_shows_every_role_and_all_settled(system: System) -> None:
 
 def test_doctor_finds_nothing_wrong(system: System) -> None:
     assert system.run("doctor").out.lines
+
+
+def test_spark_started_from_the_archive_that_the_set_up_made(system: System) -> None:
+    from headgate.spark.session import archive_for
+
+    environ = environment()
+    archive = archive_for("local[8,4]", find_java(environ), environ)
+    found = archive.find() if archive else None
+    if found is None:
+        pytest.skip("there is none; make, or python -m headgate.spark.training, makes it")
+    maps = Path(f"/proc/{system.jvm_pid()}/maps")
+    if not maps.exists():
+        pytest.skip("this system doesn't tell what a process has mapped")
+    assert str(found) in maps.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pyspark
 import pytest
 
 from headgate.spark.home import light_home
-from headgate.spark.session import QUICK_START, quick_start
+from headgate.spark.session import QUICK_START, _spark_home, home_for, quick_start
 
 WHOLE = Path(pyspark.__file__).parent
 
@@ -27,6 +28,23 @@ def test_it_is_pysparks_own_home_without_the_copy(tmp_path: Path) -> None:
 def test_a_home_that_is_set_is_kept(tmp_path: Path) -> None:
     assert light_home({"SPARK_HOME": "/opt/spark"}, roots=(tmp_path,)) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_java_that_is_started_now_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for before in (None, "/opt/spark"):
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        if before:
+            monkeypatch.setenv("SPARK_HOME", before)
+        with _spark_home(tmp_path):
+            assert os.environ["SPARK_HOME"] == str(tmp_path)
+        assert os.environ.get("SPARK_HOME") == before
+
+
+def test_a_cluster_gets_the_home_that_it_would_have_had() -> None:
+    assert home_for("spark://10.0.0.1:7077", {}) == WHOLE
+    assert home_for("local-cluster[2,1,1024]", {"SPARK_HOME": "/opt/spark"}) == Path("/opt/spark")
 
 
 def test_it_is_made_once_and_again_when_it_is_broken(tmp_path: Path) -> None:

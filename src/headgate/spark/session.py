@@ -7,12 +7,13 @@ interpreter, and a task that fails is tried again (a plain `local[n]` would end 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -138,8 +139,6 @@ def build_session(
     """
     archive = archive_for(master, java, os.environ) if from_archive else None
     found = archive.find() if archive else None
-    if _LOCAL_MASTER.match(master):
-        os.environ["SPARK_HOME"] = str(home_for(master, os.environ))
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = host
@@ -179,7 +178,22 @@ def _started(
     options = {"spark.driver.extraJavaOptions": " ".join(map(_quoted, java_options))}
     for key, value in {**everything, **options, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _spark_home(home_for(master, os.environ)):
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _spark_home(home: Path) -> Iterator[None]:
+    """For the Java that is started now, not for whatever this process starts later."""
+    before = os.environ.get("SPARK_HOME")
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("SPARK_HOME", None)
+        else:
+            os.environ["SPARK_HOME"] = before
 
 
 def _quoted(option: str) -> str:
