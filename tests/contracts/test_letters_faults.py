@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import apsw
 import msgspec
+import psycopg
 import pytest
 
 from headgate.adapters.embedded import letters as embedded
@@ -23,7 +24,7 @@ from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.errors import DataFolderError, StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.letters import LetterQuery, NewLetter
+from headgate.model.letters import Letter, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.ports.letters import LetterStore
 from tests.contracts.faulty_disk import faulty_disk
 from tests.contracts.test_embedded_faults import files_at_most
@@ -246,6 +247,78 @@ async def test_what_the_server_cant_store_is_a_failure_like_any_other(
             await store.put([msgspec.structs.replace(letter(1), attempts=2**40)], HELD, now_ms=1)
         await store.put([letter(1)], HELD, now_ms=1)
         assert await store.count(EVERYTHING) == 1
+
+
+class Slow:
+    """A server that writes or forgets at most so many bytes of letters in a second."""
+
+    BYTES_PER_S = 4_000_000
+
+    def __init__(self, dsn: str, schema: str) -> None:
+        self._dsn = dsn
+        self._schema = schema
+
+    async def become(self) -> None:
+        function = (
+            f"CREATE FUNCTION {self._schema}.take_long() RETURNS trigger LANGUAGE plpgsql AS $$"
+            f" BEGIN PERFORM pg_sleep(octet_length(coalesce(NEW.delivery, OLD.delivery))"
+            f" / {self.BYTES_PER_S}.0); RETURN coalesce(NEW, OLD); END $$"
+        )
+        trigger = (
+            f"CREATE TRIGGER slow BEFORE INSERT OR UPDATE OF delivery OR DELETE"
+            f" ON {self._schema}.letters"
+            f" FOR EACH ROW EXECUTE FUNCTION {self._schema}.take_long()"
+        )
+        async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as server:
+            await server.execute(function)
+            await server.execute(trigger)
+
+
+LARGE = 30
+"""Letters of 100 kB: twice what the slow server changes in the time that a call has."""
+
+
+async def _large_ones(
+    store: LetterStore, *, state: LetterState, reason: LetterReason
+) -> list[Letter]:
+    for seq in range(1, LARGE + 1):
+        new = msgspec.structs.replace(letter(seq, size_bytes=100_000), state=state, reason=reason)
+        await store.put([new], HELD, now_ms=1)
+    return await store.find(EVERYTHING, limit=LARGE)
+
+
+async def _at_last(
+    change: Callable[[], Awaitable[object]], left: Callable[[], Awaitable[int]]
+) -> None:
+    """As whoever asks for it does: again after a failure, while something is left."""
+    async with asyncio.timeout(SOON_S):
+        while await left():
+            with contextlib.suppress(StorageFailed):
+                await change()
+
+
+@pytest.mark.parametrize("way", ["bury", "remove", "delete", "sweep", "abandon"])
+async def test_what_is_too_much_for_one_call_is_changed_by_and_by(
+    postgres: Postgres, way: str
+) -> None:
+    schema = f"letters_{uuid4().hex[:12]}"
+    store = PostgresLetterStore(postgres.dsn, schema=schema, timeout_s=0.4)
+    lanes = way in ("bury", "remove")
+    state: LetterState = "parked" if lanes else "dead"
+    page = await _large_ones(store, state=state, reason="unreachable" if lanes else "rejected")
+    await Slow(postgres.dsn, schema).become()
+    buried = [msgspec.structs.replace(one, reason="rejected") for one in page]
+    ids = [one.id for one in page]
+    changes: dict[str, Callable[[], Awaitable[object]]] = {
+        "bury": lambda: store.bury(buried, HELD, now_ms=2),
+        "remove": lambda: store.remove(page, HELD),
+        "delete": lambda: store.delete(ids),
+        "sweep": lambda: store.sweep(before_ms=2, limit=1_000),
+        "abandon": lambda: store.abandon({REF: Fence(2)}, limit=1_000),
+    }
+    await _at_last(changes[way], lambda: store.count(LetterQuery(state=state)))
+    assert await store.count(EVERYTHING) == (LARGE if way == "bury" else 0)
+    await store.close()
 
 
 async def _grown(acknowledged: set[int], size: int) -> None:

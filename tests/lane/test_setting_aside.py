@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,8 @@ from headgate.model.event import Fence
 from headgate.model.letters import NewLetter
 from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
-from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+from headgate.ports.letters import Fences
+from tests.lane.world import FaultyLetters, LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
 from tests.written_log import TOPIC
 
@@ -685,5 +687,45 @@ def test_the_other_gateways_get_theirs_meanwhile(error: Exception) -> None:
             world.append(1)
             await settle_down(0.02)
         assert world.gateways.seqs("gateway-2") == list(range(1, 31))
+
+    run_virtual(scenario())
+
+
+class SlowLetters(FaultyLetters):
+    """Writes a hundred kilobytes at a time and no more."""
+
+    AT_A_TIME_BYTES = 100_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tried: list[int] = []
+
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        self.tried.append(sum(len(bytes(one.delivery.document)) for one in letters))
+        if self.tried[-1] > self.AT_A_TIME_BYTES and len(letters) > 1:
+            await asyncio.sleep(2)
+            raise StorageFailed("the database took too long")
+        await super().put(letters, fences, now_ms=now_ms)
+
+
+@pytest.mark.parametrize(
+    ("count", "size"),
+    [(10_500, 2_000), (300, 150_000)],
+    ids=["many", "each of them is too large"],
+)
+def test_what_is_too_much_for_the_store_at_once_is_written_by_and_by(count: int, size: int) -> None:
+    async def scenario() -> None:
+        world = LaneWorld(redrive_every_s=3_600.0)
+        slow = world.letters = SlowLetters()
+        world.start()
+        await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+        world.gateways.scripts["gateway-1"] = [DOWN] * 100
+        world.append(count, padding="x" * size)
+        await settle_down(120)
+        assert len(world.gateways.seqs("gateway-2")) == count, "nobody else waits for it"
+        assert slow.seqs("parked") == list(range(1, count + 1))
+        failed = [tried for tried in slow.tried if tried > slow.AT_A_TIME_BYTES]
+        assert max(slow.tried) < 5_000_000
+        assert size > slow.AT_A_TIME_BYTES or len(failed) < len(slow.tried) / 3
 
     run_virtual(scenario())

@@ -309,13 +309,17 @@ class Sweepable(MemoryLetterStore):
         super().__init__()
         self.asked: list[tuple[float, int, int]] = []
         self.failing = 0
+        self.at_a_time = CHUNK
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         self.asked.append((asyncio.get_running_loop().time(), before_ms, limit))
         if self.failing:
             self.failing -= 1
             raise StorageFailed("the disk is full")
-        return await super().sweep(before_ms=before_ms, limit=limit)
+        return await super().sweep(before_ms=before_ms, limit=min(limit, self.at_a_time))
+
+    async def abandon(self, fences: Fences, *, limit: int) -> int:
+        return await super().abandon(fences, limit=min(limit, self.at_a_time))
 
 
 async def _sweep_for(store: Sweepable, seconds: float, *, dead: int) -> None:
@@ -338,6 +342,7 @@ def test_dead_letters_are_swept_in_chunks_every_minute() -> None:
     store = Sweepable()
     run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1, dead=2 * CHUNK + 5))
     assert store.asked == [
+        (0.0, 900_000, CHUNK),
         (0.0, 900_000, CHUNK),
         (0.0, 900_000, CHUNK),
         (0.0, 900_000, CHUNK),
@@ -373,13 +378,22 @@ def test_a_store_that_is_away_is_swept_once_it_is_back() -> None:
     store = Sweepable()
     store.failing = 2
     run_virtual(_sweep_for(store, 2 * SWEEP_EVERY_S + 1, dead=3))
-    assert [at for at, _, _ in store.asked] == [0.0, 60.0, 120.0]
+    assert [at for at, _, _ in store.asked] == [0.0, 60.0, 120.0, 120.0]
     assert store.stored.letters == {}
 
 
-def test_what_is_left_of_a_deleted_topic_is_swept() -> None:
+def test_letters_are_swept_until_none_is_left_however_few_go_at_a_time() -> None:
+    store = Sweepable()
+    store.at_a_time = 2
+    run_virtual(_sweep_for(store, 1.0, dead=5))
+    assert store.stored.letters == {}
+
+
+@pytest.mark.parametrize("failing", [0, 10], ids=["well", "sweeping fails"])
+def test_what_is_left_of_a_deleted_topic_is_swept(failing: int) -> None:
     async def swept() -> None:
         store = Sweepable()
+        store.failing = failing
         refs = [PartitionRef("ships", 0), PartitionRef("flights", 0)]
         for ref in refs:
             new = letter(1, state="parked", reason="unreachable")

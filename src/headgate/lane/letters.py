@@ -2,8 +2,9 @@
 
 Invariant: letters are written in the order they were added, and a record is settled on the strength
 of a letter only after the store has it. While the store is full or away everything stays here, up
-to a bound at which the lane reads nothing more; it is tried again until it works. Letters of a
-partition that somebody newer has are dropped: it writes its own.
+to a bound at which the lane reads nothing more; it is tried again until it works, with fewer at a
+time: a store that is slow takes large letters one by one. Letters of a partition that somebody
+newer has are dropped: it writes its own.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 import structlog
 
 from headgate.decide.delivery.outbound import Aside
+from headgate.decide.portions import Portion, letter_bytes
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.surroundings import Surroundings, let_go
@@ -27,7 +30,8 @@ log = structlog.get_logger()
 
 CAPACITY = 10_000
 """Letters that may wait for the store before the lane stops reading."""
-WRITE_SIZE = 500
+WRITE_BYTES = 4 * 1024 * 1024
+"""What is written at a time: some 500 small letters, or four documents of a mebibyte."""
 
 
 class LetterWriter:
@@ -46,6 +50,7 @@ class LetterWriter:
         self._backoff = backoff or Backoff(0.2, 5.0)
         self._wall_ms = wall_ms
         self._waiting: deque[NewLetter] = deque()
+        self._portion = Portion(WRITE_BYTES)
         self._added = self._written = 0
         self._wake = asyncio.Event()
         self._progress = asyncio.Condition()
@@ -103,12 +108,13 @@ class LetterWriter:
                 failures, self.error = 0, ""
 
     async def _write_some(self) -> None:
-        size = min(len(self._waiting), WRITE_SIZE)
-        letters = [self._waiting[at] for at in range(size)]
+        count = self._portion.fits(letter_bytes(letter.delivery) for letter in self._waiting)
+        letters = list(islice(self._waiting, count))
         fences = self._surroundings.fences()
         held = [letter for letter in letters if letter.ref in fences]
         if held:
-            await self._store.put(held, fences, now_ms=self._wall_ms())
+            with self._portion.tried():
+                await self._store.put(held, fences, now_ms=self._wall_ms())
         for _ in letters:
             self._waiting.popleft()
         for letter in held:

@@ -2,7 +2,9 @@
 
 Lanes in many processes write at once. A record is settled on the strength of `put`, so what it
 returned for is on disk. Every call ends within a few seconds, with StorageFailed when the store is
-full or away; what became of the call is then open, and doing it again is harmless.
+full or away; what became of the call is then open, and doing it again is harmless. What a store
+can't change in that time in one transaction it changes in several, but for `put`: whoever writes
+letters writes few megabytes at a time, and fewer after a failure.
 
 What a lane changes it changes under a fence per partition, like a position: the highest fence that
 a partition was claimed under, or that anything was changed under, is kept with the letters, and a
@@ -96,11 +98,13 @@ class LetterStore(Protocol):
         """Forget dead letters; returns those that were there. Parked ones stay."""
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
-        """Forget up to `limit` dead letters written before then; returns how many."""
+        """Forget some of the dead letters written before then, `limit` at most and fewer where they
+        are large; returns how many: 0 when none is left, but for those that others change now."""
 
     async def abandon(self, fences: Fences, *, limit: int) -> int:
-        """Forget up to `limit` letters of these partitions, parked ones too, because their topic
-        was deleted under these fences; returns how many. Once the topic is back its lanes have
-        higher ones, and keep what they wrote: that is Fenced."""
+        """Forget some of the letters of these partitions, parked ones too, because their topic was
+        deleted under these fences: `limit` at most, and fewer where they are large. Returns how
+        many: 0 when none is left. Once the topic is back its lanes have higher ones, and keep what
+        they wrote: that is Fenced."""
 
     async def close(self) -> None: ...

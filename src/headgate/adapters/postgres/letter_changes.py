@@ -17,6 +17,7 @@ from headgate.adapters.postgres.connections import Query, Session
 from headgate.adapters.postgres.letter_table import LetterStatements
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letter_fences import admitted
+from headgate.decide.portions import Portion
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
@@ -147,10 +148,27 @@ async def bury(
 
 
 async def abandon(
-    session: Session, statements: LetterStatements, fences: Fences, limit: int
-) -> int:
+    session: Session,
+    statements: LetterStatements,
+    portion: Portion,
+    fences: Fences,
+    limit: int,
+) -> list[int]:
     await _admit(session, statements, fences)
-    return len(await session.query(statements.abandon, {**asked(fences), "limit": limit}))
+    values = {**asked(fences), "limit": limit}
+    return await forget(
+        session, statements.of_partitions, statements.abandon, portion=portion, values=values
+    )
+
+
+async def forget(
+    session: Session, found: Query, gone: Query, *, portion: Portion, values: Mapping[str, Any]
+) -> list[int]:
+    """Have `gone` forget what `found` finds, as far as it fits; returns the ids."""
+    rows = await session.query(found, values)
+    some = rows[: portion.fits(size_bytes for _, size_bytes in rows)]
+    ids = [id_ for id_, _ in some]
+    return sorted(id_ for (id_,) in await session.query(gone, {**values, "ids": ids}))
 
 
 def asked(refs: Iterable[PartitionRef]) -> dict[str, Any]:

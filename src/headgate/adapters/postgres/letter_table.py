@@ -195,19 +195,32 @@ class LetterStatements:
             " WHERE id IN (SELECT id FROM {letters}"
             " WHERE id = ANY(%(ids)s) AND state = 'dead' ORDER BY id FOR UPDATE) RETURNING id"
         )
+        # Of what is forgotten, first which there are, and how large: not all of it may go at once.
+        self.dead = self._statement(
+            "SELECT id, octet_length(delivery) FROM {letters}"
+            " WHERE id = ANY(%(ids)s) AND state = 'dead' ORDER BY id"
+        )
         self.delete = self._statement(
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
-            " WHERE id = ANY(%s) AND state = 'dead' ORDER BY id FOR UPDATE) RETURNING id"
+            " WHERE id = ANY(%(ids)s) AND state = 'dead' ORDER BY id FOR UPDATE) RETURNING id"
+        )
+        self.of_partitions = self._statement(
+            "SELECT letters.id, octet_length(letters.delivery) FROM {asked}"
+            " JOIN {letters} AS letters USING (topic, partition)"
+            " ORDER BY letters.id LIMIT %(limit)s"
         )
         self.abandon = self._statement(
-            "DELETE FROM {letters} WHERE id IN (SELECT letters.id FROM {asked}"
-            " JOIN {letters} AS letters USING (topic, partition)"
-            " ORDER BY letters.id LIMIT %(limit)s FOR UPDATE OF letters) RETURNING id"
+            "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
+            " WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE) RETURNING id"
+        )
+        self.old = self._statement(
+            "SELECT id, octet_length(delivery) FROM {letters}"
+            " WHERE state = 'dead' AND at_ms < %(before_ms)s ORDER BY at_ms LIMIT %(limit)s"
         )
         self.sweep = self._statement(
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
-            " WHERE state = 'dead' AND at_ms < %s ORDER BY at_ms LIMIT %s"
-            " FOR UPDATE SKIP LOCKED) RETURNING id"
+            " WHERE id = ANY(%(ids)s) AND state = 'dead' AND at_ms < %(before_ms)s"
+            " ORDER BY id FOR UPDATE SKIP LOCKED) RETURNING id"
         )
 
     def find(self, query: LetterQuery) -> tuple[Composed, dict[str, Any]]:

@@ -1,8 +1,9 @@
 """The letter store on PostgreSQL, next to the log, for lanes and coordinators of many machines.
 
 Invariant: what a call returned for is committed. Every error is StorageFailed, whatever PostgreSQL
-says, but for Fenced, and no call takes longer than `timeout_s` for its statements plus
-`commit_timeout_s`.
+says, but for Fenced, and no transaction takes longer than `timeout_s` for its statements plus
+`commit_timeout_s`; so what a call changes of letters that are there it changes in portions, each of
+which stays done.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headgate.adapters.postgres.connections import (
 )
 from headgate.adapters.postgres.letter_table import LetterStatements
 from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, FORMAT, SchemaStatements
+from headgate.decide.portions import Portion, letter_bytes
 from headgate.errors import DataFolderError, InvalidRequest, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
@@ -34,6 +36,10 @@ _Work = Callable[[Session], Awaitable[T]]
 MAX_CONNECTIONS = 4
 IDS_MAX = 1_000
 """Letters that one transaction changes, so that no lane waits long for another's bulk change."""
+WRITE_BYTES = 4 * 1024 * 1024
+"""What one transaction writes of letters, about; much less than a server writes in its time."""
+FORGET_BYTES = 64 * 1024 * 1024
+"""What one transaction forgets, which is less work."""
 
 
 class PostgresLetterStore:
@@ -54,6 +60,7 @@ class PostgresLetterStore:
             dsn, limit=MAX_CONNECTIONS, timeout_s=timeout_s, commit_timeout_s=commit_timeout_s
         )
         self._ready = False
+        self._written, self._forgotten = Portion(WRITE_BYTES), Portion(FORGET_BYTES)
 
     # --- lanes -----------------------------------------------------------------------------------
 
@@ -90,14 +97,16 @@ class PostgresLetterStore:
         return [_letter(row) for row in await self._rows(self._letters.revived, values)]
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
-        for some in _chunks(letters):
-            await self._transact(partial(letter_changes.remove, letters=some, fences=fences))
+        await self._in_portions(
+            partial(letter_changes.remove, fences=fences), letters, portion=self._forgotten
+        )
 
     async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
-        for some in _chunks(letters):
-            await self._transact(
-                partial(letter_changes.bury, letters=some, fences=fences, now_ms=now_ms)
-            )
+        await self._in_portions(
+            partial(letter_changes.bury, fences=fences, now_ms=now_ms),
+            letters,
+            portion=self._written,
+        )
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -124,22 +133,29 @@ class PostgresLetterStore:
 
     async def delete(self, ids: Sequence[int]) -> list[int]:
         deleted: list[int] = []
+        statements = self._letters
         for chunk in _chunks(ids):
-            deleted += await self._change(self._letters.delete, (chunk,), repeatable=False)
+            while gone := await self._forget(
+                statements.dead, statements.delete, {"ids": chunk}, repeatable=False
+            ):
+                deleted += gone
         return deleted
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
-        swept = 0
-        while swept < limit:
-            most = min(limit - swept, IDS_MAX)
-            gone = len(await self._change(self._letters.sweep, (before_ms, most)))
-            swept += gone
-            if gone < most:
-                break
-        return swept
+        values = {"before_ms": before_ms, "limit": min(limit, IDS_MAX)}
+        return len(await self._forget(self._letters.old, self._letters.sweep, values))
 
     async def abandon(self, fences: Fences, *, limit: int) -> int:
-        return await self._transact(partial(letter_changes.abandon, fences=fences, limit=limit))
+        with self._forgotten.tried():
+            gone = await self._transact(
+                partial(
+                    letter_changes.abandon,
+                    portion=self._forgotten,
+                    fences=fences,
+                    limit=min(limit, IDS_MAX),
+                )
+            )
+        return len(gone)
 
     async def close(self) -> None:
         await self._connections.close()
@@ -160,6 +176,32 @@ class PostgresLetterStore:
                 return await work(session, self._letters)
 
         return await self._run(transacted, what=what, repeatable=repeatable)
+
+    async def _in_portions(
+        self,
+        change: Callable[..., Awaitable[None]],
+        letters: Sequence[Letter],
+        *,
+        portion: Portion,
+    ) -> None:
+        """One transaction after the other, each with as many as fit."""
+        left = letters
+        while left:
+            count = portion.fits(letter_bytes(one.delivery) for one in left[:IDS_MAX])
+            with portion.tried():
+                await self._transact(partial(change, letters=left[:count]))
+            left = left[count:]
+
+    async def _forget(
+        self, found: Query, gone: Query, values: Mapping[str, Any], *, repeatable: bool = True
+    ) -> list[int]:
+        async def work(session: Session, _: LetterStatements) -> list[int]:
+            return await letter_changes.forget(
+                session, found, gone, portion=self._forgotten, values=values
+            )
+
+        with self._forgotten.tried():
+            return await self._transact(work, repeatable=repeatable)
 
     async def _change(self, statement: Query, values: Any, *, repeatable: bool = True) -> list[int]:
         """The ids that `statement` returns, in their order."""

@@ -46,28 +46,40 @@ async def sweep_letters(
     clock = LivedClock(now_ms)
     while True:
         before_ms = clock.now_ms() - round(max_age_s * 1_000)
-        try:
-            swept = await _sweep(store, before_ms)
-            for fences in (await left_behind()).values():
-                with contextlib.suppress(Fenced):  # the topic is back, and so are its lanes
-                    swept += await forget_letters(store, fences)
-            if swept:
-                log.info(LogEvent.LETTERS_SWEPT, count=swept)
-        except HeadgateError as error:
-            log.warning(LogEvent.SWEEP_FAILED, error=error.message)
+        await _tried(_sweep(store, before_ms))
+        await _tried(_forget_left_behind(store, left_behind))
         await asyncio.sleep(SWEEP_EVERY_S)
 
 
 async def forget_letters(store: LetterStore, fences: Fences) -> int:
     """A deleted topic takes its letters with it; returns how many."""
     gone = 0
-    while (some := await store.abandon(fences, limit=CHUNK)) == CHUNK:
+    while some := await store.abandon(fences, limit=CHUNK):
         gone += some
-    return gone + some
+    return gone
 
 
 async def _sweep(store: LetterStore, before_ms: int) -> int:
     swept = 0
-    while (gone := await store.sweep(before_ms=before_ms, limit=CHUNK)) == CHUNK:
+    while gone := await store.sweep(before_ms=before_ms, limit=CHUNK):
         swept += gone
-    return swept + gone
+    return swept
+
+
+async def _forget_left_behind(
+    store: LetterStore, left_behind: Callable[[], Awaitable[Mapping[str, Fences]]]
+) -> int:
+    gone = 0
+    for fences in (await left_behind()).values():
+        with contextlib.suppress(Fenced):  # the topic is back, and so are its lanes
+            gone += await forget_letters(store, fences)
+    return gone
+
+
+async def _tried(sweeping: Awaitable[int]) -> None:
+    """What fails here keeps nothing else from being swept."""
+    try:
+        if swept := await sweeping:
+            log.info(LogEvent.LETTERS_SWEPT, count=swept)
+    except HeadgateError as error:
+        log.warning(LogEvent.SWEEP_FAILED, error=error.message)
