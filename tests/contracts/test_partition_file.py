@@ -8,13 +8,14 @@ from pathlib import Path
 import apsw
 import pytest
 
+from headgate.adapters.embedded import partition_file
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.partition_file import ROWS_MAX, PartitionFile
 from headgate.adapters.embedded.upkeep import CHECKPOINT_PAGES
 from headgate.adapters.log.appending import AppendRequest, Outcome, record_bytes
 from headgate.errors import Fenced, Sealed, StaleVersion
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended
+from headgate.ports.log import Appended, Extent, Retention
 
 REF = PartitionRef("flights", 0)
 FIELDS = "seq, version, event_id, document, key, op, collection, earlier, source, time_ms"
@@ -166,3 +167,19 @@ def no_look(_file: PartitionFile, _ids: list[str]) -> dict[str, int]:
 
 def kinds(outcomes: list[Outcome]) -> list[type]:
     return [type(outcome) for outcome in outcomes]
+
+
+def test_a_turn_of_retention_drops_no_more_than_its_bytes(
+    file: PartitionFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends wait for it."""
+    monkeypatch.setattr(partition_file, "DROP_BYTES", 2_500)
+    for number in range(5):
+        event = Event(f"e{number}", b'"' + b"x" * 1_000 + b'"')
+        file.append([AppendRequest([event], version=1, now_ms=1)])
+    retention = Retention(max_bytes=0)
+    turns = []
+    while file.drop_expired(retention, up_to_seq=5, ids_ms=10**9, now_ms=2):
+        turns.append(file.extent().earliest)
+    assert turns == [3, 5]
+    assert file.extent() == Extent(6, 5)

@@ -31,7 +31,7 @@ from headgate.errors import (
     StorageFailed,
 )
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent
+from headgate.ports.log import Appended, Extent, Retention
 from tests.contracts.faulty_disk import fill_up, mount_tiny_disk
 from tests.contracts.link import Link
 from tests.servers.postgres import Postgres
@@ -448,3 +448,37 @@ async def test_a_connection_never_crosses_a_fork(postgres: Postgres, schema: str
         timeout=30,
     )
     assert done.returncode == 0
+
+
+# --- the server is slow --------------------------------------------------------------------------
+
+
+async def test_what_is_too_much_for_one_turn_of_retention_is_dropped_by_and_by(
+    postgres: Postgres, schema: str
+) -> None:
+    """Three megabytes, of which the server drops four in a second and has 0.4 s for a turn."""
+    async with opened(postgres.dsn, schema, timeout_s=0.4) as (writer, reader):
+        for number in range(30):
+            await append(writer, f"e{number}", document=BIG)
+        await _drops_slowly(postgres.dsn, schema)
+        retention = Retention(max_bytes=150_000)
+        async with asyncio.timeout(15):
+            while (await reader.extent(REF)).earliest < 30:
+                with contextlib.suppress(StorageFailed):  # as at the next look: log.retention.every
+                    await writer.retain(REF, retention, settled=30, ids_ms=10**9, now_ms=2)
+        assert await found(reader) == ["e29"]
+        assert await append(writer, "next") == [Appended(31)]
+
+
+async def _drops_slowly(dsn: str, schema: str) -> None:
+    function = (
+        f"CREATE FUNCTION {schema}.take_long() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" PERFORM pg_sleep(octet_length(OLD.document) / 4000000.0); RETURN OLD; END $$"
+    )
+    trigger = (
+        f"CREATE TRIGGER slow BEFORE DELETE ON {schema}.records_1"
+        f" FOR EACH ROW EXECUTE FUNCTION {schema}.take_long()"
+    )
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as server:
+        await server.execute(function)
+        await server.execute(trigger)

@@ -2,9 +2,9 @@
 
 Lanes in many processes write at once. A record is settled on the strength of `put`, so what it
 returned for is on disk. Every call ends within a few seconds, with StorageFailed when the store is
-full or away; what became of the call is then open, and doing it again is harmless. What a store
-can't change in that time in one transaction it changes in several, but for `put`: whoever writes
-letters writes few megabytes at a time, and fewer after a failure.
+full or away; what became of the call is then open, and doing it again is harmless. Large letters
+that are there are changed in several transactions, each in that time, and what one has done stays
+done. `put` is one: whoever writes letters writes few megabytes at a time, fewer after a failure.
 
 What a lane changes it changes under a fence per partition, like a position: the highest fence that
 a partition was claimed under, or that anything was changed under, is kept with the letters, and a

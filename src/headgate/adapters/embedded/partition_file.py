@@ -47,7 +47,8 @@ from headgate.adapters.log.appending import (
     check_owner,
     place,
 )
-from headgate.adapters.log.retention import expired_prefix
+from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
+from headgate.decide.portions import Portion
 from headgate.errors import HeadgateError, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Appended, Extent, Prepare, Retention
@@ -61,7 +62,7 @@ ROUND_ROWS = 64
 UNLISTED_MAX = 128
 """Records whose keys may be missing in `ids`: so many of the latest are looked at to find them."""
 DROP_ROWS = 2_000
-"""What is dropped in one turn: appends that come meanwhile wait for one turn."""
+"""What is dropped in one turn at most, however small."""
 
 
 class PartitionFile(LogFile):
@@ -332,7 +333,8 @@ class PartitionFile(LogFile):
         with self._transactions.begin():
             state = self._owned()
             self._list_keys(state)
-            front = list(self._connection.execute(FRONT, (up_to_seq, DROP_ROWS)))
+            found = list(self._connection.execute(FRONT, (up_to_seq, DROP_ROWS)))
+            front = at_once(found, Portion(DROP_BYTES))
             count, freed_bytes = expired_prefix(
                 front, retention, size_bytes=state.size_bytes, now_ms=now_ms
             )
@@ -342,7 +344,8 @@ class PartitionFile(LogFile):
             self._execute(FORGET_IDS, now_ms - ids_ms, DROP_ROWS)
             forgotten = self._connection.changes()
         self._unlisted.clear()
-        return count == DROP_ROWS or forgotten == DROP_ROWS
+        is_bounded = len(front) < len(found) or len(found) == DROP_ROWS
+        return (is_bounded and count == len(front)) or forgotten == DROP_ROWS
 
     def _execute(self, statement: str, *values: object) -> None:
         self._connection.execute(statement, values)

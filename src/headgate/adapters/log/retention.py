@@ -6,15 +6,27 @@ stays too, also when it is older: clocks jump, seqs don't.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from headgate.adapters.log.appending import record_bytes
+from headgate.decide.portions import Portion
 from headgate.ports.log import Retention
+
+R = TypeVar("R", bound=Sequence[Any])
+
+DROP_BYTES = 64 * 1024 * 1024
+"""What is dropped in one turn: appends that come meanwhile wait for one turn."""
 
 
 def droppable_seq(retention: Retention, *, settled: int, head: int) -> int:
     """The last seq that may be dropped at all."""
     return head if retention.past_settled else min(settled, head)
+
+
+def at_once(front: Sequence[R], portion: Portion) -> Sequence[R]:
+    """The first records of `front`, which is as below: those that are dropped in one turn."""
+    return front[: portion.fits(record_bytes(one[2], one[3]) for one in front)]
 
 
 def expired_prefix(

@@ -26,9 +26,10 @@ from headgate.adapters.log.appending import (
     place,
     store_changed,
 )
-from headgate.adapters.log.retention import expired_prefix
+from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
 from headgate.adapters.postgres.connections import Connections, Session
 from headgate.adapters.postgres.schema import FORMAT, PartitionStatements, SchemaStatements
+from headgate.decide.portions import Portion
 from headgate.errors import DataFolderError, StorageFailed, StoreChanged
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Extent, Retention
@@ -36,7 +37,7 @@ from headgate.ports.log import Extent, Retention
 T = TypeVar("T")
 
 DROP_ROWS = 5_000
-"""What is dropped in one turn: appends that come meanwhile wait for one turn."""
+"""What is dropped in one turn at most, however small."""
 NUMBERS_TRIED = 1_000
 """For a new partition, one after the other, where tables of these numbers are there already."""
 
@@ -52,6 +53,7 @@ class PartitionTable:
         self._epoch: int | None = None
         self._given_out = 0
         """The highest head that was ever seen here; whoever was told of it may rely on it."""
+        self._dropped = Portion(DROP_BYTES)
 
     async def open(self, epoch: int, version: int) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
@@ -168,7 +170,8 @@ class PartitionTable:
     async def drop_expired(
         self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int
     ) -> bool:
-        """Drop a bounded number of records and keys; True when there may be more to drop."""
+        """Drop a bounded number of records and keys, and fewer after a failure: a turn has no more
+        time than an append. True when there may be more to drop."""
 
         async def work(session: Session) -> bool:
             statements = await self._stored(session)
@@ -176,7 +179,8 @@ class PartitionTable:
             async with self._connections.transaction(session, self._what, lock) as [rows]:
                 state, earliest = self._owned(rows), _row(rows)[1]
                 values: dict[str, Any] = {"first": earliest, "last": up_to_seq, "limit": DROP_ROWS}
-                front = await session.query(statements.front, values)
+                found = await session.query(statements.front, values)
+                front = at_once(found, self._dropped)
                 count, freed_bytes = expired_prefix(
                     (_sizes(one) for one in front),
                     retention,
@@ -191,9 +195,11 @@ class PartitionTable:
                 [(forgotten,)] = await session.query(
                     statements.forget_ids, {"before_ms": now_ms - ids_ms, "limit": DROP_ROWS}
                 )
-            return count == DROP_ROWS or forgotten == DROP_ROWS
+            is_bounded = len(front) < len(found) or len(found) == DROP_ROWS
+            return (is_bounded and count == len(front)) or forgotten == DROP_ROWS
 
-        return await self._run(work)
+        with self._dropped.tried():
+            return await self._run(work)
 
     async def drop_records(self, epoch: int) -> None:
         """Forget records, keys, seal and version of a topic that was deleted under `epoch`, which
