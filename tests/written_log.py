@@ -11,6 +11,7 @@ import msgspec
 from headgate.adapters.log.appending import AppendRequest
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
 from headgate.adapters.memory.log_reader import MemoryLogReader
+from headgate.errors import StorageFailed
 from headgate.model.event import Event, Op, PartitionRef, Record
 from headgate.ports.log import Extent
 
@@ -19,14 +20,17 @@ EPOCH = 1
 
 
 class WrittenLog(MemoryLogReader):
-    """The reader of it; who appends needs no writer. Reads fail while `failing` is set, and wait
-    while `gate` is there and not open."""
+    """The reader of it; who appends needs no writer. Reads fail while `failing` is set, of one
+    partition while it is `damaged`, or where they are of more than `at_a_time`; they wait while
+    `gate` is there and not open."""
 
     def __init__(self, stored: MemoryLog | None = None) -> None:
         super().__init__(stored)
         self.reads = 0
         self.failing: Exception | None = None
         self.gate: asyncio.Event | None = None
+        self.damaged: dict[PartitionRef, Exception] = {}
+        self.at_a_time = 1_000_000
 
     # --- the writer's side -----------------------------------------------------------------------
 
@@ -83,16 +87,19 @@ class WrittenLog(MemoryLogReader):
     # --- what goes wrong -------------------------------------------------------------------------
 
     async def extent(self, ref: PartitionRef) -> Extent:
-        self._check()
+        self._check(ref)
         return await super().extent(ref)
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
         self.reads += 1
         if self.gate is not None:
             await self.gate.wait()
-        self._check()
-        return await super().read(ref, after_seq=after_seq, limit=limit)
+        self._check(ref)
+        found = await super().read(ref, after_seq=after_seq, limit=limit)
+        if len(found) > self.at_a_time:
+            raise StorageFailed("the database took too long")
+        return found
 
-    def _check(self) -> None:
-        if self.failing is not None:
-            raise self.failing
+    def _check(self, ref: PartitionRef) -> None:
+        if error := self.failing or self.damaged.get(ref):
+            raise error

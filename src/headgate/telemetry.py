@@ -67,6 +67,7 @@ class LogEvent(StrEnum):
     DELIVERY_REJECTED = "delivery_rejected"
     LETTERS_FAILED = "letters_failed"
     PARTITION_STOPPED = "partition_stopped"
+    PARTITION_GOES_ON = "partition_goes_on"
     TARGET_DELAYED = "target_delayed"
     HANDED_OFF = "handed_off"
     LANE_ENDED = "lane_ended"

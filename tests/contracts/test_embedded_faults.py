@@ -286,6 +286,26 @@ async def test_a_damaged_file_is_one_sentence(folder: DataFolder) -> None:
         await store.close()
 
 
+async def test_a_damaged_log_is_read_again_once_it_is_restored(folder: DataFolder) -> None:
+    """Also in place, while its reader goes on: nothing of the damaged one is remembered."""
+    writer, reader = EmbeddedLogWriter(folder), EmbeddedLogReader(folder)
+    await writer.open(REF, epoch=1)
+    for number in range(20):
+        event = Event(f"e{number}", b'"' + b"x" * 3_000 + b'"')
+        await writer.append(REF, [event], version=1, now_ms=1)
+    await writer.close()
+    path = folder.log_file(REF)
+    whole = path.read_bytes()
+    header = 2 * 4_096
+    path.write_bytes(whole[:header] + b"\xff" * (len(whole) - header))
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="damaged"):
+            await reader.read(REF, after_seq=0, limit=100)
+    path.write_bytes(whole)
+    assert len(await reader.read(REF, after_seq=0, limit=100)) == 20
+    await reader.close()
+
+
 async def test_a_state_that_cant_be_written_leaves_the_old_one(folder: DataFolder) -> None:
     store = EmbeddedCoordinationStore(folder)
     await store.save(StoredState(boot=1))

@@ -13,13 +13,14 @@ import pytest
 
 from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.client.http import HttpClient
-from headgate.lane.spec import LaneSettings
+from headgate.lane.spec import LaneReceipt, LaneSettings
 from headgate.model import control
 from headgate.model.api import Health
 from headgate.ports.control import ControlSession, HelloSource
+from headgate.spark import router as router_module
 from headgate.spark.java import Java
 from headgate.spark.plans import RouterSettings
-from headgate.spark.router import Router
+from headgate.spark.router import JvmDied, Router
 from headgate.tasks import TaskDied
 from tests.services.ingest_doubles import ScriptedCoordinator
 
@@ -42,6 +43,25 @@ class Query:
 
     def has_failed(self) -> bool:
         return False
+
+
+class FailingQuery(Query):
+    """Fails soon, each time it is started; `windows` has what comes back before, from its end."""
+
+    def __init__(self, router: Router, windows: list[list[LaneReceipt]]) -> None:
+        super().__init__(router)
+        self.windows = windows
+
+    def start(self, _plan_url: str) -> None:
+        self._router._window_returned(self.windows.pop())
+
+    def abandon(self) -> None: ...
+
+    def has_failed(self) -> bool:
+        return True
+
+    def error(self) -> str:
+        return "a lane died"
 
 
 class Stage:
@@ -116,3 +136,30 @@ async def test_a_router_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
         watching = asyncio.create_task(stage.router.failed())
         await stage.router.stop()
         await asyncio.wait_for(watching, 10)
+
+
+async def test_only_failures_without_a_window_in_between_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router that has run for months has met more of them than it takes in a row."""
+    monkeypatch.setattr(router_module, "QUERY_RESTARTS_MAX", 2)
+    monkeypatch.setattr(router_module, "WATCH_S", 0.01)
+    well = LaneReceipt(
+        lane=0,
+        window=1,
+        pid=1,
+        reason="time",
+        fenced=False,
+        read=0,
+        matched=0,
+        delivered=0,
+        started_s=1.0,
+        ended_s=2.0,
+    )
+    async with staged(tmp_path) as stage:
+        windows: list[list[LaneReceipt]] = [[], [], [well], []]
+        query: Any = FailingQuery(stage.router, windows)
+        stage.router._query = query
+        with pytest.raises(JvmDied, match="the query failed 3 times in a row"):
+            await asyncio.wait_for(stage.router.failed(), 10)
+        assert windows == []

@@ -9,6 +9,7 @@ import structlog
 
 from headgate.decide import gaps, history
 from headgate.decide.gaps import Gap
+from headgate.decide.retrying import Backoff
 from headgate.decide.settling import Outcome, SettleTracker
 from headgate.errors import HeadgateError, HistoryLost
 from headgate.model.control import PartitionReport, PartitionState
@@ -21,12 +22,20 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
+PAUSES = Backoff(1.0, 30.0)
+"""Between two tries to read what can't be read."""
+AT_A_TIME = 1_000_000
+"""More records than any lane reads at a time."""
+GROWTH = 16
+"""Reads that were halved grow again by this part of themselves."""
+
 
 class SourcePartition:
     """`read_seq` is the last seq read; the tracker's position is what may be saved.
 
     `leaving` says that it is being handed off: nothing more is read. Records up to `redeliver_to`
-    are delivered again because an operator wants it, which is his `wish`.
+    are delivered again because an operator wants it, which is his `wish`. What can't be read is
+    tried again from `read_at_s` on, with fewer records at a time.
     """
 
     def __init__(self, owner: Owner, fence: Fence, position: Position) -> None:
@@ -50,7 +59,12 @@ class SourcePartition:
         """The log was found to end before what was read of it, and has not been moved on since."""
         self.look_at_s = 0.0
         """When to ask again whether the log ends where nothing more is found."""
+        self.read_at_s = 0.0
         self._failure = ""
+        self._unreadable = ""
+        """Why the log couldn't be read the last time, if it couldn't."""
+        self._failed_reads = 0
+        self._at_a_time = AT_A_TIME
         self._gaps: dict[int, Gap] = {}
         """Those that somebody has yet to hear of, by their last seq."""
         self._settled = asyncio.Event()
@@ -64,18 +78,37 @@ class SourcePartition:
         """Nothing more is read, for `reason`, until a lane starts anew."""
         self._failure = reason
 
+    def read_failed(self, error: HeadgateError, *, limit: int, now_s: float) -> None:
+        """Up to `limit` records couldn't be read: later, and half of them."""
+        if not self._unreadable:
+            log.error(LogEvent.PARTITION_STOPPED, partition=str(self.ref), error=error.message)
+        self._unreadable = error.message
+        self.read_at_s = now_s + PAUSES.delay_s(self._failed_reads, jitter=1.0)
+        self._failed_reads += 1
+        self._at_a_time = max(1, min(self._at_a_time, limit) // 2)
+
+    def read_well(self) -> None:
+        if self._unreadable:
+            log.info(LogEvent.PARTITION_GOES_ON, partition=str(self.ref))
+        self._unreadable, self._failed_reads = "", 0
+        self._at_a_time = min(self._at_a_time + self._at_a_time // GROWTH + 1, AT_A_TIME)
+
+    def at_a_time(self, limit: int) -> int:
+        """How many records are read at a time, `limit` at most."""
+        return min(self._at_a_time, limit)
+
     @property
     def state(self) -> PartitionState:
         """Stale while its history is lost, or not everybody knows of a gap that isn't small."""
-        if self._failure:
+        if self._failure or self._unreadable:
             return "failed"
         return "stale" if self.lost_history or self._untold_gap else "flowing"
 
     @property
     def reason(self) -> str:
         """Why it isn't flowing."""
-        if self._failure:
-            return self._failure
+        if self._failure or self._unreadable:
+            return self._failure or self._unreadable
         if self.lost_history:
             return self.lost_history.message
         gap = self._untold_gap

@@ -1,19 +1,22 @@
 """A lane reads its partitions: what is new is matched and handed on, what is lost is said.
 
 Order per partition is that of the log. Reading stops where too much is unsettled or a pipeline has
-no room, and goes on by itself. Invariant: nothing is passed over without a word, neither a hole in
-`seq` nor the end of a log that lies before what was read.
+no room, and goes on by itself. A partition that can't be read is said to have failed, and tried
+again with growing pauses; the others go on. Invariant: nothing is passed over without a word,
+neither a hole in `seq` nor the end of a log that lies before what was read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from headgate.decide.gaps import Gap, dense
+from headgate.errors import OperatorError
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
@@ -70,22 +73,37 @@ class Reading:
         async with self._reader.follow(list(self._partitions)) as wake_ups:
             hungry = set(self._partitions)
             while True:
-                if not hungry:
-                    self._is_level = True
+                due = [ref for ref in sorted(hungry) if self._is_due(ref)]
+                if not due:  # one of those that can't be read is, a second later at the latest
+                    self._is_level = not hungry
                     hungry |= await anext(wake_ups)
                     self._is_level = False
-                for ref in sorted(hungry):
+                for ref in due:
                     partition = self._partitions.get(ref)
-                    if partition is None or not await self._read_some(partition):
+                    if partition is None or not await self._tried(partition):
                         hungry.discard(ref)
 
-    async def _read_some(self, partition: SourcePartition) -> bool:
-        """Read and match up to a limit; False when the partition has nothing more for now."""
+    def _is_due(self, ref: PartitionRef) -> bool:
+        partition = self._partitions.get(ref)
+        return partition is None or partition.read_at_s <= asyncio.get_running_loop().time()
+
+    async def _tried(self, partition: SourcePartition) -> bool:
+        """Read some, if it can be read; False when the partition has nothing more for now."""
+        limit = partition.at_a_time(self._settings.read_limit)
+        try:
+            has_more = await self._read_some(partition, limit)
+        except OperatorError as error:
+            now_s = asyncio.get_running_loop().time()
+            partition.read_failed(error, limit=limit, now_s=now_s)
+            return True
+        partition.read_well()
+        return has_more
+
+    async def _read_some(self, partition: SourcePartition, limit: int) -> bool:
+        """Read and match up to `limit`; False when the partition has nothing more for now."""
         settings = self._settings
         await self._dispatcher.room(lambda: self._unsettled() < REMEMBERED)
-        found = await self._reader.read(
-            partition.ref, after_seq=partition.read_seq, limit=settings.read_limit
-        )
+        found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=limit)
         if not self._may_read(partition):
             return False
         if not found:
@@ -102,18 +120,22 @@ class Reading:
             self._match(partition, records[begin : begin + TURN])
             # Pipelines and acknowledgements get their turn in between.
             await asyncio.sleep(0)
-        return len(found) == settings.read_limit or len(records) < len(found)
+        return len(found) == limit or len(records) < len(found)
 
     async def look_ahead(self) -> None:
         """Find out since when the oldest record waits that was not read, for those partitions of
-        which nothing else is unsettled."""
-        for partition in list(self._partitions.values()):
+        which nothing else is unsettled. Of one that can't be read it stays as it was."""
+        readable = [one for one in self._partitions.values() if self._is_due(one.ref)]
+        await asyncio.gather(*(self._look_ahead_of(partition) for partition in readable))
+
+    async def _look_ahead_of(self, partition: SourcePartition) -> None:
+        if partition.tracker.unsettled or (self._is_level and not partition.is_still):
             partition.unread_ms = 0
-            if partition.tracker.unsettled or (self._is_level and not partition.is_still):
-                continue
+            return
+        with contextlib.suppress(OperatorError):  # that is said where it is read
             found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
-            if found and found[0].seq > partition.read_seq:
-                partition.unread_ms = found[0].time_ms
+            is_new = bool(found) and found[0].seq > partition.read_seq
+            partition.unread_ms = found[0].time_ms if is_new else 0
 
     async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
         """Nothing more is found: does the log end there? True when there is more to read."""

@@ -560,8 +560,7 @@ class Lane:
         while True:
             await asyncio.sleep(self._spec.settings.report_interval_s)
             self._ports.notes.give_sign()
-            with contextlib.suppress(HeadgateError):
-                await self._reading.look_ahead()  # a log that is away is said where it is read
+            await self._reading.look_ahead()
             await session.send(self._lane_report())
 
     def _lane_report(self) -> control.LaneReport:

@@ -71,6 +71,7 @@ AWAY_S = 5.0
 LANES_WAIT_S = 60.0
 """For lanes to read what is there to be read; after that /health says who doesn't."""
 QUERY_RESTARTS_MAX = 20
+"""Without a window of lanes that went well in between; after that the process begins anew."""
 NOTHING_NOTED = (
     "it has noted nothing that it could go on with, and waits for the coordinator to tell it what "
     "to read; start the coordinator"
@@ -127,6 +128,8 @@ class Router:
         self._all_read = False
         """Everything that is its own, as the coordinator said at least once."""
         self._stopping = False
+        self._restarts = 0
+        """Since lanes came back last."""
         self._news = asyncio.Condition()
         self._query = WindowQuery(
             self._build_session,
@@ -210,7 +213,6 @@ class Router:
         await first_of(self._keep_query(), self._crew.failed())
 
     async def _keep_query(self) -> None:
-        restarts = 0
         while not self._stopping:
             await asyncio.sleep(WATCH_S)
             if self._query.jvm_is_dead():
@@ -220,11 +222,11 @@ class Router:
             await self._go_on_alone()
             if not failed and not self._is_overdue():
                 continue
-            restarts += 1
-            if restarts > QUERY_RESTARTS_MAX:
-                raise JvmDied(f"the query failed {restarts} times; giving up")
+            self._restarts += 1
+            if self._restarts > QUERY_RESTARTS_MAX:
+                raise JvmDied(f"the query failed {self._restarts} times in a row; giving up")
             reason = self._query.error() if failed else "a lane did not return"
-            log.error(LogEvent.QUERY_FAILED, restarts=restarts, error=reason)
+            log.error(LogEvent.QUERY_FAILED, restarts=self._restarts, error=reason)
             self._trouble = f"its query failed and was started again: {reason}"
             self._metrics.restarts.inc()
             await self._answered(self._restart_query)
@@ -363,6 +365,7 @@ class Router:
 
     async def _window_ended(self, receipts: list[LaneReceipt]) -> None:
         if receipts:
+            self._restarts = 0
             started_s = min(receipt.started_s for receipt in receipts)
             if self._last_ended_s:
                 self._change_ms = (started_s - self._last_ended_s) * 1000

@@ -3,8 +3,8 @@
 Readers of a file in WAL mode neither block its writer nor wait for it, so a read is a function call
 of well under a millisecond and runs on the event loop. Invariants: only committed records are seen;
 a connection never crosses a fork; no read stays open between calls, so the writer can always move
-its write-ahead log into the file; what is read is in the files that are at their paths. Never
-writes.
+its write-ahead log into the file; what is read is in the files that are at their paths, and nothing
+of a file that couldn't be read is remembered. Never writes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from headgate.adapters.embedded.open_files import OpenFiles
 from headgate.adapters.embedded.schema import EXTENT, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
+from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.ports.log import Extent
 
@@ -51,7 +52,7 @@ class EmbeddedLogReader:
         self._pid = os.getpid()
 
     async def extent(self, ref: PartitionRef) -> Extent:
-        with storage_errors(f"reading {ref}"):
+        with self._reading(ref):
             connection = self._connection(ref)
             if connection is None:
                 return NOTHING_YET
@@ -85,11 +86,20 @@ class EmbeddedLogReader:
     def _rows(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int, limit: int
     ) -> list[tuple[Any, ...]]:
-        with storage_errors(f"reading {ref}"):
+        with self._reading(ref):
             connection = self._connection(ref)
             if connection is None or limit <= 0:
                 return []
             return connection.execute(READ, (after_seq, up_to_seq, limit)).fetchall()
+
+    @contextlib.contextmanager
+    def _reading(self, ref: PartitionRef) -> Iterator[None]:
+        try:
+            with storage_errors(f"reading {ref}"):
+                yield
+        except StorageFailed:
+            self._close(ref)  # or pages of a damaged file would outlive it
+            raise
 
     def _batches(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
