@@ -42,6 +42,18 @@ def test_what_failed_is_tried_by_halves_down_to_one() -> None:
     assert tried == [12, 6, 3, 1, 1, 1]
 
 
+def test_things_that_count_one_each() -> None:
+    portion = Portion(500)
+    assert portion.up_to(500) == 500
+    assert portion.up_to(40) == 40
+    fail(portion)
+    assert portion.up_to(500) == 20
+    for _ in range(100):
+        with portion.tried():
+            pass
+    assert portion.up_to(500) == 500
+
+
 def test_a_store_that_takes_less_than_a_portion_takes_mostly_what_it_can() -> None:
     """It grows again slowly: most of the tries do something."""
     portion, done, failures = Portion(4 * MIB), 0, 0

@@ -1,4 +1,4 @@
-"""How much is changed in one go where a store gives every change a bounded time.
+"""How much is read or changed in one go where a store gives every call a bounded time.
 
 Invariant: whatever is larger than a portion goes alone, so everything gets its turn; what fails is
 tried with half of it the next time, and what goes well with a little more, so a store that is slow
@@ -17,39 +17,43 @@ LETTER_BYTES = 8 * 1024
 """What a letter costs a store besides its document."""
 NAME_BYTES = 40
 """A subscription's name in it."""
-LEAST_BYTES = 4 * 1024
+LEAST = 1_000
+"""A portion doesn't shrink below this part of the whole: after an outage it is soon whole again."""
 GROWTH = 16
 """Per success it grows by this part of itself: a size that failed is tried again after a dozen."""
 
 
 class Portion:
-    """Up to `most_bytes`, and less for a while after a failure."""
+    """Up to `most`, in bytes or whatever counts, and less for a while after a failure."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = self._bytes = most_bytes
-        self._tried_bytes = most_bytes
+    def __init__(self, most: int) -> None:
+        self._most = self._now = self._tried = most
 
     def fits(self, sizes: Iterable[int]) -> int:
         """How many of these go together, from the first on; one at least, if there is one."""
-        count = taken_bytes = 0
-        for size_bytes in sizes:
-            if count and taken_bytes + size_bytes > self._bytes:
+        count = self._tried = 0
+        for size in sizes:
+            if count and self._tried + size > self._now:
                 break
             count += 1
-            taken_bytes += size_bytes
-        self._tried_bytes = taken_bytes
+            self._tried += size
         return count
+
+    def up_to(self, limit: int) -> int:
+        """How many go together of things that count one each."""
+        self._tried = min(limit, self._now)
+        return self._tried
 
     @contextmanager
     def tried(self) -> Iterator[None]:
-        """What was found to fit last is changed in here."""
+        """What was found to fit last is done in here."""
         try:
             yield
         except StorageFailed:
-            half_bytes = min(self._bytes, self._tried_bytes) // 2
-            self._bytes = max(half_bytes, min(LEAST_BYTES, self._most_bytes))
+            half = min(self._now, self._tried) // 2
+            self._now = max(1, half, self._most // LEAST)
             raise
-        self._bytes = min(self._bytes + self._bytes // GROWTH, self._most_bytes)
+        self._now = min(self._now + self._now // GROWTH + 1, self._most)
 
 
 def letter_bytes(delivery: Delivery) -> int:

@@ -96,7 +96,9 @@ class Claiming:
                 after = None if after is None else frozenset((*after, fence))
                 await asyncio.sleep(CLAIM_AGAIN_S)
             else:
-                return SourcePartition(owner, fence, position)
+                return SourcePartition(
+                    owner, fence, position, read_limit=self._spec.settings.read_limit
+                )
         return None
 
     async def lost(

@@ -9,6 +9,7 @@ import structlog
 
 from headgate.decide import gaps, history
 from headgate.decide.gaps import Gap
+from headgate.decide.portions import Portion
 from headgate.decide.retrying import Backoff
 from headgate.decide.settling import Outcome, SettleTracker
 from headgate.errors import HeadgateError, HistoryLost
@@ -24,10 +25,6 @@ log = structlog.get_logger()
 
 PAUSES = Backoff(1.0, 30.0)
 """Between two tries to read what can't be read."""
-AT_A_TIME = 1_000_000
-"""More records than any lane reads at a time."""
-GROWTH = 16
-"""Reads that were halved grow again by this part of themselves."""
 
 
 class SourcePartition:
@@ -35,10 +32,10 @@ class SourcePartition:
 
     `leaving` says that it is being handed off: nothing more is read. Records up to `redeliver_to`
     are delivered again because an operator wants it, which is his `wish`. What can't be read is
-    tried again from `read_at_s` on, with fewer records at a time.
+    tried again from `read_at_s` on, with fewer records at a time: `portion` has up to `read_limit`.
     """
 
-    def __init__(self, owner: Owner, fence: Fence, position: Position) -> None:
+    def __init__(self, owner: Owner, fence: Fence, position: Position, *, read_limit: int) -> None:
         self.owner = owner
         self.ref = owner.ref
         self.fence = fence
@@ -60,11 +57,11 @@ class SourcePartition:
         self.look_at_s = 0.0
         """When to ask again whether the log ends where nothing more is found."""
         self.read_at_s = 0.0
+        self.portion = Portion(read_limit)
         self._failure = ""
         self._unreadable = ""
         """Why the log couldn't be read the last time, if it couldn't."""
         self._failed_reads = 0
-        self._at_a_time = AT_A_TIME
         self._gaps: dict[int, Gap] = {}
         """Those that somebody has yet to hear of, by their last seq."""
         self._settled = asyncio.Event()
@@ -78,24 +75,18 @@ class SourcePartition:
         """Nothing more is read, for `reason`, until a lane starts anew."""
         self._failure = reason
 
-    def read_failed(self, error: HeadgateError, *, limit: int, now_s: float) -> None:
-        """Up to `limit` records couldn't be read: later, and half of them."""
+    def read_failed(self, error: HeadgateError, *, now_s: float) -> None:
+        """It can't be read, for now."""
         if not self._unreadable:
             log.error(LogEvent.PARTITION_STOPPED, partition=str(self.ref), error=error.message)
         self._unreadable = error.message
         self.read_at_s = now_s + PAUSES.delay_s(self._failed_reads, jitter=1.0)
         self._failed_reads += 1
-        self._at_a_time = max(1, min(self._at_a_time, limit) // 2)
 
     def read_well(self) -> None:
         if self._unreadable:
             log.info(LogEvent.PARTITION_GOES_ON, partition=str(self.ref))
         self._unreadable, self._failed_reads = "", 0
-        self._at_a_time = min(self._at_a_time + self._at_a_time // GROWTH + 1, AT_A_TIME)
-
-    def at_a_time(self, limit: int) -> int:
-        """How many records are read at a time, `limit` at most."""
-        return min(self._at_a_time, limit)
 
     @property
     def state(self) -> PartitionState:

@@ -89,12 +89,12 @@ class Reading:
 
     async def _tried(self, partition: SourcePartition) -> bool:
         """Read some, if it can be read; False when the partition has nothing more for now."""
-        limit = partition.at_a_time(self._settings.read_limit)
+        limit = partition.portion.up_to(self._settings.read_limit)
         try:
-            has_more = await self._read_some(partition, limit)
+            with partition.portion.tried():
+                has_more = await self._read_some(partition, limit)
         except OperatorError as error:
-            now_s = asyncio.get_running_loop().time()
-            partition.read_failed(error, limit=limit, now_s=now_s)
+            partition.read_failed(error, now_s=asyncio.get_running_loop().time())
             return True
         partition.read_well()
         return has_more
