@@ -31,6 +31,7 @@ class WrittenLog(MemoryLogReader):
         self.gate: asyncio.Event | None = None
         self.damaged: dict[PartitionRef, Exception] = {}
         self.at_a_time = 1_000_000
+        self.read_takes_s = 0.0
 
     # --- the writer's side -----------------------------------------------------------------------
 
@@ -95,6 +96,8 @@ class WrittenLog(MemoryLogReader):
         if self.gate is not None:
             await self.gate.wait()
         self._check(ref)
+        if self.read_takes_s:
+            await asyncio.sleep(self.read_takes_s)
         found = await super().read(ref, after_seq=after_seq, limit=limit)
         if len(found) > self.at_a_time:
             raise StorageFailed("the database took too long")

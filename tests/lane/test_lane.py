@@ -119,6 +119,21 @@ async def test_a_gateway_that_does_not_answer_slows_no_other() -> None:
 
 
 @on_virtual_time
+async def test_one_with_a_long_way_to_go_does_not_hold_the_others() -> None:
+    """It is read all the time, and has been for a while when the other one grows."""
+    world = LaneWorld(partitions=2)
+    world.log.read_takes_s = 0.02
+    world.append(50_000)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(0.5)
+    world.append(1, partition=1)
+    await settle_down(0.5)
+    assert world.gateways.seqs("gateway-1", 1) == [1]
+    assert len(world.gateways.seqs("gateway-1", 0)) < 50_000, "it isn't through yet"
+
+
+@on_virtual_time
 async def test_failed_batches_are_sent_again_in_order() -> None:
     world = LaneWorld(batch_max_size=3, retry_max_attempts=6)
     world.gateways.scripts["gateway-1"] = [

@@ -30,6 +30,9 @@ log = structlog.get_logger()
 
 LOOK_EVERY_S = 0.5
 """How often a lane that finds nothing more asks where the log ends, at most."""
+BUSY_LOOK_EVERY_S = 0.1
+"""How often a lane that has something to read looks at its other partitions: it hears of their news
+only when it has nothing."""
 TURN = 100
 """Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
 event loop, and how long those are is how many deliveries per second there can be to a gateway."""
@@ -71,13 +74,17 @@ class Reading:
             if claimed.to_be_skipped is not None:
                 self._pass(claimed, claimed.to_be_skipped)
         async with self._reader.follow(list(self._partitions)) as wake_ups:
-            hungry = set(self._partitions)
+            hungry, look_at_s = set(self._partitions), self._now_s() + BUSY_LOOK_EVERY_S
             while True:
                 due = [ref for ref in sorted(hungry) if self._is_due(ref)]
                 if not due:  # one of those that can't be read is, a second later at the latest
                     self._is_level = not hungry
                     hungry |= await anext(wake_ups)
                     self._is_level = False
+                    look_at_s = self._now_s() + BUSY_LOOK_EVERY_S
+                elif self._now_s() >= look_at_s:
+                    hungry |= self._partitions.keys()
+                    look_at_s = self._now_s() + BUSY_LOOK_EVERY_S
                 for ref in due:
                     partition = self._partitions.get(ref)
                     if partition is None or not await self._tried(partition):
@@ -85,7 +92,7 @@ class Reading:
 
     def _is_due(self, ref: PartitionRef) -> bool:
         partition = self._partitions.get(ref)
-        return partition is None or partition.read_at_s <= asyncio.get_running_loop().time()
+        return partition is None or partition.read_at_s <= self._now_s()
 
     async def _tried(self, partition: SourcePartition) -> bool:
         """Read some, if it can be read; False when the partition has nothing more for now."""
@@ -94,7 +101,7 @@ class Reading:
             with partition.portion.tried():
                 has_more = await self._read_some(partition, limit)
         except OperatorError as error:
-            partition.read_failed(error, now_s=asyncio.get_running_loop().time())
+            partition.read_failed(error, now_s=self._now_s())
             return True
         partition.read_well()
         return has_more
@@ -139,10 +146,9 @@ class Reading:
 
     async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
         """Nothing more is found: does the log end there? True when there is more to read."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s < partition.look_at_s:
+        if self._now_s() < partition.look_at_s:
             return False
-        partition.look_at_s = now_s + LOOK_EVERY_S
+        partition.look_at_s = self._now_s() + LOOK_EVERY_S
         head = (await self._reader.extent(partition.ref)).head
         if head <= partition.read_seq:
             partition.ends_at(head)
@@ -181,6 +187,9 @@ class Reading:
         partition.accept(records[-1])
         self.read += len(records)
         self._saving.count(tracker.position - before)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _unsettled(self) -> int:
         return sum(p.tracker.unsettled for p in self._partitions.values())
