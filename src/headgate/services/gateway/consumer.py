@@ -107,6 +107,8 @@ class GroupConsumer:
         self.group: Group | None = None
         self.joined: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
         self.ended = False
+        self.ending: asyncio.Task[None] | None = None
+        """What ends it, and tells the coordinator, once something does."""
         self._bounds = bounds
         self._tell = tell
         self._make_target = make_target
@@ -411,7 +413,10 @@ class GroupConsumer:
         if failed:
             for target in targets:
                 target.lost(certain=certain)
-        await asyncio.gather(*(self.save(target) for target in targets))
+        saves = (self.save(target) for target in targets)
+        for outcome in await asyncio.gather(*saves, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error(LogEvent.UNEXPECTED, error=str(outcome))
         self._targets.clear()
         self._waiting.clear()
         closing = (target.close() for target in targets)
@@ -431,6 +436,7 @@ class GroupConsumer:
         task = self._crew.start(name, self._guarded(work), about=str(target.owner.ref))
         among.add(task)
         task.add_done_callback(among.discard)
+        task.add_done_callback(lambda _: work.close())  # one that never got to begin
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:

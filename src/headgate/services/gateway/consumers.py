@@ -101,7 +101,8 @@ class Consumers:
                 await self._registration.send(asked)
                 return consumer, await consumer.joined
         except TimeoutError as error:
-            await self.gone(consumer, for_good=True)
+            # Not for good: it may be there already, and work on what it had before.
+            await self.gone(consumer, for_good=False)
             raise errors.Timeout(
                 f"the coordinator gave no answer within {self._bounds.join_s:g} s; try again"
             ) from error
@@ -137,22 +138,32 @@ class Consumers:
         )
 
     async def _replace(self, asked: JoinGroup) -> None:
-        """The same process is back before its former connection was found to be broken."""
-        former = self._table.get(_key(asked))
-        if former is not None:
-            await self.gone(former, for_good=False, failed=False)
-            former.sink.fail(errors.NotNow("this consumer has connected again"))
+        """The same process is back before its former connection was found to be broken, or has
+        ended; once this returns there is none."""
+        while (former := self._table.get(_key(asked))) is not None:
+            try:
+                await self.gone(former, for_good=False)
+            finally:
+                former.sink.fail(errors.NotNow("this consumer has connected again"))
 
     async def gone(self, consumer: GroupConsumer, *, for_good: bool, failed: bool = False) -> None:
-        """It left, or its connection broke (`failed`: with what it had in hand); doing it twice is
-        fine."""
+        """It left, or its connection broke (`failed`: with what it had in hand). Returns when the
+        coordinator was told. It ends once, however many say so, and to the end: whoever waits for
+        it here may be cancelled."""
+        if self._table.get(_key(consumer.request)) is not consumer:
+            return
+        if consumer.ending is None:
+            work = self._end(consumer, for_good=for_good, failed=failed)
+            consumer.ending = self.crew.start("end of a consumer", work)
+        await asyncio.shield(consumer.ending)
+
+    async def _end(self, consumer: GroupConsumer, *, for_good: bool, failed: bool) -> None:
         key = _key(consumer.request)
-        if self._table.get(key) is not consumer or consumer.ended:
-            return  # or whoever was first is about to say so
-        await consumer.end(failed=failed)
-        if self._table.get(key) is consumer:
-            del self._table[key]
+        try:
+            await consumer.end(failed=failed)
             await self._registration.send(LeaveGroup(*key, for_good))
+        finally:
+            del self._table[key]
 
     def _target(self, group: Group, owner: Owner) -> Target:
         return Target(
@@ -280,7 +291,7 @@ class Consumers:
     async def stop(self, timeout_s: float) -> None:
         """Save what is processed; the consumers find another gateway."""
         leaving = [
-            self.crew.start("end of a consumer", self.gone(one, for_good=False))
+            self.crew.start("leaving", self.gone(one, for_good=False))
             for one in tuple(self._table.values())
         ]
         if leaving:

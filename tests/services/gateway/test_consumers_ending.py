@@ -1,0 +1,119 @@
+"""How consumers end at a gateway: once, to the end, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.model.control import LeaveGroup, ToCoordinator
+from headgate.services.gateway.consumer import ConsumerBounds
+from tests.faulty_checkpoints import FaultyCheckpoints
+from tests.services.gateway.group_doubles import GroupCoordinator
+from tests.services.gateway.test_gateway_consumers import (
+    ack,
+    assigned,
+    committed,
+    grouped,
+    join,
+    produce,
+)
+from tests.services.gateway.world import World, WsSubscriber, until
+
+JOIN = {"type": "join", "topic": "flights", "group": "radar", "consumer": "one", "incarnation": "1"}
+
+
+async def with_something_unsaved(
+    world: World, coordinator: GroupCoordinator
+) -> tuple[WsSubscriber, dict[str, Any]]:
+    """A consumer, and what it acknowledged."""
+    coordinator.give("one", 0)
+    socket = await join(world)
+    await assigned(socket, 1)
+    await produce(world, *range(0, 80, 2))
+    first = await socket.next()
+    ack(socket, first)
+    await until(lambda: any(target.unsaved() for target in targets(world)))
+    return socket, first
+
+
+def targets(world: World) -> list[Any]:
+    table = world.gateway._consumers._table
+    return [target for consumer in table.values() for target in consumer.targets()]
+
+
+def is_nobody_there(world: World, coordinator: GroupCoordinator) -> bool:
+    return not len(world.gateway._consumers) and not coordinator.registry
+
+
+# --- to the end ----------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_breaks_while_it_replaces_another_leaves_nobody_behind() -> None:
+    checkpoints = FaultyCheckpoints()
+    bounds = ConsumerBounds(save_s=60)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        _, first = await with_something_unsaved(world, coordinator)
+        [former] = world.gateway._consumers._table.values()
+        checkpoints.takes_s = 0.1
+        again = await world.consumer_connection()
+        again.say(**JOIN)
+        await until(lambda: former.ended)
+        again.leave()
+        await until(lambda: is_nobody_there(world, coordinator))
+        assert coordinator.left() == [("one", False)]
+        assert committed(world, 0, 0) == first["seq"]
+
+
+async def test_one_that_replaces_another_twice_at_once_is_there_once() -> None:
+    checkpoints = FaultyCheckpoints()
+    bounds = ConsumerBounds(save_s=60)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        await with_something_unsaved(world, coordinator)
+        [former] = world.gateway._consumers._table.values()
+        checkpoints.takes_s = 0.05
+        second, third = [await world.consumer_connection() for _ in range(2)]
+        second.say(**JOIN)
+        await until(lambda: former.ended)
+        third.say(**JOIN)
+        while (last := await second.next())["type"] != "error":
+            pass
+        assert last["error"]["code"] == "unavailable"
+        assert (await third.next())["type"] == "joined"
+        await assigned(third, 1)
+        assert (len(world.gateway._consumers), len(coordinator.registry)) == (1, 1)
+
+
+async def test_a_save_that_fails_unforeseen_leaves_nobody_behind() -> None:
+    checkpoints = FaultyCheckpoints()
+    bounds = ConsumerBounds(save_s=60)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        socket, _ = await with_something_unsaved(world, coordinator)
+        checkpoints.failing = RuntimeError("nobody thought of this")
+        socket.leave()
+        await until(lambda: is_nobody_there(world, coordinator))
+        assert coordinator.left() == [("one", False)]
+
+
+async def test_a_connection_that_breaks_after_its_time_to_join_leaves_nobody_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with grouped(consumers=ConsumerBounds(join_s=0.05)) as (world, coordinator):
+        coordinator.answering = False
+        registration = world.gateway._subscriptions.registration
+        send, leaving = registration.send, asyncio.Event()
+
+        async def slow(message: ToCoordinator) -> bool:
+            if isinstance(message, LeaveGroup):
+                leaving.set()
+                await asyncio.sleep(0.1)
+            return await send(message)
+
+        monkeypatch.setattr(registration, "send", slow)
+        socket = await world.consumer_connection()
+        socket.say(**JOIN)
+        await leaving.wait()
+        socket.leave()
+        await until(lambda: coordinator.left() == [("one", False)])
+        assert is_nobody_there(world, coordinator)
