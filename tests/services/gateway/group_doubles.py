@@ -32,18 +32,21 @@ class GroupCoordinator(FakeCoordinator):
 
     def _on_message(self, message: ToCoordinator) -> None:
         super()._on_message(message)
-        assert self.session is not None
         if isinstance(message, JoinGroup) and self.answering:
-            gid = group_id(message.topic, message.group)
-            if self.refusal is not None:
-                refused = RefuseConsumer(gid, message.consumer, message.incarnation, *self.refusal)
-                self.session.push(refused)
-                return
-            self.group = message.known or Group(
-                gid, message.topic, message.group, self.targets, message.where, message.starts
-            )
-            self.incarnations[message.consumer] = message.incarnation
-            self.tell(message.consumer)
+            self.answer(message)
+
+    def answer(self, message: JoinGroup) -> None:
+        assert self.session is not None
+        gid = group_id(message.topic, message.group)
+        if self.refusal is not None:
+            refused = RefuseConsumer(gid, message.consumer, message.incarnation, *self.refusal)
+            self.session.push(refused)
+            return
+        self.group = message.known or Group(
+            gid, message.topic, message.group, self.targets, message.where, message.starts
+        )
+        self.incarnations[message.consumer] = message.incarnation
+        self.tell(message.consumer)
 
     def tell(self, consumer: str) -> None:
         assert self.session is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.model.control import LeaveGroup, ToCoordinator
+from headgate.model.control import JoinGroup, LeaveGroup, ToCoordinator
 from headgate.services.gateway.consumer import ConsumerBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.group_doubles import GroupCoordinator
@@ -114,6 +114,78 @@ async def test_a_connection_that_breaks_after_its_time_to_join_leaves_nobody_beh
         socket = await world.consumer_connection()
         socket.say(**JOIN)
         await leaving.wait()
+        socket.leave()
+        await until(lambda: coordinator.left() == [("one", False)])
+        assert is_nobody_there(world, coordinator)
+
+
+# --- before it has joined ------------------------------------------------------------------------
+
+
+async def test_who_leaves_while_joining_leaves_for_good() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.answering = False
+        socket = await world.consumer_connection()
+        socket.say(**JOIN)
+        await until(lambda: bool(coordinator.of_kind(JoinGroup)))
+        [asked] = [one for one in coordinator.received if isinstance(one, JoinGroup)]
+        socket.say(type="leave")
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nobody has taken it in"
+        coordinator.answer(asked)
+        while (await socket.next())["type"] != "ended":
+            pass
+        assert await socket.closed() == 1000
+        assert coordinator.left() == [("one", True)]
+        assert is_nobody_there(world, coordinator)
+
+
+async def test_who_leaves_while_joining_need_not_wait_for_an_answer() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await world.consumer_connection()
+        socket.say(**JOIN)
+        socket.say(type="leave")
+        await socket.ask(type="ping", id="p")
+        socket.leave()
+        await until(lambda: coordinator.left() == [("one", True)])
+        await until(lambda: is_nobody_there(world, coordinator))
+
+
+async def test_who_leaves_while_it_replaces_its_former_connection_leaves_for_good() -> None:
+    checkpoints = FaultyCheckpoints()
+    bounds = ConsumerBounds(save_s=60)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        _, first = await with_something_unsaved(world, coordinator)
+        [former] = world.gateway._consumers._table.values()
+        checkpoints.takes_s = 0.05
+        again = await world.consumer_connection()
+        again.say(**JOIN)
+        await until(lambda: former.ended)
+        again.say(type="leave")
+        await again.ask(type="ping", id="p")
+        again.leave()
+        await until(lambda: coordinator.left()[-1:] == [("one", True)])
+        await until(lambda: is_nobody_there(world, coordinator))
+        assert committed(world, 0, 0) == first["seq"]
+
+
+async def test_who_leaves_and_is_not_taken_in_in_time_has_left_for_good() -> None:
+    async with grouped(consumers=ConsumerBounds(join_s=0.1)) as (world, coordinator):
+        coordinator.answering = False
+        socket = await world.consumer_connection()
+        socket.say(**JOIN)
+        await until(lambda: bool(coordinator.of_kind(JoinGroup)))
+        socket.say(type="leave")
+        await until(lambda: coordinator.left() == [("one", True)])
+        await socket.closed()
+
+
+async def test_who_is_cut_off_while_joining_may_come_back() -> None:
+    async with grouped() as (world, coordinator):
+        coordinator.answering = False
+        socket = await world.consumer_connection()
+        socket.say(**JOIN)
+        await until(lambda: bool(coordinator.of_kind(JoinGroup)))
         socket.leave()
         await until(lambda: coordinator.left() == [("one", False)])
         assert is_nobody_there(world, coordinator)

@@ -66,6 +66,10 @@ class Sink(Protocol):
     """The consumer's connection."""
 
     @property
+    def has_left(self) -> bool:
+        """Whether the consumer has said that it leaves, and won't be back."""
+
+    @property
     def free(self) -> bool:
         """Whether an event may be written now."""
 

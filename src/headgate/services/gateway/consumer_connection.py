@@ -52,6 +52,7 @@ class ConsumerConnection(TextConnection):
         self._joining: asyncio.Task[None] | None = None
         self._consumer: GroupConsumer | None = None
         self._leaving: set[asyncio.Task[None]] = set()
+        self.has_left = False
 
     # --- from the wire ---------------------------------------------------------------------------
 
@@ -65,11 +66,13 @@ class ConsumerConnection(TextConnection):
             self._consumer.flush()
 
     def ended(self) -> None:
+        if self.has_left:
+            return  # that goes on without it
         if self._joining is not None:
             self._joining.cancel()
         if self._consumer is not None:
             failed = not self.is_ended_here
-            self._leave(self._consumers.gone(self._consumer, for_good=False, failed=failed))
+            self._leave(self._consumers.gone(self._consumer, failed=failed))
 
     def said(self, payload: bytes) -> None:
         try:
@@ -85,6 +88,7 @@ class ConsumerConnection(TextConnection):
             case Join():
                 self._join(message)
             case Leave():
+                self.has_left = True
                 self._leave(self._left(failed=message.failed))
             case TargetAck() | TargetNack() | TargetRenewal() | TargetReleased():
                 try:
@@ -144,9 +148,13 @@ class ConsumerConnection(TextConnection):
         self.answer(joined_message(group, message.consumer))
 
     async def _left(self, *, failed: bool) -> None:
-        """Answered once everything is saved and the coordinator told."""
+        """Answered once everything is saved and the coordinator told. A join that is under way
+        goes on until then: the coordinator may know this consumer from another gateway, which no
+        longer speaks for it, and hears that it leaves from the one where it joins."""
+        if self._joining is not None:
+            await asyncio.wait([self._joining])
         if self._consumer is not None:
-            await self._consumers.gone(self._consumer, for_good=True, failed=failed)
+            await self._consumers.gone(self._consumer, failed=failed)
         self.close(WSCloseCode.OK, ENDED)
 
     def _leave(self, work: Coroutine[Any, Any, None]) -> None:

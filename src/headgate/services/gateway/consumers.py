@@ -101,19 +101,18 @@ class Consumers:
                 await self._registration.send(asked)
                 return consumer, await consumer.joined
         except TimeoutError as error:
-            # Not for good: it may be there already, and work on what it had before.
-            await self.gone(consumer, for_good=False)
+            await self.gone(consumer)
             raise errors.Timeout(
                 f"the coordinator gave no answer within {self._bounds.join_s:g} s; try again"
             ) from error
         except asyncio.CancelledError:
-            await self.gone(consumer, for_good=False)
+            await self.gone(consumer)
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
                 raise errors.NotNow("this consumer was ended before it had joined") from None
             raise
         except BaseException:
-            await self.gone(consumer, for_good=False)
+            await self.gone(consumer)
             raise
 
     async def _asked(self, request: Join) -> JoinGroup:
@@ -142,26 +141,26 @@ class Consumers:
         ended; once this returns there is none."""
         while (former := self._table.get(_key(asked))) is not None:
             try:
-                await self.gone(former, for_good=False)
+                await self.gone(former)
             finally:
                 former.sink.fail(errors.NotNow("this consumer has connected again"))
 
-    async def gone(self, consumer: GroupConsumer, *, for_good: bool, failed: bool = False) -> None:
+    async def gone(self, consumer: GroupConsumer, *, failed: bool = False) -> None:
         """It left, or its connection broke (`failed`: with what it had in hand). Returns when the
-        coordinator was told. It ends once, however many say so, and to the end: whoever waits for
-        it here may be cancelled."""
+        coordinator was told; for good is only who said so itself, whatever else went wrong. It ends
+        once, however many say so, and to the end: whoever waits for it here may be cancelled."""
         if self._table.get(_key(consumer.request)) is not consumer:
             return
         if consumer.ending is None:
-            work = self._end(consumer, for_good=for_good, failed=failed)
+            work = self._end(consumer, failed=failed)
             consumer.ending = self.crew.start("end of a consumer", work)
         await asyncio.shield(consumer.ending)
 
-    async def _end(self, consumer: GroupConsumer, *, for_good: bool, failed: bool) -> None:
+    async def _end(self, consumer: GroupConsumer, *, failed: bool) -> None:
         key = _key(consumer.request)
         try:
             await consumer.end(failed=failed)
-            await self._registration.send(LeaveGroup(*key, for_good))
+            await self._registration.send(LeaveGroup(*key, consumer.sink.has_left))
         finally:
             del self._table[key]
 
@@ -291,8 +290,7 @@ class Consumers:
     async def stop(self, timeout_s: float) -> None:
         """Save what is processed; the consumers find another gateway."""
         leaving = [
-            self.crew.start("leaving", self.gone(one, for_good=False))
-            for one in tuple(self._table.values())
+            self.crew.start("leaving", self.gone(one)) for one in tuple(self._table.values())
         ]
         if leaving:
             await asyncio.wait(leaving, timeout=timeout_s)
