@@ -48,10 +48,9 @@ RESET_S = 60.0
 """For a reset to be carried out, and read: it waits for gateways that are cut off."""
 FROZEN_S = 6.4
 """A consumer is given 10 s from when it was last heard, which may be 3 s before it froze."""
-CUT_OFF_S = 16.4
-"""A target that is on its way elsewhere goes there 20 s after its gateway was last heard."""
 LOST_S = 29.4
-"""What belongs to a consumer that has no connection goes elsewhere after a lease."""
+"""What belongs to a consumer that has no connection, or whose gateway has none, goes elsewhere
+after a lease, also where it was on its way there."""
 
 Place = tuple[int, int]
 """Partition and seq."""
@@ -112,9 +111,7 @@ class Path:
 
     @property
     def _needed_s(self) -> float:
-        if self.frozen:
-            return FROZEN_S
-        return CUT_OFF_S if self.gateway_away else LOST_S
+        return FROZEN_S if self.frozen else LOST_S
 
     def broken(self, from_s: float, to_s: float) -> bool:
         return any(begin_s <= to_s and end_s >= from_s for begin_s, end_s, _ in self.breaks)

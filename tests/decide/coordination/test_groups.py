@@ -410,6 +410,51 @@ def test_a_donor_that_dies_while_releasing_loses_the_target_with_its_lease(place
     assert place.has("two", "gateway-2") == {0, 1, 2, 3}
 
 
+def asked_to_share(place: Place) -> None:
+    """Of `one` at the first gateway, for `two` at the second one."""
+    place.gateway("gateway-2")
+    place.join("one")
+    place.join("two", "gateway-2")
+    place.wait(TIMING.settle_ms)
+    assert len(place.world.last(place.gateways["gateway-1"], control.LetGo).owners) == 2
+
+
+def test_a_donor_whose_gateway_is_cut_off_has_its_whole_lease(place: Place) -> None:
+    """It may not have heard that it is asked, and hand out as before."""
+    asked_to_share(place)
+    place.world.drop(place.gateways.pop("gateway-1"))
+    place.wait(TIMING.lease_ms - SECOND)
+    assert place.has("two", "gateway-2") == set()
+    place.wait(2 * SECOND)
+    assert place.has("two", "gateway-2") == {0, 1, 2, 3}
+
+
+def test_a_donor_whose_gateway_says_nothing_is_not_passed_over(place: Place) -> None:
+    """Its stream may be broken, and nobody has noticed."""
+    asked_to_share(place)
+    silent = place.gateways.pop("gateway-1")
+    place.wait(TIMING.lease_ms - 2 * SECOND)
+    assert place.has("two", "gateway-2") == set()
+    place.world.say(silent, control.CheckIn())
+    place.wait(SECOND)
+    assert len(place.has("two", "gateway-2")) == 2, "it is there, and took too long"
+
+
+def test_a_donor_whose_gateway_is_back_is_asked_anew(place: Place) -> None:
+    asked_to_share(place)
+    known = place.told("one")
+    place.world.drop(place.gateways.pop("gateway-1"))
+    place.wait(TIMING.lease_ms - 2 * SECOND)
+    place.gateway("gateway-1")
+    place.wait(SECOND)
+    place.join("one", known=known.group, owns=known.owners)
+    assert len(place.world.last(place.gateways["gateway-1"], control.LetGo).owners) == 2
+    place.wait(TIMING.handoff_ms - 2 * SECOND)
+    assert place.has("two", "gateway-2") == set(), "as much time as anybody has"
+    place.wait(2 * SECOND)
+    assert len(place.has("two", "gateway-2")) == 2
+
+
 def test_a_donor_that_merely_connects_again_has_not_let_go(place: Place) -> None:
     """Its process is the same, and may work on what it has."""
     place.gateway("gateway-2")

@@ -96,8 +96,10 @@ def leave(state: State, gateway_id: str, message: control.LeaveGroup, now_ms: in
     return []
 
 
-def gateway_returns(state: State, gateway_id: str) -> None:
-    """Who was there is in doubt until the gateway has named everybody again."""
+def gateway_returns(state: State, gateway_id: str, now_ms: int) -> None:
+    """Who was there is in doubt until the gateway has named everybody again; then they are asked
+    for what is on its way elsewhere."""
+    sharing.ask_anew(state, gateway_id, now_ms)
     keys = {consumer.key for consumer in state.groups.of_gateway(gateway_id)}
     state.groups.doubtful[gateway_id] = keys
 

@@ -23,7 +23,7 @@ Phase = Literal["releasing", "starting"]
 @dataclass(slots=True)
 class Handoff:
     """`released_ms` is when the donor said that it has let go, `heard_ms` when it said that it
-    needs more time."""
+    needs more time, or had to be asked anew."""
 
     move: Move
     since_ms: int

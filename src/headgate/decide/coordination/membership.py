@@ -42,7 +42,7 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     state.sessions[session] = (hello.role, hello.node_id)
     moving.plan_soon(state, now_ms)
     if hello.role == "gateway":
-        consuming.gateway_returns(state, hello.node_id)
+        consuming.gateway_returns(state, hello.node_id, now_ms)
         if known is None or restarted:
             state.registry.gateway_comes(hello.node_id)
     if restarted:

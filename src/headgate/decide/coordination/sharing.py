@@ -133,11 +133,28 @@ def advance(state: State, now_ms: int) -> list[Effect]:
 def _is_ready(state: State, handoff: Handoff, now_ms: int) -> bool:
     if handoff.released_ms is not None:
         return True
-    donor = state.groups.consumers.get((handoff.move.ref.topic, handoff.move.from_id))
-    is_there = donor is not None and donor.lost_ms is None
     heard_ms = min(handoff.heard_ms, handoff.since_ms + KEEP_MS)
     waited_ms = now_ms - max(handoff.since_ms, heard_ms)
-    return is_there and waited_ms >= state.timing.handoff_ms
+    return waited_ms >= state.timing.handoff_ms and _hears(state, handoff.move, now_ms)
+
+
+def _hears(state: State, move: Move, now_ms: int) -> bool:
+    """Whether the donor's gateway has been asked, for all that is known. One that wasn't hands out
+    as before, until it can't be sure any more; then the lease has yet to end."""
+    donor = state.groups.consumers.get((move.ref.topic, move.from_id))
+    if donor is None or session_of(state, donor) is None:
+        return False
+    seen_ms = state.members[donor.gateway_id].seen_ms
+    return now_ms - seen_ms < 2 * state.timing.check_in_ms
+
+
+def ask_anew(state: State, gateway_id: str, now_ms: int) -> None:
+    """The gateway is back, and may not have heard what its consumers were asked for."""
+    consumers = state.groups.consumers
+    for ref, handoff in state.groups.handoffs.by_ref.items():
+        donor = consumers.get((ref.topic, handoff.move.from_id))
+        if donor is not None and donor.gateway_id == gateway_id:
+            handoff.heard_ms = now_ms
 
 
 def overtaken(state: State, gateway_id: str, ref: PartitionRef, epoch: int) -> list[Effect]:
