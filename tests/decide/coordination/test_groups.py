@@ -471,6 +471,20 @@ def test_a_donor_that_merely_connects_again_has_not_let_go(place: Place) -> None
     assert place.has("two", "gateway-2") == leaving
 
 
+def test_it_has_no_more_time_for_that_it_connects_again_and_again(place: Place) -> None:
+    asked_to_share(place)
+    waited_ms = 0
+    while place.has("two", "gateway-2") == set() and waited_ms < 2 * KEEP_MS:
+        for owner in place.world.last(place.gateways["gateway-1"], control.LetGo).owners:
+            place.world.say(place.gateways["gateway-1"], control.StillInHand(owner))
+        place.wait(TIMING.handoff_ms // 2)
+        waited_ms += TIMING.handoff_ms // 2
+        if waited_ms % 60_000 == 0:
+            place.leave("one", for_good=False)
+            place.join("one")
+    assert abs(waited_ms - KEEP_MS) <= 2 * TIMING.handoff_ms
+
+
 def test_one_that_had_let_go_before_it_connected_again_has(place: Place) -> None:
     place.gateway("gateway-2")
     place.join("one")

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from picows import WSMsgType
+from picows import WSFrame, WSMsgType, WSTransport, ws_connect
 
 from headgate import errors
 from headgate.services.gateway.protocol import MAX_FRAME_BYTES, Misfit, parse
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.services.gateway.websocket import PingTimes
 from tests.services.gateway.doubles import FakeCoordinator
-from tests.services.gateway.world import WAIT_S, World, running, until
+from tests.services.gateway.world import WAIT_S, World, WsSubscriber, running, until
 
 
 @pytest.mark.parametrize(
@@ -211,6 +211,35 @@ async def test_half_open_connection_is_cut_when_it_does_not_answer_a_ping() -> N
         await asyncio.wait_for(reader.read(), WAIT_S)
         await until(lambda: not world.coordinator.registry)
         writer.close()
+
+
+class PingCounter(WsSubscriber):
+    """Answers no ping by itself, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pings = 0
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self.pings += frame.msg_type == WSMsgType.PING
+        super().on_ws_frame(transport, frame)
+
+
+@pytest.mark.parametrize("path", ["/v1/subscribe", "/v1/consume"])
+async def test_one_that_is_never_silent_is_pinged_too_and_need_not_answer(path: str) -> None:
+    """Or it hears nothing for as long as there is nothing to say, and takes that for a fault. One
+    that doesn't read for a while can't answer, and shows otherwise that it is there."""
+    pings = PingTimes(after_idle_s=0.1, timeout_s=0.1)
+    async with running(pings=pings) as world:
+        client = PingCounter()
+        url = world.gateway.ws_url.replace("/v1/subscribe", path)
+        await ws_connect(lambda: client, url, enable_auto_pong=False)
+        world.sockets.append(client)
+        async with asyncio.timeout(WAIT_S):
+            while client.pings < 4:
+                client.say(type="ping")
+                await asyncio.sleep(0.01)
+        assert not client.gone.is_set()
 
 
 async def test_more_connections_than_subscribers_may_be_are_refused() -> None:

@@ -43,7 +43,7 @@ def join(
     effects = _moved_on(state, known, gateway_id)
     is_same = known is None or known.incarnation == message.incarnation
     kept = message.owns if message.known is not None and is_same else ()
-    touched = _renew(state, key, kept, may_work=is_same)
+    touched = _renew(state, key, kept, now_ms, may_work=is_same)
     groups.consumers[key] = Consumer(*key, message.incarnation, gateway_id)
     groups.doubtful.get(gateway_id, set()).discard(key)
     moving.plan_soon(state, now_ms)
@@ -65,9 +65,12 @@ def _moved_on(state: State, known: Consumer | None, gateway_id: str) -> list[Eff
     return [Send(former.session, _refused(known.key, known.incarnation, error))]
 
 
-def _renew(state: State, key: Key, kept: Iterable[Owner], *, may_work: bool) -> set[Key]:
+def _renew(
+    state: State, key: Key, kept: Iterable[Owner], now_ms: int, *, may_work: bool
+) -> set[Key]:
     """New epochs for what a consumer owns but `kept`. Of that, what was leaving it has left, unless
-    its process `may_work` on it: then it stays, until another plan asks for it."""
+    its process `may_work` on it: then it is asked for it anew, in a handoff that is as old as it
+    was."""
     groups, kept = state.groups, set(kept)
     touched: set[Key] = set()
     if state.learning.is_on:
@@ -76,9 +79,12 @@ def _renew(state: State, key: Key, kept: Iterable[Owner], *, may_work: bool) -> 
         if owner in kept:
             continue
         handoff = groups.handoffs.by_ref.get(owner.ref)
-        stays = handoff is None or (may_work and handoff.released_ms is None)
-        to_id = key[1] if handoff is None or stays else handoff.move.to_id
-        groups.handoffs.end([owner.ref])
+        to_id = key[1]
+        if handoff is not None and may_work and handoff.released_ms is None:
+            handoff.heard_ms = now_ms
+        elif handoff is not None:
+            to_id = handoff.move.to_id
+            groups.handoffs.end([owner.ref])
         groups.targets.take(owner.ref, to_id)
         touched.add((key[0], to_id))
     return touched

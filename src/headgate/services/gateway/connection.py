@@ -59,8 +59,10 @@ class Connection(TextConnection):
         connections: set[TextConnection],
         first: Question | Redirect | errors.HeadgateError | None,
         subscriber: str = "",
+        *,
+        ping_every_s: float,
     ) -> None:
-        super().__init__(connections)
+        super().__init__(connections, ping_every_s)
         self._subscriptions = subscriptions
         self._first = first
         self._subscriber = subscriber

@@ -45,8 +45,10 @@ class ConsumerConnection(TextConnection):
         consumers: Consumers,
         connections: set[TextConnection],
         refusal: errors.HeadgateError | None,
+        *,
+        ping_every_s: float,
     ) -> None:
-        super().__init__(connections)
+        super().__init__(connections, ping_every_s)
         self._consumers = consumers
         self._refusal = refusal
         self._joining: asyncio.Task[None] | None = None

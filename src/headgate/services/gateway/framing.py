@@ -1,8 +1,8 @@
 """One WebSocket connection as text messages in both directions, whatever they say.
 
 Invariants: what isn't text, or is too large, ends the connection with an error that says so; a
-message that comes in several frames is one message. However a connection ends, `ended` is called
-once, and `gone` is set.
+message that comes in several frames is one message. A peer hears something every `ping_every_s`,
+whatever it says itself. However a connection ends, `ended` is called once, and `gone` is set.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ CLOSE_TIMEOUT_S = 5.0
 class TextConnection(WSListener):
     """`connections` has every connection of the listener for as long as it lasts."""
 
-    def __init__(self, connections: set[TextConnection]) -> None:
+    def __init__(self, connections: set[TextConnection], ping_every_s: float) -> None:
         super().__init__()
         self._connections = connections
+        self._ping_every_s = ping_every_s
+        self._pinging: asyncio.TimerHandle | None = None
         self._transport: WSTransport | None = None
         self._outlet: Outlet | None = None
         self._partial = bytearray()
@@ -56,6 +58,7 @@ class TextConnection(WSListener):
         self._transport = transport
         self._outlet = Outlet(transport)
         self._connections.add(self)
+        self._ping_later()
         self.begun()
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -76,6 +79,8 @@ class TextConnection(WSListener):
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._closing = True
         self._connections.discard(self)
+        if self._pinging is not None:
+            self._pinging.cancel()
         if self._outlet is not None:
             self._outlet.close()
         self.ended()
@@ -88,6 +93,19 @@ class TextConnection(WSListener):
     def resume_writing(self) -> None:
         if self._outlet is not None and not self._closing:
             self.writable()
+
+    # --- signs of life ---------------------------------------------------------------------------
+
+    def _ping_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._pinging = loop.call_later(self._ping_every_s, self._ping)
+
+    def _ping(self) -> None:
+        """Silence is all that a peer has to go by, and picows pings nobody who isn't silent. The
+        answer isn't waited for: one that doesn't read for a while says otherwise that it lives."""
+        if not self._closing and self._transport is not None:
+            self._transport.send_ping()
+            self._ping_later()
 
     # --- messages --------------------------------------------------------------------------------
 

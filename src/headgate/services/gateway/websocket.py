@@ -46,7 +46,8 @@ CONSUME_PATH = "/v1/consume"
 
 @dataclass(frozen=True, slots=True)
 class PingTimes:
-    """A peer that was silent for `after_idle_s` is pinged, and has `timeout_s` to answer."""
+    """A peer that was silent for `after_idle_s` is pinged, and has `timeout_s` to answer. Others
+    are pinged as often, and needn't."""
 
     after_idle_s: float = 30.0
     timeout_s: float = 30.0
@@ -145,7 +146,10 @@ class WebSocketServer:
                 subscriber = admitted
         except errors.HeadgateError as error:
             first = error
-        return Connection(self._subscriptions, self.connections, first, subscriber)
+        every_s = self._pings.after_idle_s
+        return Connection(
+            self._subscriptions, self.connections, first, subscriber, ping_every_s=every_s
+        )
 
     def _consumer_connection(self, query: str) -> ConsumerConnection:
         refusal: errors.HeadgateError | None = None
@@ -160,7 +164,8 @@ class WebSocketServer:
             check_version(_parameters(query).get("v") or VERSION)
         except errors.HeadgateError as error:
             refusal = error
-        return ConsumerConnection(self._consumers, self.connections, refusal)
+        every_s = self._pings.after_idle_s
+        return ConsumerConnection(self._consumers, self.connections, refusal, ping_every_s=every_s)
 
     def _check_room(self) -> None:
         if len(self.connections) >= self._subscriptions.bounds.subscribers:
