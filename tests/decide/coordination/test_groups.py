@@ -333,6 +333,35 @@ def test_a_gateway_that_comes_back_cannot_call_back_who_has_gone_elsewhere(place
     assert place.has("one", "gateway-2") == {0, 1, 2, 3}
 
 
+def test_another_process_is_not_let_in_while_the_gateway_of_the_first_is_cut_off(
+    place: Place,
+) -> None:
+    """The first one may be connected there, and goes on with what it has."""
+    place.gateway("gateway-2")
+    place.join("one")
+    epochs = place.epochs()
+    place.world.drop(place.gateways.pop("gateway-1"))
+    place.join("one", "gateway-2", incarnation="2")
+    assert place.refused("gateway-2").code == "unavailable"
+    assert "try again" in place.refused("gateway-2").reason
+    assert place.epochs() == epochs
+    place.wait(TIMING.lease_ms)
+    place.join("one", "gateway-2", incarnation="2")
+    assert place.has("one", "gateway-2") == {0, 1, 2, 3}
+
+
+def test_another_process_is_let_in_once_the_gateway_of_the_first_does_not_name_it(
+    place: Place,
+) -> None:
+    place.gateway("gateway-2")
+    place.join("one")
+    place.world.drop(place.gateways["gateway-1"])
+    place.gateway("gateway-1", "b")
+    place.world.say(place.gateways["gateway-1"], control.RegistrationComplete())
+    place.join("one", "gateway-2", incarnation="2")
+    assert place.has("one", "gateway-2") == {0, 1, 2, 3}
+
+
 def test_the_consumers_of_a_dead_gateway_go_with_its_lease(place: Place) -> None:
     place.gateway("gateway-2")
     place.join("one")

@@ -54,12 +54,18 @@ def _taken_name(
 ) -> HeadgateError | None:
     known = state.groups.consumers.get(key)
     gateway = None if known is None else state.members.get(known.gateway_id)
-    if known is None or known.lost_ms is not None or gateway is None or gateway.session is None:
+    if known is None or known.lost_ms is not None or gateway is None:
         return None
+    is_cut_off = gateway.session is None
     if known.incarnation == message.incarnation:
         # The consumer itself may come in anywhere; a gateway that it has left can't call it back.
-        is_left = message.known is not None and known.gateway_id != gateway_id
+        is_left = message.known is not None and known.gateway_id != gateway_id and not is_cut_off
         return NotNow(f"consumer {known.id} has joined at another gateway") if is_left else None
+    if is_cut_off:
+        return NotNow(
+            f"a consumer {known.id} of group {message.group} may be connected to a gateway that is "
+            "cut off; try again in a moment, or choose another id"
+        )
     return InvalidRequest(
         f"a consumer {known.id} of group {message.group} is connected already; choose another id"
     )
