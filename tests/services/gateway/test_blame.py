@@ -85,6 +85,32 @@ async def test_who_had_its_time_and_is_lost_then_has_failed_once() -> None:
         assert not await group.all_letters()
 
 
+async def test_nothing_is_alone_beside_what_a_consumer_had_its_time_for_and_still_has() -> None:
+    checkpoints = SlowNotes()
+    checkpoints.gate.set()
+    bounds = ConsumerBounds(save_s=0.02, release_s=0.05)
+    async with limited(checkpoints=checkpoints, consumers=bounds) as group:
+        await group.produce(1, target=0)
+        await group.produce(1, target=1)
+        socket = await group.consumer(0, 1, limit=2)
+        for _ in range(2):
+            await socket.next()
+        await group.dies(socket)
+        socket = await group.consumer(0, 1, limit=2)
+        first = await socket.next()
+        checkpoints.gate.clear()
+        noted = checkpoints.waiting
+        group.coordinator.let_go("consumer-2", first["target"])
+        assert (await socket.next())["type"] == "revoke"
+        await until(lambda: checkpoints.waiting > noted)
+        other = {"target": 1 - first["target"], "epoch": first["epoch"]}
+        socket.say(type="ack", positions={"0": 0}, **other)
+        assert await is_silent(socket), "it has not heard yet that it is gone"
+        checkpoints.gate.set()
+        assert (await socket.next())["type"] == "revoked"
+        assert (await socket.next())["target"] == other["target"]
+
+
 async def test_nothing_is_certain_beside_what_a_forced_handover_left_behind() -> None:
     """The program is stuck in what it was handed of a target that is somebody else's by now."""
     async with limited(consumers=ConsumerBounds(save_s=0.02, release_s=0.05)) as group:

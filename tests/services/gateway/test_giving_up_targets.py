@@ -25,6 +25,7 @@ class Deaf:
     """A connection that nobody listens to."""
 
     free = False
+    has_left = False
 
     def send(self, message: bytes) -> None: ...
 

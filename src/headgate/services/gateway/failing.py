@@ -78,6 +78,8 @@ class Failing:
         """Those that no consumer has any more."""
         self._blamed: set[Hashable] = set()
         """Those whose failure in the consumer's present hands is counted already."""
+        self._nacked: set[Hashable] = set()
+        """Those of them that the consumer said itself to have failed with."""
         self._messages: dict[Hashable, bytes] = {}
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
@@ -105,7 +107,8 @@ class Failing:
         """How much of what the consumer has it doesn't work on, as it said itself."""
         if self._blamed:
             self._blamed = {thing for thing in self._blamed if self._is_in_hand(thing)}
-        return len(self._blamed)
+            self._nacked &= self._blamed
+        return len(self._nacked)
 
     @property
     def wants_alone(self) -> bool:
@@ -165,6 +168,7 @@ class Failing:
             counts = self._counts(thing)
             counts.failed(thing.key, deliveries)
             self._blamed.add(thing.key)
+            self._nacked.add(thing.key)
             if counts.chance(thing.key, self.limit) is Chance.NONE:
                 self._on_given_up(thing)
 
