@@ -12,7 +12,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Tally, Tries
 from headgate.services.gateway.consumer import ConsumerBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
-from tests.services.gateway.test_gateway_consumers import ack, commit, committed
+from tests.services.gateway.test_gateway_consumers import ack, assigned, commit, committed, join
 from tests.services.gateway.test_giving_up import NAME, given_up, is_silent, limited, nack
 from tests.services.gateway.world import WsSubscriber, until
 
@@ -130,6 +130,28 @@ async def test_nothing_is_certain_beside_what_a_forced_handover_left_behind() ->
         socket = await group.consumer(second["target"], limit=2)
         assert (await socket.next())["seq"] == second["seq"]
         assert second["seq"] not in [one.delivery.seq for one in await group.all_letters()]
+
+
+async def test_what_a_consumer_worked_on_when_it_connected_is_spared_once() -> None:
+    """What others fail with after that counts, also when the target comes back."""
+    async with limited(consumers=ConsumerBounds(save_s=0.02, release_s=0.05)) as group:
+        [record] = await group.produce(1)
+        group.coordinator.give("one", 0, epoch=1)
+        at_work = [[0, 0, record.seq, 1]]
+        asked = {"max_deliveries": 3, "from": "earliest", "at_work": at_work}
+        socket = await join(group.world, "one", **asked)
+        assert [(await socket.next())["type"] for _ in range(2)] == ["assigned", "event"]
+        group.coordinator.let_go("one", 0)
+        assert [(await socket.next())["type"] for _ in range(2)] == ["revoke", "revoked"]
+        group.coordinator.take("one", 0)
+        other = await group.consumer(limit=3, epoch=2)
+        nack(other, await other.next(), 2)
+        await until(lambda: group.tried() == ((record.seq, 2),))
+        other.say(type="leave")
+        await other.closed()
+        group.coordinator.give("one", 0, epoch=3)
+        await assigned(socket, 1)
+        assert (await socket.next())["deliveries"] == 3
 
 
 async def test_a_connection_that_the_gateway_ended_is_no_failure_of_the_consumer() -> None:

@@ -69,9 +69,9 @@ class Limited:
         self.letters = letters
         self._epoch = 0
 
-    async def consumer(self, *targets: int, limit: int = 2) -> WsSubscriber:
+    async def consumer(self, *targets: int, limit: int = 2, epoch: int = 0) -> WsSubscriber:
         """A new one, which owns these targets (0), under a higher epoch than anybody before."""
-        self._epoch += 1
+        self._epoch = max(self._epoch + 1, epoch)
         name = f"consumer-{self._epoch}"
         self.coordinator.give(name, *(targets or (0,)), epoch=self._epoch)
         socket = await join(self.world, name, max_deliveries=limit, **{"from": "earliest"})

@@ -42,6 +42,7 @@ class BusyTarget:
     number: int = 0
     stopped: bool = False
     is_sure: bool = True
+    is_open: bool = True
     out: int = 1
     waits_to_be_sure: bool = False
     failures: list[bool] = field(default_factory=list)

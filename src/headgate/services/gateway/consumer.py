@@ -101,8 +101,9 @@ class GroupConsumer:
     ) -> None:
         self._crew = crew
         self._max_deliveries = max_deliveries
-        self._at_work = at_work
-        """Target, partition, seq and the delivery of what it worked on when it connected."""
+        self._at_work = list(at_work)
+        """Target, partition, seq and the delivery of what it worked on when it connected, of the
+        targets that it has not lost since."""
         self._may_work_on_more = bool(at_work)
         """Whether it may work on something that isn't in hand here any more: then nothing that it
         is lost with is certain to be the reason."""
@@ -166,6 +167,8 @@ class GroupConsumer:
             del self._targets[target.number]
             self._waiting.pop(target, None)
             self._may_work_on_more |= target.out > 0
+            if target.is_open:
+                self._at_work = [one for one in self._at_work if one[0] != target.number]
             self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
             self._spawn("closing of a target", target, target.close(), self._closing)
             self._all_ready()

@@ -189,6 +189,11 @@ class Target:
     # --- out -------------------------------------------------------------------------------------
 
     @property
+    def is_open(self) -> bool:
+        """Whether its positions were read, and something of it may have been handed out."""
+        return self._subscriber is not None
+
+    @property
     def in_hand(self) -> int:
         return len(self._hand)
 
