@@ -119,6 +119,18 @@ async def test_a_connection_that_breaks_after_its_time_to_join_leaves_nobody_beh
         assert is_nobody_there(world, coordinator)
 
 
+async def test_who_has_left_is_handed_nothing_more() -> None:
+    bounds = ConsumerBounds(prefetch=1, save_s=60)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        ack(socket, await socket.next())
+        socket.say(type="leave")
+        assert (await socket.next())["type"] == "ended"
+
+
 # --- before it has joined ------------------------------------------------------------------------
 
 

@@ -71,7 +71,7 @@ class Sink(Protocol):
 
     @property
     def free(self) -> bool:
-        """Whether an event may be written now."""
+        """Whether an event may be written now; never to one that has left."""
 
     def send(self, message: bytes) -> None:
         """Write an event; only while it is `free`."""

@@ -168,7 +168,8 @@ class ConsumerConnection(TextConnection):
 
     @property
     def free(self) -> bool:
-        return self._outlet is not None and self._outlet.free and not self._closing
+        is_over = self._closing or self.has_left
+        return self._outlet is not None and self._outlet.free and not is_over
 
     def send(self, message: bytes) -> None:
         self.outlet.send(message)
