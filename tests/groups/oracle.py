@@ -485,6 +485,8 @@ class Oracle:
             seq = message["from"] - 1 if message["type"] == "resync" else message["seq"]
             thing = message["partition"], seq, again
             number = message.get("deliveries", 1) if message["type"] == "event" else 0
+            if message.get("key") is not None:
+                self.target_of.setdefault(message["key"], message["target"])
             self.giving_up.handed(link, where, thing, number, self._out[link])
             out.add(thing)
             if not again:
