@@ -32,6 +32,7 @@ from itertools import islice
 import msgspec
 
 from headgate.decide.batching import BatchLimits
+from headgate.decide.delivery.batch_size import BatchSize
 from headgate.decide.delivery.behind import Behind, Page, Redrive
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.held import Held, Waiting
@@ -118,9 +119,10 @@ class Outbound:
         self._retry_at_s = -NEVER
         self._redrive_at_s = -NEVER
         self._sent_s = -NEVER
-        self._size_limit = rules.limits.max_size
-        self._letters_limit = rules.limits.max_size
-        """Letters may well be larger than what comes now: that this arrives is no sign for them."""
+        self._size = BatchSize(rules.limits.max_size)
+        self._letters_size = BatchSize(rules.limits.max_size)
+        """Letters may well be larger than what comes now: what becomes of the one is no sign for
+        the other."""
         self._redriving = 0
         """How many letters were sent last."""
         self._letters_next = False
@@ -216,7 +218,7 @@ class Outbound:
         """After a put: must whoever waits for the next step look again? (For the first of a batch,
         and for a full one.)"""
         size = len(self._waiting)
-        return size == 1 or size == self._size_limit
+        return size == 1 or size == self._size.limit
 
     @property
     def has_asides(self) -> bool:
@@ -279,15 +281,15 @@ class Outbound:
 
     def upcoming(self) -> list[Delivery]:
         """What will be sent after what is in flight, if all goes well: a full batch, or nothing."""
-        if len(self._waiting) < self._size_limit:
+        if len(self._waiting) < self._size.limit:
             return []
-        return [delivery for _, delivery in islice(self._waiting, self._size_limit)]
+        return [delivery for _, delivery in islice(self._waiting, self._size.limit)]
 
     def _due_s(self) -> float:
         waiting = self._waiting
         if not waiting:
             return NEVER
-        if self._flushing or self._attempts or len(waiting) >= self._size_limit:
+        if self._flushing or self._attempts or len(waiting) >= self._size.limit:
             return -NEVER
         return self._rules.limits.send_at(
             waiting=len(waiting), first_at_s=waiting[0][0], last_sent_s=self._sent_s
@@ -302,8 +304,7 @@ class Outbound:
             redrive_is_due = self._redrive_due_s() <= now_s
         if redrive_is_due:
             self._again_next = True
-            limit = min(self._size_limit, self._letters_limit)
-            return self._letters.next(now_s, self._counted(), limit=limit)
+            return self._letters.next(now_s, self._counted(), limit=self._letters_size.limit)
         if again_is_due:
             self._again_next = False
             return self._send_again()
@@ -325,13 +326,13 @@ class Outbound:
         return self._waiting_of
 
     def _send_again(self) -> SendAgain:
-        size = min(len(self._again), self._size_limit, self._letters_limit)
+        size = min(len(self._again), self._letters_size.limit)
         self._again_in_flight = [self._again.popleft() for _ in range(size)]
         self.breaker.attempted()
         return SendAgain(list(self._again_in_flight))
 
     def _send(self, now_s: float) -> Send:
-        size = min(len(self._waiting), self._size_limit)
+        size = min(len(self._waiting), self._size.limit)
         self._in_flight = [self._waiting.popleft() for _ in range(size)]
         if not self._waiting:
             self._waiting_of = None
@@ -352,6 +353,7 @@ class Outbound:
         caller settles the others."""
         batch, self._in_flight = self._in_flight, []
         self._well(fill)
+        self._size.fitted(len(batch))
         again = []
         for at, (one, verdict) in enumerate(zip(batch, verdicts, strict=True)):
             if verdict == "retry":
@@ -393,13 +395,13 @@ class Outbound:
         given_up, self._again_in_flight = self._again_in_flight, []
         self.error = error
         self.breaker.failed(now_s)
-        if not batch and (count := len(given_up) or self._redriving) > 1:
-            self._letters_limit = count // 2
         if batch:
-            if len(batch) > 1:
-                self._size_limit = len(batch) // 2
+            self._size.failed(len(batch))
             self._put_back(batch)
-            self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter)
+            if self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter):
+                self._letters_size.failed(len(batch))
+        else:
+            self._letters_size.failed(len(given_up) or self._redriving)
         if self._redrive_at_s <= now_s:
             # Not again and again, or a gateway that fails now and then gets no letters at all.
             self._redrive_at_s = now_s + self._rules.redrive_every_s
@@ -418,7 +420,7 @@ class Outbound:
             self._reject(batch[0][1], error, now_s)
             return
         self._put_back(batch)
-        self._size_limit = max(1, len(batch) // 2)
+        self._size.failed(len(batch))
 
     def redriving(self, count: int) -> None:
         """So many letters are about to be sent."""
@@ -438,7 +440,7 @@ class Outbound:
         something is wanted `later` and nothing went forward, so they rest. Those that have a page
         may go on behind it, whatever became of that."""
         self._well(fill)
-        self._letters_well()
+        self._letters_size.fitted(self._redriving)
         for ref in through:
             self._letters.go_on(ref)
         longest_s = self._rules.redrive_every_s
@@ -455,7 +457,7 @@ class Outbound:
         """The gateway won't take `count` letters at once; True when the only one is to blame. The
         same partitions have the next turn, with fewer letters."""
         self._well(self.pressure.fill)
-        self._size_limit = max(1, count // 2)
+        self._letters_size.failed(count)
         self._letters.again()
         return count == 1
 
@@ -488,19 +490,19 @@ class Outbound:
 
     def sent_again(self, *, fill: float) -> None:
         """What an operator wanted was answered."""
-        self._again_in_flight = []
+        batch, self._again_in_flight = self._again_in_flight, []
         self._well(fill)
-        self._letters_well()
+        self._letters_size.fitted(len(batch))
 
     def again_refused(self) -> list[Delivery]:
         """The gateway won't take them at once: those to blame for it, the only one or nobody; the
         others are sent in smaller batches."""
         batch, self._again_in_flight = self._again_in_flight, []
         self._well(self.pressure.fill)
+        self._letters_size.failed(len(batch))
         if len(batch) == 1:
             return batch
         self._again.extendleft(reversed(batch))
-        self._size_limit = max(1, len(batch) // 2)
         return []
 
     def postponed(self, now_s: float) -> None:
@@ -513,10 +515,6 @@ class Outbound:
         self.breaker.succeeded()
         self.pressure.filled(fill)
         self.error = ""
-        self._size_limit = min(self._size_limit * 2, self._rules.limits.max_size)
-
-    def _letters_well(self) -> None:
-        self._letters_limit = min(self._letters_limit * 2, self._rules.limits.max_size)
 
     def _overloaded(self, now_s: float) -> None:
         """Letters wait until the gateway has got over it, or might have said so."""
@@ -525,7 +523,8 @@ class Outbound:
 
     def _another_attempt(
         self, batch: list[Delivery], error: str, now_s: float, jitter: float
-    ) -> None:
+    ) -> bool:
+        """True when it was the last one: they are parked."""
         self._attempts += 1
         rules = self._rules
         if self._attempts >= rules.max_attempts:
@@ -534,8 +533,9 @@ class Outbound:
             self._retry_at_s = -NEVER
             pause_s = LOOK_AGAIN_S if error == WANTED_LATER else rules.redrive_every_s
             self._redrive_at_s = now_s + min(pause_s, rules.redrive_every_s)
-        else:
-            self._retry_at_s = now_s + rules.backoff.delay_s(self._attempts - 1, jitter=jitter)
+            return True
+        self._retry_at_s = now_s + rules.backoff.delay_s(self._attempts - 1, jitter=jitter)
+        return False
 
     def _hold(self, ref: PartitionRef, now_s: float, jitter: float) -> None:
         """The partition waits by itself; its letters do where that was too often."""

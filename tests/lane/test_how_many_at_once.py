@@ -1,0 +1,56 @@
+"""A lane and a gateway that takes only so much at once: what is parked gets through in the end,
+beside whatever else is sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.errors import NotNow, TooLarge
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from tests.lane.world import FakeGateways, LaneWorld, everything, on_virtual_time, settle_down
+
+DOWN = NotNow("down")
+
+
+class NarrowGateways(FakeGateways):
+    """Takes so many large records at once, those of partition 0; others as they come."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.refusals = 0
+
+    async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        if sum(one.partition == 0 for one in batch.deliveries) > self.most:
+            self.refusals += 1
+            raise TooLarge("more than fits")
+        await asyncio.sleep(0.002)
+        return await super()._answer(batch)
+
+
+async def flow(world: LaneWorld, per_s: int, *, partition: int) -> None:
+    while True:
+        world.append(1, partition=partition)
+        await asyncio.sleep(1 / per_s)
+
+
+@on_virtual_time
+async def test_letters_refused_as_too_large_arrive_while_another_partition_is_busy() -> None:
+    world = LaneWorld(partitions=2)
+    gateways = world.gateways = NarrowGateways(4)
+    world.start()
+    await world.subscribed(everything("s1"))
+    gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(100)
+    await settle_down(9)
+    assert len(world.letters.seqs("parked")) == 100
+    flowing = asyncio.create_task(flow(world, 1_500, partition=1))
+    await settle_down(4)
+    flowing.cancel()
+    assert gateways.seqs("gateway-1") == list(range(1, 101))
+    assert not world.letters.letters
+    await settle_down()
+    seqs = gateways.seqs("gateway-1", 1)
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len(seqs) >= 5_000
+    await world.die()
