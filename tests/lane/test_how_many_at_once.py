@@ -28,6 +28,18 @@ class NarrowGateways(FakeGateways):
         return await super()._answer(batch)
 
 
+class SlowGateways(FakeGateways):
+    """Whatever comes takes so long, record by record."""
+
+    def __init__(self, each_s: float) -> None:
+        super().__init__()
+        self.each_s = each_s
+
+    async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        await asyncio.sleep(self.each_s * len(batch.deliveries))
+        return await super()._answer(batch)
+
+
 async def flow(world: LaneWorld, per_s: int, *, partition: int) -> None:
     while True:
         world.append(1, partition=partition)
@@ -49,8 +61,29 @@ async def test_letters_refused_as_too_large_arrive_while_another_partition_is_bu
     flowing.cancel()
     assert gateways.seqs("gateway-1") == list(range(1, 101))
     assert not world.letters.letters
+    assert gateways.refusals <= 10
     await settle_down()
     seqs = gateways.seqs("gateway-1", 1)
     assert seqs == list(range(1, len(seqs) + 1))
     assert len(seqs) >= 5_000
+    await world.die()
+
+
+@on_virtual_time
+async def test_a_partition_gets_out_of_letters_of_which_a_full_page_takes_too_long() -> None:
+    """A short outage, then more comes all the time, less than what the link takes: 60 ms each, so
+    that 100 at once don't arrive within the 5 s there are for a batch."""
+    world = LaneWorld()
+    world.gateways = SlowGateways(0.06)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    flowing = asyncio.create_task(flow(world, 10, partition=0))
+    await settle_down(600)
+    flowing.cancel()
+    await settle_down(1)
+    seqs = world.gateways.seqs("gateway-1")
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len(seqs) >= 5_990
+    assert not world.letters.letters, "nothing is parked any more"
     await world.die()

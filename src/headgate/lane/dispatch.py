@@ -306,12 +306,12 @@ class GatewayPipeline:
             answer = await self._send(batch)
         except CallerError:
             self._failures += 1
-            for delivery in self.outbound.again_refused():
+            for delivery in self.outbound.again_refused(now_s=self._loop.time()):
                 self._answer(delivery, "rejected")
         except HeadgateError as error:
             self._failed(error)
         else:
-            self.outbound.sent_again(fill=answer.fill)
+            self.outbound.sent_again(fill=answer.fill, now_s=self._loop.time())
             for delivery, verdict in zip(batch, answer.verdicts, strict=True):
                 self._answer(delivery, verdict)
 

@@ -16,6 +16,7 @@ under the lane's fence.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -144,7 +145,7 @@ class Redriving:
             await self._store.remove(unwanted, fences)
             self.counts.released += len(unwanted)
         if sending:
-            await self._send_letters(sending, fences)
+            await self._send_letters(sending, fences, step)
 
     def _left(self, unwanted: Sequence[Letter]) -> list[Letter]:
         """Of those that nobody there wants any more: what no log brings to who comes back."""
@@ -155,13 +156,14 @@ class Redriving:
         await self._store.bury(dead, fences, now_ms=time.time_ns() // 1_000_000)
         self.counts.dead += len(dead)
 
-    async def _send_letters(self, letters: _Sent, fences: Fences) -> None:
+    async def _send_letters(self, letters: _Sent, fences: Fences, step: Redrive) -> None:
         outbound = self._outbound
-        outbound.redriving(len(letters))
+        largest = max(Counter([letter.ref for letter, _ in letters]).values())
+        outbound.redriving(len(letters), full=largest >= step.each)
         try:
             answer = await self._send([delivery for _, delivery in letters])
         except CallerError as error:
-            if outbound.redrive_refused(len(letters)):
+            if outbound.redrive_refused(len(letters), now_s=self._now_s()):
                 await self._reject([letters[0][0]], error.message, fences)
             return
         except HeadgateError as error:

@@ -49,8 +49,7 @@ class Link:
                 self.live += 1
                 self.outbound.put(delivery(LIVE, self.live), self.now_s, lambda _: [])
             step = self.outbound.next(self.now_s)
-            parked = [one.delivery for one in self.outbound.take_asides()]
-            self.letters = sorted([*self.letters, *(one.seq for one in parked)])
+            assert not self.outbound.take_asides(), "what comes live isn't parked"
             match step:
                 case Wait(until_s):
                     self.now_s = min(until_s, self.now_s + 0.01)
@@ -60,7 +59,6 @@ class Link:
                     self.send(step, deliveries)
 
     def redrive(self, refs: Sequence[PartitionRef], seqs: list[int]) -> None:
-        assert refs == (LETTERS,), "what comes live isn't parked"
         if not seqs:
             self.outbound.drained(refs)
             return
@@ -70,7 +68,7 @@ class Link:
                 self.outbound.redriven(fill=0.0, now_s=self.now_s)
                 self.take(LETTERS, seqs)
                 self.letters = self.letters[len(seqs) :]
-            case "refused" if self.outbound.redrive_refused(len(seqs)):
+            case "refused" if self.outbound.redrive_refused(len(seqs), now_s=self.now_s):
                 self.dead.append(self.letters.pop(0))
             case "failed":
                 self.outbound.failed("no answer", now_s=self.now_s)
@@ -81,10 +79,10 @@ class Link:
         if fate == "failed":
             self.outbound.failed("no answer", now_s=self.now_s)
         elif isinstance(step, SendAgain) and fate == "refused":
-            refused = self.outbound.again_refused()
+            refused = self.outbound.again_refused(now_s=self.now_s)
             self.told += [one.seq for one in refused]
         elif isinstance(step, SendAgain):
-            self.outbound.sent_again(fill=0.0)
+            self.outbound.sent_again(fill=0.0, now_s=self.now_s)
             self.told += seqs
         elif fate == "refused":
             self.outbound.refused("no", now_s=self.now_s)
@@ -126,6 +124,7 @@ def test_letters_refused_as_too_large_arrive_in_smaller_batches_beside_any_traff
     link.run(10.0, until=lambda: not link.outbound.behind)
     assert link.taken[LETTERS] == list(range(1, 201))
     assert not link.dead
+    assert link.refusals <= 10
     assert len(link.outbound) <= 500, "what comes live keeps pace"
 
 
@@ -135,6 +134,7 @@ def test_what_is_refused_live_is_sent_in_smaller_batches_while_letters_flow(fitt
     link.live_per_s = 40
     link.run(5.0)
     assert len(link.taken[LIVE]) >= 190
+    assert link.refusals <= 10
     assert link.sizes[Redrive].count(100) >= 50, "letters go on in full batches"
 
 
@@ -162,3 +162,21 @@ def test_what_an_operator_wants_arrives_in_smaller_batches_beside_any_traffic() 
         assert link.outbound.put_again(delivery(LETTERS, seq), link.now_s)
     link.run(10.0, until=lambda: len(link.told) == 100)
     assert link.told == list(range(1, 101))
+    assert link.refusals <= 10
+
+
+@pytest.mark.parametrize("fitting", [1, 7, 60, 99])
+def test_letters_that_take_too_long_together_arrive_at_a_good_pace(fitting: int) -> None:
+    link = Link(at_most(fitting, LETTERS, "failed"), letters=600 * fitting)
+    link.round_trip_s = 1.0
+    link.run(600.0)
+    assert len(link.taken[LETTERS]) >= 0.4 * fitting * 600
+
+
+def test_when_more_fits_again_letters_go_in_full_batches() -> None:
+    link = Link(at_most(3, LETTERS, "failed"), letters=30_000)
+    link.round_trip_s = 1.0
+    link.run(2_000.0)
+    link.fate = lambda _: "taken"
+    link.run(400.0)
+    assert link.sizes[Redrive][-1] == 100

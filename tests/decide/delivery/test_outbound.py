@@ -176,7 +176,7 @@ class World:
         if self.fate() == "fails":
             self.give_up(self.outbound.failed("down", now_s=self.now_s))
         elif self.refuses(letters) and self.random.random() < 0.7:
-            if self.outbound.redrive_refused(len(letters)):
+            if self.outbound.redrive_refused(len(letters), now_s=self.now_s):
                 self.reject(letters[0])
         else:
             self.answer(letters, self.verdicts(letters))
@@ -205,10 +205,10 @@ class World:
         if self.fate() == "fails":
             self.give_up(self.outbound.failed("down", now_s=self.now_s))
         elif self.random.random() < 0.2 and not self.healthy:
-            for one in self.outbound.again_refused():
+            for one in self.outbound.again_refused(now_s=self.now_s):
                 self.again[id(one)] = "refused"
         else:
-            self.outbound.sent_again(fill=0.0)
+            self.outbound.sent_again(fill=0.0, now_s=self.now_s)
             for one in deliveries:
                 self.again[id(one)] = "answered"
 
@@ -527,7 +527,7 @@ def test_what_an_operator_wants_and_what_is_parked_take_turns() -> None:
         step = outbound.next(0.0)
         turns.append(type(step))
         if isinstance(step, SendAgain):
-            outbound.sent_again(fill=0.0)
+            outbound.sent_again(fill=0.0, now_s=0.0)
         else:
             outbound.redriving(1)
             outbound.redriven(fill=0.0, now_s=0.0)

@@ -125,6 +125,8 @@ class Outbound:
         the other."""
         self._redriving = 0
         """How many letters were sent last."""
+        self._redriving_full = False
+        """Whether there are more of them, which the size of the batch kept back."""
         self._letters_next = False
         self._again_next = False
         self._is_overloaded = False
@@ -235,6 +237,8 @@ class Outbound:
         self.pressure.filled(0.0)
         self._attempts, self.error = 0, ""
         self._retry_at_s = self._redrive_at_s = -NEVER
+        self._size.renewed()
+        self._letters_size.renewed()
         self._waiting.extendleft(reversed(self._held.take_all()))
         self._letters.wake()
 
@@ -353,7 +357,7 @@ class Outbound:
         caller settles the others."""
         batch, self._in_flight = self._in_flight, []
         self._well(fill)
-        self._size.fitted(len(batch))
+        self._size.fitted(len(batch), full=len(batch) >= self._size.limit, now_s=now_s)
         again = []
         for at, (one, verdict) in enumerate(zip(batch, verdicts, strict=True)):
             if verdict == "retry":
@@ -390,19 +394,21 @@ class Outbound:
     def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
         """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,
         and that isn't tried any more. The next one is half as large: it may take too long as it
-        is."""
+        is. Letters pause, unless fewer of them went through just before."""
         batch, self._in_flight = self._in_flight, []
         given_up, self._again_in_flight = self._again_in_flight, []
         self.error = error
         self.breaker.failed(now_s)
+        were_too_many = False
         if batch:
-            self._size.failed(len(batch))
+            self._size.failed(len(batch), now_s=now_s)
             self._put_back(batch)
             if self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter):
-                self._letters_size.failed(len(batch))
+                self._letters_size.failed(len(batch), now_s=now_s)
         else:
-            self._letters_size.failed(len(given_up) or self._redriving)
-        if self._redrive_at_s <= now_s:
+            count = len(given_up) or self._redriving
+            were_too_many = self._letters_size.failed(count, now_s=now_s)
+        if self._redrive_at_s <= now_s and not were_too_many:
             # Not again and again, or a gateway that fails now and then gets no letters at all.
             self._redrive_at_s = now_s + self._rules.redrive_every_s
         if not self.breaker.allows(now_s):
@@ -415,16 +421,17 @@ class Outbound:
         that is to blame."""
         batch, self._in_flight = self._in_flight, []
         self._well(self.pressure.fill)
+        self._size.failed(len(batch), now_s=now_s)
         self._attempts = 0
         if len(batch) == 1:
             self._reject(batch[0][1], error, now_s)
             return
         self._put_back(batch)
-        self._size.failed(len(batch))
 
-    def redriving(self, count: int) -> None:
-        """So many letters are about to be sent."""
-        self._redriving = count
+    def redriving(self, count: int, *, full: bool = True) -> None:
+        """So many letters are about to be sent; `full` where some partition has more of them than
+        it may send."""
+        self._redriving, self._redriving_full = count, full
         self.breaker.attempted()
 
     def redriven(
@@ -440,7 +447,7 @@ class Outbound:
         something is wanted `later` and nothing went forward, so they rest. Those that have a page
         may go on behind it, whatever became of that."""
         self._well(fill)
-        self._letters_size.fitted(self._redriving)
+        self._letters_size.fitted(self._redriving, full=self._redriving_full, now_s=now_s)
         for ref in through:
             self._letters.go_on(ref)
         longest_s = self._rules.redrive_every_s
@@ -453,11 +460,11 @@ class Outbound:
         for ref in later:
             self._letters.rest(ref, now_s + self._rules.redrive_every_s)
 
-    def redrive_refused(self, count: int) -> bool:
+    def redrive_refused(self, count: int, *, now_s: float) -> bool:
         """The gateway won't take `count` letters at once; True when the only one is to blame. The
         same partitions have the next turn, with fewer letters."""
         self._well(self.pressure.fill)
-        self._letters_size.failed(count)
+        self._letters_size.failed(count, now_s=now_s)
         self._letters.again()
         return count == 1
 
@@ -488,18 +495,19 @@ class Outbound:
         for ref in refs:
             self._letters.rest(ref, now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s))
 
-    def sent_again(self, *, fill: float) -> None:
+    def sent_again(self, *, fill: float, now_s: float) -> None:
         """What an operator wanted was answered."""
         batch, self._again_in_flight = self._again_in_flight, []
         self._well(fill)
-        self._letters_size.fitted(len(batch))
+        full = len(batch) >= self._letters_size.limit
+        self._letters_size.fitted(len(batch), full=full, now_s=now_s)
 
-    def again_refused(self) -> list[Delivery]:
+    def again_refused(self, *, now_s: float) -> list[Delivery]:
         """The gateway won't take them at once: those to blame for it, the only one or nobody; the
         others are sent in smaller batches."""
         batch, self._again_in_flight = self._again_in_flight, []
         self._well(self.pressure.fill)
-        self._letters_size.failed(len(batch))
+        self._letters_size.failed(len(batch), now_s=now_s)
         if len(batch) == 1:
             return batch
         self._again.extendleft(reversed(batch))
