@@ -4,10 +4,22 @@ beside whatever else is sent."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
-from headgate.errors import NotNow, TooLarge
+from headgate.errors import NotNow, StorageFailed, TooLarge
+from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from tests.lane.world import FakeGateways, LaneWorld, everything, on_virtual_time, settle_down
+from headgate.model.event import PartitionRef
+from headgate.model.letters import Letter
+from headgate.ports.letters import NO_SEQS
+from tests.lane.world import (
+    FakeGateways,
+    FaultyLetters,
+    LaneWorld,
+    everything,
+    on_virtual_time,
+    settle_down,
+)
 
 DOWN = NotNow("down")
 
@@ -86,4 +98,72 @@ async def test_a_partition_gets_out_of_letters_of_which_a_full_page_takes_too_lo
     assert seqs == list(range(1, len(seqs) + 1))
     assert len(seqs) >= 5_990
     assert not world.letters.letters, "nothing is parked any more"
+    await world.die()
+
+
+class SlowLetters(FaultyLetters):
+    """Reading more than `most` letters at once takes too long."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.too_long = 0
+
+    async def parked(
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
+    ) -> list[Letter]:
+        return await self._read(
+            await super().parked(gateway_id, refs, each=each, after_seqs=after_seqs)
+        )
+
+    async def revived(
+        self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
+    ) -> list[Letter]:
+        return await self._read(await super().revived(refs, after_id=after_id, limit=limit))
+
+    async def _read(self, letters: list[Letter]) -> list[Letter]:
+        if len(letters) > self.most:
+            self.too_long += 1
+            await asyncio.sleep(2.0)
+            raise StorageFailed("nothing came within 2 s")
+        return letters
+
+
+@on_virtual_time
+async def test_letters_that_take_too_long_to_read_are_read_a_few_at_a_time() -> None:
+    world = LaneWorld()
+    letters = world.letters = SlowLetters(7)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(300)
+    await settle_down(40)
+    assert world.gateways.seqs("gateway-1") == list(range(1, 301))
+    assert not letters.letters
+    assert letters.too_long <= 8
+    await world.die()
+
+
+@on_virtual_time
+async def test_what_an_operator_wants_is_read_a_few_at_a_time_where_more_takes_too_long() -> None:
+    world = LaneWorld()
+    letters = world.letters = SlowLetters(7)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.gateways.rejected = {("gateway-1", seq) for seq in range(1, 101)}
+    world.append(100)
+    await settle_down(2)
+    assert len(letters.seqs("dead")) == 100
+    world.gateways.rejected = set()
+    await letters.revive([one.id for one in letters.letters], now_ms=1)
+    world.push(control.LettersRevived())
+    await settle_down(120)
+    assert sorted(world.gateways.seqs("gateway-1")) == list(range(1, 101))
+    assert not letters.letters
+    assert letters.too_long <= 12
     await world.die()

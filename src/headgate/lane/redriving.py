@@ -89,7 +89,7 @@ class Redriving:
             let_go(self._surroundings, error)
         except HeadgateError as error:
             log.error(LogEvent.LETTERS_FAILED, gateway=self._gateway_id, error=error.message)
-            self._outbound.postponed(self._now_s())
+            self._outbound.store_failed(self._now_s())
 
     async def _redrive(self, step: Redrive) -> None:
         read_seqs = {ref: self._surroundings.read_seq(ref) for ref in step.refs}

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 from msgspec.structs import replace
 
+from headgate.decide.delivery.batch_size import BatchSize
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.matching import Matching
 from headgate.lane.surroundings import Surroundings, let_go
@@ -27,7 +28,7 @@ from headgate.telemetry import LogEvent
 log = structlog.get_logger()
 
 PAGE = 100
-"""Letters that are on their way at a time."""
+"""Letters that are on their way at a time; fewer where the store takes too long for them."""
 UNWANTED = "it was sent again, but nobody who is subscribed now wants it"
 REJECTED = "a gateway rejected it"
 TAKEN: frozenset[Verdict] = frozenset({"accepted", "duplicate"})
@@ -55,6 +56,8 @@ class Retrying:
         self._now.set()
         self._taken: dict[tuple[int, str], frozenset[str]] = {}
         """Of letters that not every gateway has taken: for whom which of them has."""
+        self._size = BatchSize(PAGE)
+        self._loop = asyncio.get_running_loop()
         self.error = ""
         """What is wrong with the store, if anything is."""
 
@@ -75,6 +78,7 @@ class Retrying:
                 self._now.set()
             except HeadgateError as error:
                 self.error = error.message
+                self._size.failed(self._size.limit, now_s=self._loop.time())
                 log.error(LogEvent.LETTERS_FAILED, error=error.message)
             else:
                 self.error = ""
@@ -84,12 +88,15 @@ class Retrying:
         seen: set[int] = set()
         while True:
             refs = list(self._surroundings.fences())
-            letters = await self._store.revived(refs, after_id=after_id, limit=PAGE)
+            limit = self._size.limit
+            letters = await self._store.revived(refs, after_id=after_id, limit=limit)
             if letters:
                 await self._send_page(letters)
                 after_id = letters[-1].id
                 seen.update(letter.id for letter in letters)
-            if len(letters) < PAGE:
+            full = len(letters) >= limit
+            self._size.fitted(len(letters), full=full, now_s=self._loop.time())
+            if not full:
                 self._taken = {at: names for at, names in self._taken.items() if at[0] in seen}
                 return
 

@@ -25,7 +25,8 @@ class Redrive:
 
     Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
     than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
-    `redrive_refused`; or `postponed` when nobody can tell.
+    `redrive_refused`; or `postponed` when nobody can tell, and `store_failed` when the store
+    of letters failed at any point.
     """
 
     refs: tuple[PartitionRef, ...]

@@ -123,6 +123,8 @@ class Outbound:
         self._letters_size = BatchSize(rules.limits.max_size)
         """Letters may well be larger than what comes now: what becomes of the one is no sign for
         the other."""
+        self._looking_for = 0
+        """How many letters were asked for last."""
         self._redriving = 0
         """How many letters were sent last."""
         self._redriving_full = False
@@ -308,7 +310,9 @@ class Outbound:
             redrive_is_due = self._redrive_due_s() <= now_s
         if redrive_is_due:
             self._again_next = True
-            return self._letters.next(now_s, self._counted(), limit=self._letters_size.limit)
+            step = self._letters.next(now_s, self._counted(), limit=self._letters_size.limit)
+            self._looking_for = len(step.refs) * step.each
+            return step
         if again_is_due:
             self._again_next = False
             return self._send_again()
@@ -514,8 +518,14 @@ class Outbound:
         return []
 
     def postponed(self, now_s: float) -> None:
-        """The letters can't be read at the moment."""
+        """The letters can't be looked for at the moment."""
         self._redrive_at_s = now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s)
+
+    def store_failed(self, now_s: float) -> None:
+        """The letters couldn't be read, or changed after they were sent. Fewer are asked for the
+        next time: it may take too long as it is."""
+        self._letters_size.failed(self._looking_for, now_s=now_s)
+        self.postponed(now_s)
 
     # --- parts -----------------------------------------------------------------------------------
 
