@@ -118,6 +118,20 @@ async def test_an_open_breaker_parks_at_once_and_one_probe_closes_it() -> None:
     assert report(world).links[0].breaker == "closed"
 
 
+@on_virtual_time
+async def test_a_gateway_that_nobody_subscribes_at_any_more_is_in_no_trouble_for_ever() -> None:
+    """All lanes would give up on it after one failure, because of what this one has seen once."""
+    world = await reading(breaker_threshold=3, breaker_timeout_s=30.0)
+    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.append(2)
+    await settle_down(2)
+    assert report(world).links[0].breaker == "open"
+    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    await settle_down(60)
+    assert not world.letters.letters
+    assert (report(world).links[0].breaker, report(world).links[0].error) == ("closed", "")
+
+
 @pytest.mark.parametrize(
     "change", [{"url": "http://elsewhere"}, {"pid": 77}], ids=["moved", "started anew"]
 )

@@ -67,3 +67,17 @@ def test_a_gateway_that_started_anew_is_tried_at_once() -> None:
     breaker.renewed()
     assert state(breaker) == "closed"
     assert breaker.allows(0.0)
+
+
+def test_a_gateway_that_nothing_is_for_any_more_is_not_held_against_it_but_gets_one_try() -> None:
+    breaker = Breaker(threshold=5, timeout_s=30.0)
+    for _ in range(5):
+        tried(breaker, 0.0, fails=True)
+    breaker.rested()
+    assert state(breaker) == "closed"
+    assert tried(breaker, 100.0, fails=True)
+    assert state(breaker) == "open"
+    breaker.rested()
+    assert tried(breaker, 200.0, fails=False)
+    assert tried(breaker, 201.0, fails=True)
+    assert state(breaker) == "closed", "one that answers begins anew"

@@ -493,6 +493,30 @@ def test_what_is_held_is_parked_dropped_and_sent_again_with_the_rest() -> None:
     assert {(one.delivery.partition, one.reason) for one in asides} == {(0, "too_old")}
 
 
+def test_a_gateway_that_is_owed_nothing_any_more_is_in_no_trouble_after_a_while() -> None:
+    """Or one that others send to without a hitch is in trouble for ever, as this lane has nothing
+    to try it with."""
+    ref, timeout_s = PartitionRef("flights", 0), RULES.breaker_timeout_s
+    outbound = Outbound(RULES, behind=[ref])
+    for _ in range(RULES.breaker_threshold):
+        outbound.failed("down", now_s=0.0)
+    assert outbound.next(timeout_s - 1) == Wait(timeout_s)
+    assert isinstance(outbound.next(timeout_s), Redrive), "while it is owed something, it is tried"
+    assert outbound.struggles
+    outbound.drained([ref])
+    assert outbound.next(timeout_s) == Wait(float("inf"))
+    assert not outbound.struggles
+    assert not outbound.error
+
+
+def test_a_gateway_that_is_owed_nothing_before_its_time_is_up_waits_for_that() -> None:
+    outbound = Outbound(RULES)
+    for _ in range(RULES.breaker_threshold):
+        outbound.failed("down", now_s=0.0)
+    assert outbound.next(1.0) == Wait(RULES.breaker_timeout_s)
+    assert outbound.struggles
+
+
 def test_partitions_take_turns_when_letters_are_sent() -> None:
     refs = [PartitionRef("flights", number) for number in range(10)]
     outbound = Outbound(RULES, behind=refs)

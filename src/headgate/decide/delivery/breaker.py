@@ -58,6 +58,12 @@ class Breaker:
             self._opened_s = now_s
         self._probing = False
 
+    def rested(self) -> None:
+        """Its timeout has passed, and there is nothing to try the gateway with: it counts as
+        closed, but the next failure opens it anew."""
+        self.succeeded()
+        self._failures = self._threshold - 1
+
     def renewed(self) -> None:
         """The gateway is another one now (it has started anew): what was, doesn't count."""
         self.succeeded()

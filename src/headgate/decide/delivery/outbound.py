@@ -274,6 +274,8 @@ class Outbound:
             self._is_overloaded, self._redrive_at_s = False, -NEVER
         if self._retry_at_s > now_s:
             return Wait(self._retry_at_s)
+        if self.breaker.state == "open" and not (len(self) or self.behind or self._again):
+            return self._rest(now_s)
         due_s = self._due_s()
         if self._letters_next or due_s > now_s:
             step = self._letters_step(now_s)
@@ -284,6 +286,15 @@ class Outbound:
             return self._send(now_s)
         due_s = min(due_s, self._held.due_s)
         return Wait(min(due_s, self._redrive_due_s(), self._again_due_s()))
+
+    def _rest(self, now_s: float) -> Wait:
+        """Nothing is owed to a gateway that is left alone: nothing will be sent that shows that it
+        is well again, so it is taken to be after the usual time."""
+        if self.breaker.allows(now_s):
+            self.breaker.rested()
+            self.error = ""
+            return Wait(NEVER)
+        return Wait(self.breaker.probe_at_s)
 
     def upcoming(self) -> list[Delivery]:
         """What will be sent after what is in flight, if all goes well: a full batch, or nothing."""
