@@ -180,3 +180,13 @@ def test_when_more_fits_again_letters_go_in_full_batches() -> None:
     link.fate = lambda _: "taken"
     link.run(400.0)
     assert link.sizes[Redrive][-1] == 100
+
+
+def test_letters_pause_after_a_failure_unless_fewer_went_through_just_before() -> None:
+    link = Link(at_most(100, LETTERS, "failed"), letters=1_000)
+    link.run(0.1, until=lambda: len(link.taken[LETTERS]) == 300)
+    link.fate = at_most(40, LETTERS, "failed")
+    link.run(0.1)
+    assert isinstance(link.outbound.next(link.now_s), Wait), "as many went through before"
+    link.run(30.0, until=lambda: link.sizes[Redrive][-2:] == [25, 50])
+    assert link.outbound.next(link.now_s) == Redrive((LETTERS,), 25)
