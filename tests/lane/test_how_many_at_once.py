@@ -83,13 +83,13 @@ async def test_letters_refused_as_too_large_arrive_while_another_partition_is_bu
 
 @on_virtual_time
 async def test_a_partition_gets_out_of_letters_of_which_a_full_page_takes_too_long() -> None:
-    """A short outage, then more comes all the time, less than what the link takes: 60 ms each, so
+    """An outage, then more comes all the time, less than what the link takes: 60 ms each, so
     that 100 at once don't arrive within the 5 s there are for a batch."""
     world = LaneWorld()
     world.gateways = SlowGateways(0.06)
     world.start()
     await world.subscribed(everything("s1"))
-    world.gateways.scripts["gateway-1"] = [DOWN] * 3
+    world.gateways.scripts["gateway-1"] = [DOWN] * 6
     flowing = asyncio.create_task(flow(world, 10, partition=0))
     await settle_down(600)
     flowing.cancel()
