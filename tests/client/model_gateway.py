@@ -43,7 +43,7 @@ def event(topic: str, seq: int, **rest: Any) -> Message:
 class Group:
     """One target; `settled` is what is saved, `sent` what its owner has had."""
 
-    epoch: int = 1
+    epoch: int = 0
     settled: int = 0
     sent: int = 0
     owner: Session | None = None
@@ -223,11 +223,12 @@ class Session:
         if group.owner is None:
             self.assign()
 
-    def assign(self, *, new_epoch: bool = False) -> None:
+    def assign(self) -> None:
+        """Under a new epoch: also to one that was its owner before."""
         group = self.group
         assert group is not None
         group.owner, group.sent = self, group.settled
-        group.epoch += new_epoch
+        group.epoch += 1
         positions = {"0": group.settled}
         self.wire.send(
             {"type": "assigned", "target": 0, "epoch": group.epoch, "positions": positions}

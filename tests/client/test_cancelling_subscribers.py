@@ -189,7 +189,7 @@ def revoke(gateway: VirtualGateway) -> None:
         if session.group is not None and (session.group.owner is None or not tries):
             revoked = {"type": "revoked", "target": 0, "epoch": session.group.epoch}
             session.wire.send(revoked)
-            session.assign(new_epoch=True)
+            session.assign()
         else:
             asyncio.get_running_loop().call_later(0.1, again, tries - 1)
 

@@ -7,6 +7,7 @@ moment it came, is what the next call returns.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from typing import Any, Literal, Self
 
@@ -21,8 +22,10 @@ End = Literal["end"]
 class _Wait:
     """One thread's wait for an item."""
 
-    item: Item | None = None
-    is_abandoned = False
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.item: Item | None = None
+        self.is_abandoned = False
 
 
 class BlockingItems(Blocking):
@@ -83,7 +86,7 @@ class BlockingItems(Blocking):
     async def _taken(self, wait: _Wait, timeout_s: float | None) -> Item | End | None:
         try:
             async with asyncio.timeout(timeout_s):
-                item = await self._line.next()
+                item = await self._line.next(wait.thread)
         except TimeoutError:
             return None
         except StopAsyncIteration:

@@ -6,10 +6,11 @@
 
 Invariant: the events of one key come in their order, to one consumer at a time; one that wasn't
 acknowledged comes again, here or to whoever owns its key by then. An event counts as processed when
-the next one is asked for, or, with acks="manual", when it is acknowledged. What waits here is
-bounded: by what the gateway hands out without an acknowledgement and, whatever else it sends, by
-`BUFFER`. Below that the gateway is heard at once, also while a handler works: a target that it asks
-for is given back when nothing of it is in hand. Any call may be cancelled.
+the task that took it asks for the next one or has ended, or, with acks="manual", when it is
+acknowledged. What waits here is bounded: by what the gateway hands out without an acknowledgement
+and, whatever else it sends, by `BUFFER`. Below that the gateway is heard at once, also while a
+handler works: a target that it asks for is given back when nothing of it is in hand. Any call may
+be cancelled.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic
 
 import msgspec
@@ -32,6 +33,8 @@ CONNECT_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 """For a gateway to save what was acknowledged."""
 ITEMS = (Event, Left, Resync)
+
+Caller = asyncio.Task[Any] | threading.Thread
 
 
 class Line(Generic[Control]):
@@ -87,12 +90,31 @@ class Line(Generic[Control]):
             await self.close()
             raise failure
 
-    async def next(self) -> Item:
+    def next(self, caller: Caller | None = None) -> Coroutine[Any, Any, Item]:
+        """The next item, for `caller`: without one, for the task that asks, though another one may
+        be made to wait. Whoever asks is done with what they took before, already now."""
+        asking = _asking_task() if caller is None else caller
+        if asking is not None:
+            self._done(asking)
+        return self._next(asking)
+
+    def _done(self, caller: Caller) -> None:
         conversation = self._conversation
-        if effects := conversation.done(_now_s()):
+        if effects := conversation.done(caller, _now_s()):
             self.do(effects)
+        if conversation.callers:
+            # Whoever has ended asks for nothing any more.
+            for one in [one for one in conversation.callers if _has_ended(one)]:
+                self.do(conversation.done(one, _now_s()))
+
+    async def _next(self, asking: Caller | None) -> Item:
+        conversation = self._conversation
+        if asking is None:
+            asking = _asking_task()
+            assert asking is not None, "it runs"
+            self._done(asking)
         while True:
-            item = conversation.take()
+            item = conversation.take(asking)
             if self._is_paused:
                 self._read_on()
             if item is not None:
@@ -295,6 +317,23 @@ class Line(Generic[Control]):
 
     def make_link(self) -> WsLink:
         return WsLink(self, self._silence_s)
+
+
+def _asking_task() -> asyncio.Task[Any] | None:
+    """None where the loop doesn't run yet."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _has_ended(caller: Hashable) -> bool:
+    match caller:
+        case asyncio.Task():
+            return caller.done()
+        case threading.Thread():
+            return not caller.is_alive()
+    return False
 
 
 def _now_s() -> float:

@@ -95,11 +95,11 @@ class Driver:
         self.cut()
         self.do(self.conversation.lost(self.now_s))
 
-    def take(self) -> Item | None:
+    def take(self, caller: str = "") -> Item | None:
         """As `anext` does: None where it would wait."""
         self.now_s += STEP_S
-        self.do(self.conversation.done(self.now_s))
-        item = self.conversation.take()
+        self.do(self.conversation.done(caller, self.now_s))
+        item = self.conversation.take(caller)
         if item is None:
             self.do(self.conversation.asked(self.now_s))
         return item

@@ -38,6 +38,7 @@ def joined(acks: Acks = "auto", *, keys: int = 1) -> tuple[Membership, Driver]:
 
 
 KEYS = 3
+CALLERS = ("one", "another")
 
 
 class Consuming(RuleBasedStateMachine):
@@ -49,7 +50,8 @@ class Consuming(RuleBasedStateMachine):
         self.gateway = self.driver.gateway
         self.processed: set[int] = set()
         """The oracle: what the user has acknowledged."""
-        self.last: Event | None = None
+        self.last: dict[str, Event] = {}
+        """What each caller took and, with acks="auto", works on."""
         self.handed_out: list[Event] = []
         self.highest = {f"k{number}": number - KEYS for number in range(KEYS)} | {"k0": 0}
         """Per key, the last that was handed out."""
@@ -62,13 +64,13 @@ class Consuming(RuleBasedStateMachine):
 
     # --- what the user does ----------------------------------------------------------------------
 
-    @rule()
-    def asks(self) -> None:
-        if self.acks == "auto" and self.last is not None:
-            self.processed.add(self.last.seq)
-            self.last = None
+    @rule(caller=st.sampled_from(CALLERS))
+    def asks(self, caller: str) -> None:
+        last = self.last.pop(caller, None)
+        if self.acks == "auto" and last is not None:
+            self.processed.add(last.seq)
         try:
-            item = self.driver.take()
+            item = self.driver.take(caller)
         except errors.HeadgateError:
             return
         if item is not None:
@@ -81,14 +83,13 @@ class Consuming(RuleBasedStateMachine):
             assert item.seq <= min(waiting, default=item.seq), "it passes one that waits"
             self.later.discard(item.seq)
             self.handed_out.append(item)
-            self.last = item
+            self.last[caller] = item
 
-    @precondition(lambda self: self.last is not None)
-    @rule(delay_s=st.sampled_from((0.0, 1.0)))
-    def wants_it_later(self, delay_s: float) -> None:
-        assert self.last is not None
-        self._nack(self.last, delay_s)
-        self.last = None
+    @precondition(lambda self: self.last)
+    @rule(data=st.data(), delay_s=st.sampled_from((0.0, 1.0)))
+    def wants_it_later(self, data: st.DataObject, delay_s: float) -> None:
+        caller = data.draw(st.sampled_from(sorted(self.last)))
+        self._nack(self.last.pop(caller), delay_s)
 
     @precondition(lambda self: self.acks == "manual" and self.handed_out)
     @rule(data=st.data(), delay_s=st.sampled_from((0.0, 1.0, 2.0)))
@@ -176,7 +177,7 @@ class Consuming(RuleBasedStateMachine):
             self.driver.send({"type": "revoked", "target": 0, "epoch": self.group.epoch})
             self.group.owner = None
         if self.group.owner is None:
-            session.assign(new_epoch=True)
+            session.assign()
 
     @invariant()
     def the_gateway_hears_no_nonsense(self) -> None:
@@ -198,14 +199,16 @@ class Consuming(RuleBasedStateMachine):
                 pass
             live = self.membership.phase is Phase.LIVE and not self.membership.waiting
             if live and self.group.owner is None and self.driver.session is not None:
-                self.driver.session.assign(new_epoch=True)
+                self.driver.session.assign()
                 continue
-            self.asks()
-            if self.acks == "manual" and self.last is not None:
+            for caller in CALLERS:
+                self.asks(caller)
+            if self.acks == "manual" and self.last:
                 # Else no more than a gateway hands out without an acknowledgement would come.
-                self.driver.do(self.membership.ack(self.last, self.driver.now_s))
-                self.processed.add(self.last.seq)
-                self.last = None
+                for item in self.last.values():
+                    self.driver.do(self.membership.ack(item, self.driver.now_s))
+                    self.processed.add(item.seq)
+                self.last.clear()
             elif live:
                 break
         assert max(self.highest.values()) == self.gateway.logs["a"], "everything came"
@@ -551,7 +554,7 @@ def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat() -> None:
     while driver.go_on():
         pass
     resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 0}
-    driver.send(resync | {"from": 1, "reason": "retention", "target": 0, "epoch": 1})
+    driver.send(resync | {"from": 1, "reason": "retention", "target": 0, "epoch": 2})
     driver.gateway.append("a", 2)
     while driver.go_on():
         pass
@@ -613,7 +616,7 @@ def test_what_was_acknowledged_out_of_turn_does_not_come_again(lost: str) -> Non
     else:
         assert driver.session is not None
         driver.send({"type": "revoked", "target": 0, "epoch": 1})
-        driver.session.assign(new_epoch=True)
+        driver.session.assign()
     while driver.go_on():
         pass
     again = take(driver)

@@ -11,13 +11,13 @@ user's call is cancelled is in here: what has arrived, what was handed out, what
 
 Invariants: what has arrived is handed out in its order, once; an error stands behind what arrived
 before it and is raised once, after which the next call tries again; after `close` nothing is handed
-out or begun any more.
+out or begun any more. Several callers may take items: each is done with its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Hashable, Iterable
 from enum import StrEnum
 from typing import Generic, Literal, TypeVar
 
@@ -56,7 +56,8 @@ class Conversation(Generic[Control, Entry]):
         self._outage: Outage | None = None
         self._is_entering = False
         self._failure: errors.HeadgateError | None = None
-        self._in_hand: Entry | None = None
+        self._in_hand: dict[Hashable, list[Entry]] = {}
+        """What each caller took since they last asked."""
 
     @property
     def is_over(self) -> bool:
@@ -122,15 +123,21 @@ class Conversation(Generic[Control, Entry]):
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def done(self, now_s: float) -> Effects:
-        """Whoever asks for the next item is done with the one before."""
-        entry = self._in_hand
-        if entry is None:
-            return ()
-        self._in_hand = None
-        return self._done_with(entry, now_s) if self._acks == "auto" else ()
+    @property
+    def callers(self) -> Collection[Hashable]:
+        """Those that have an item in hand."""
+        return self._in_hand.keys()
 
-    def take(self) -> Item | None:
+    def done(self, caller: Hashable, now_s: float) -> Effects:
+        """Whoever asks for the next item, or has ended, is done with what they took before."""
+        entries = self._in_hand.pop(caller, None)
+        if entries is None or self._acks == "manual":
+            return ()
+        if len(entries) == 1:
+            return self._done_with(entries[0], now_s)
+        return tuple([effect for entry in entries for effect in self._done_with(entry, now_s)])
+
+    def take(self, caller: Hashable) -> Item | None:
         """The next item, if one waits. Raises the error that has its turn."""
         while self.waiting:
             entry = self.waiting.popleft()
@@ -138,7 +145,7 @@ class Conversation(Generic[Control, Entry]):
                 raise entry
             item = self._hand_out(entry)
             if item is not None:
-                self._in_hand = entry
+                self._in_hand.setdefault(caller, []).append(entry)
                 return item
         failure, self._failure = self._failure, None
         if failure is not None:

@@ -208,9 +208,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     def nack(self, item: Item, delay_s: float, now_s: float) -> Effects:
         """It comes again here after a while, before what came after it of its key; to the next
         owner where its target goes before that. Nothing happens for what isn't in hand."""
-        entry = self._in_hand
-        if entry is not None and place_of(_item(entry)) == place_of(item):
-            self._in_hand = None
+        self._forget_in_hand(item)
         is_with_user = self._give_back(item)
         share = self._shares.get(item.target)
         if share is None:
@@ -232,15 +230,24 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         counts as failed, where that is known, and otherwise what it has in hand."""
         at_work = self._hands.at_work()
         self._is_failing = self._acks == "manual" and len(at_work) > 1
-        entry = None if self._is_failing or not at_work else self._in_hand
+        entry = (
+            None
+            if self._is_failing or not at_work
+            else next((one for some in self._in_hand.values() for one in some), None)
+        )
         if entry is None or self.phase is not Phase.LIVE:
             return ()
         item = _item(entry)
         share = self._shares.get(item.target)
         if not self._give_back(item) or share is None or share.epoch != item.epoch:
             return ()
-        self._in_hand = None
+        self._forget_in_hand(item)
         return self._count_failure(item)
+
+    def _forget_in_hand(self, item: Item) -> None:
+        """Whoever took it is not done with it when they ask for the next one."""
+        for entries in self._in_hand.values():
+            entries[:] = [one for one in entries if not _is_copy(_item(one), item)]
 
     def _give_back(self, item: Item) -> bool:
         """The user doesn't have it any more; whether they had."""
@@ -400,6 +407,11 @@ def _place(item: Item) -> Place:
 
 def _item(entry: Item | Again) -> Item:
     return entry.item if isinstance(entry, Again) else entry
+
+
+def _is_copy(one: Item, other: Item) -> bool:
+    """Whether both came under the same epoch."""
+    return one.epoch == other.epoch and place_of(one) == place_of(other)
 
 
 def _said(share: Share, kind: str, **rest: Any) -> Send:
