@@ -7,16 +7,16 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate import errors
 from headgate.decide.following import hands
 from headgate.decide.following.conversation import Acks, Phase
-from headgate.decide.following.later import place_of
+from headgate.decide.following.later import Again, place_of
 from headgate.decide.following.membership import RENEW_EVERY_S, SOONEST_S, Membership
 from headgate.decide.following.patience import Patience
-from headgate.model.client_messages import Event, Resync, decode_for_consumer
+from headgate.model.client_messages import Event, Resync, decode_for_consumer, seq_of
 from tests.client.model_gateway import Group, ModelGateway, event
 from tests.decide.following.driver import Driver
 
@@ -37,7 +37,7 @@ def joined(acks: Acks = "auto", *, keys: int = 1) -> tuple[Membership, Driver]:
     return membership, driver
 
 
-KEYS = 3
+KEYS = 2
 CALLERS = ("one", "another")
 
 
@@ -48,11 +48,16 @@ class Consuming(RuleBasedStateMachine):
         super().__init__()
         self.membership, self.driver = joined(self.acks, keys=KEYS)
         self.gateway = self.driver.gateway
+        self.gateway.append("a", 4)
+        while self.driver.go_on():
+            pass
         self.processed: set[int] = set()
         """The oracle: what the user has acknowledged."""
         self.last: dict[str, Event] = {}
         """What each caller took and, with acks="auto", works on."""
         self.handed_out: list[Event] = []
+        self.working: dict[tuple[int, int], Event] = {}
+        """What is in the user's hands, by seq and epoch."""
         self.highest = {f"k{number}": number - KEYS for number in range(KEYS)} | {"k0": 0}
         """Per key, the last that was handed out."""
         self.later: set[int] = set()
@@ -64,11 +69,18 @@ class Consuming(RuleBasedStateMachine):
 
     # --- what the user does ----------------------------------------------------------------------
 
+    @precondition(lambda self: self.acks == "manual")
+    @rule()
+    def asks_for_several(self) -> None:
+        for _ in range(3):
+            self.asks(CALLERS[0])
+
     @rule(caller=st.sampled_from(CALLERS))
     def asks(self, caller: str) -> None:
         last = self.last.pop(caller, None)
         if self.acks == "auto" and last is not None:
             self.processed.add(last.seq)
+            self._is_done_with(last)
         try:
             item = self.driver.take(caller)
         except errors.HeadgateError:
@@ -83,7 +95,11 @@ class Consuming(RuleBasedStateMachine):
             assert item.seq <= min(waiting, default=item.seq), "it passes one that waits"
             self.later.discard(item.seq)
             self.handed_out.append(item)
+            self.working[item.seq, item.epoch] = item
             self.last[caller] = item
+
+    def _is_done_with(self, item: Event) -> None:
+        self.working.pop((item.seq, item.epoch), None)
 
     @precondition(lambda self: self.last)
     @rule(data=st.data(), delay_s=st.sampled_from((0.0, 1.0)))
@@ -94,13 +110,28 @@ class Consuming(RuleBasedStateMachine):
     @precondition(lambda self: self.acks == "manual" and self.handed_out)
     @rule(data=st.data(), delay_s=st.sampled_from((0.0, 1.0, 2.0)))
     def wants_any_later(self, data: st.DataObject, delay_s: float) -> None:
-        """Whether it is in hand or not, and in any order."""
+        """Whether it is in hand or not."""
         self._nack(data.draw(st.sampled_from(self.handed_out)), delay_s)
+
+    @precondition(lambda self: self.acks == "manual" and self.working)
+    @rule(data=st.data(), delays_s=st.lists(st.sampled_from((0.0, 1.0, 2.0)), min_size=2))
+    def wants_some_later(self, data: st.DataObject, delays_s: list[float]) -> None:
+        """In any order."""
+        some = data.draw(st.permutations(list(self.working.values())))
+        for item, delay_s in zip(some, delays_s, strict=False):
+            self._nack(item, delay_s)
 
     def _nack(self, item: Event, delay_s: float) -> None:
         self.driver.do(self.membership.nack(item, delay_s, self.driver.now_s))
-        if self.membership._later.find(place_of(item)) is not None:
+        self._is_done_with(item)
+        if self._is_to_come_again(item):
             self.later.add(item.seq)
+
+    def _is_to_come_again(self, item: Event) -> bool:
+        """It waits for its time, or to be taken."""
+        taken_up = [one.item for one in self.membership.waiting if isinstance(one, Again)]
+        found = self.membership._later.find(place_of(item))
+        return found is not None or item.seq in [seq_of(one) for one in taken_up]
 
     @rule()
     def time_passes(self) -> None:
@@ -114,6 +145,7 @@ class Consuming(RuleBasedStateMachine):
         item = data.draw(st.sampled_from(self.handed_out))
         is_remembered = self._is_in_hand(item)
         self.driver.do(self.membership.ack(item, self.driver.now_s))
+        self._is_done_with(item)
         self.later.discard(item.seq)
         if is_remembered:
             self.processed.add(item.seq)
@@ -207,6 +239,7 @@ class Consuming(RuleBasedStateMachine):
                 # Else no more than a gateway hands out without an acknowledgement would come.
                 for item in self.last.values():
                     self.driver.do(self.membership.ack(item, self.driver.now_s))
+                    self._is_done_with(item)
                     self.processed.add(item.seq)
                 self.last.clear()
             elif live:
@@ -386,6 +419,47 @@ def test_they_come_again_in_the_order_of_the_log() -> None:
     driver.now_s += 5.0
     driver.do(membership.reminded(driver.now_s))
     assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+@pytest.mark.parametrize("delays_s", [(0.0, 0.0), (1.0, 5.0), (5.0, 1.0), (0.0, 5.0)])
+def test_they_do_so_also_where_their_times_come_one_by_one(delays_s: tuple[float, float]) -> None:
+    membership, driver = joined("manual")
+    for item, delay_s in zip([take(driver), take(driver)], delays_s, strict=True):
+        driver.do(membership.nack(item, delay_s, driver.now_s))
+    for _ in range(6):
+        driver.now_s += 1.0
+        driver.do(membership.reminded(driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+NACKS = st.tuples(st.integers(1, 6), st.sampled_from((0.0, 1.0, 2.0)))
+
+
+@given(steps=st.lists(st.lists(NACKS, max_size=3), min_size=1, max_size=6))
+def test_whatever_is_wanted_later_and_when_it_passes_none_of_its_key(
+    steps: list[list[tuple[int, float]]],
+) -> None:
+    """A step: some are wanted later, a second passes, and one is taken."""
+    membership, driver = joined("manual", keys=2)
+    driver.gateway.append("a", 4)
+    while driver.go_on():
+        pass
+    in_hand = {item.seq: item for item in [take(driver) for _ in range(6)]}
+    later: set[int] = set()
+    for nacks in [*steps, *[[]] * 9]:
+        for seq, delay_s in nacks:
+            if seq in in_hand:
+                driver.do(membership.nack(in_hand.pop(seq), delay_s, driver.now_s))
+                later.add(seq)
+        driver.now_s += 1.0
+        driver.do(membership.reminded(driver.now_s))
+        item = driver.take()
+        if item is not None:
+            assert isinstance(item, Event)
+            assert item.seq == min(seq for seq in later if seq % 2 == item.seq % 2)
+            later.remove(item.seq)
+            in_hand[item.seq] = item
+    assert not later, "all have come again"
 
 
 def test_one_whose_time_has_come_stands_behind_an_earlier_one() -> None:

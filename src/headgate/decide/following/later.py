@@ -41,12 +41,12 @@ class Later:
         changes only the time."""
         self.drop(lambda one: place_of(one) == place_of(item))
         line = self._lines.setdefault(_key(item), [])
-        insort(line, _Waiting(due_s, item), key=_order)
+        insort(line, _Waiting(due_s, item), key=lambda one: log_order(one.item))
 
     def holds(self, item: Item) -> bool:
         """Whether it has to wait, behind one of its key; then it does."""
         line = self._lines.get(_key(item))
-        if line is None or _order(line[0]) > _order(_Waiting(0.0, item)):
+        if line is None or log_order(line[0].item) > log_order(item):
             return False
         self.put(item, -math.inf)
         return True
@@ -86,8 +86,9 @@ def place_of(item: Item) -> Place:
     return item.target, item.partition, seq_of(item), is_redelivery(item)
 
 
-def _order(one: _Waiting) -> tuple[int, bool]:
-    return seq_of(one.item), not is_redelivery(one.item)
+def log_order(item: Item) -> tuple[int, bool]:
+    """Of those of one key."""
+    return seq_of(item), not is_redelivery(item)
 
 
 def _key(item: Item) -> object:

@@ -29,7 +29,7 @@ from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
 from headgate.decide.following.effects import Effect, Effects, Remind, Send
 from headgate.decide.following.hands import Hands, Place
-from headgate.decide.following.later import Again, Later, place_of
+from headgate.decide.following.later import Again, Later, log_order, place_of
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.share import Share
 from headgate.model.client_messages import (
@@ -179,9 +179,17 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return (*said, Remind(max(SOONEST_S, next_s))) if next_s < math.inf else tuple(said)
 
     def _take_due(self, now_s: float) -> None:
-        """What is wanted again by now stands first, but of targets that are asked for."""
+        """What is wanted again by now stands first, but of targets that are asked for; in the order
+        of the log, also among those whose time came before and that nobody has taken yet."""
         due = self._later.take_due(now_s, but_of=self._leaving())
-        self.waiting.extendleft(reversed(due))
+        if not due:
+            return
+        waiting = self.waiting
+        while waiting and isinstance(first := waiting[0], Again):
+            due.append(first)
+            waiting.popleft()
+        due.sort(key=lambda one: log_order(one.item), reverse=True)
+        waiting.extendleft(due)
 
     def _leaving(self) -> list[int]:
         return [share.target for share in self._shares.values() if share.leaving]
