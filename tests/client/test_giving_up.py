@@ -109,6 +109,40 @@ async def test_who_acknowledges_by_hand_is_blamed_only_for_what_is_certain() -> 
         assert numbers(system) == [POISON]
 
 
+async def test_so_is_a_reader_whose_workers_are_tasks() -> None:
+    async with group_system() as system:
+        async with consumer(system) as first:
+            await owns(first)
+            await produce(system, 6)
+        seen: list[int] = []
+
+        async def work(made: Consumer, message: Item) -> None:
+            number, _ = number_of(message)
+            if number == POISON:
+                raise ValueError("poison")
+            await made.acknowledge(message)
+            seen.append(number)
+
+        async def read() -> None:
+            async with (
+                consumer(system, acks="manual") as made,
+                asyncio.TaskGroup() as workers,
+            ):
+                async for message in made:
+                    workers.create_task(work(made, message))
+
+        for _ in range(5):
+            reading = asyncio.create_task(read())
+            await until(lambda: reading.done() or bool(letters(system)))  # noqa: B023 - done by then
+            reading.cancel()
+            await asyncio.wait([reading])
+        async with asyncio.timeout(10), consumer(system, acks="manual") as made:
+            while set(seen) != {1, 2, 4, 5, 6}:
+                await work(made, await anext(made))
+        assert numbers(system) == [POISON]
+        assert letters(system)[0].attempts == 3
+
+
 async def test_a_blocking_consumer_counts_too() -> None:
     async with group_system() as system:
         async with consumer(system) as first:

@@ -27,8 +27,10 @@ REFUSALS = {
 }
 
 
-def joined(acks: Acks = "auto", *, keys: int = 1) -> tuple[Membership, Driver]:
-    membership = Membership(acks, Patience(), REQUEST)
+def joined(
+    acks: Acks = "auto", *, keys: int = 1, max_deliveries: int = 0
+) -> tuple[Membership, Driver]:
+    membership = Membership(acks, Patience(), REQUEST, max_deliveries=max_deliveries)
     driver = Driver(membership, ModelGateway(logs={"a": 2}, keys=keys), decode_for_consumer)
     driver.do(membership.enter())
     while driver.go_on():
@@ -56,6 +58,7 @@ class Consuming(RuleBasedStateMachine):
         self.last: dict[str, Event] = {}
         """What each caller took and, with acks="auto", works on."""
         self.handed_out: list[Event] = []
+        self.released = 0
         self.working: dict[tuple[int, int], Event] = {}
         """What is in the user's hands, by seq and epoch."""
         self.highest = {f"k{number}": number - KEYS for number in range(KEYS)} | {"k0": 0}
@@ -219,6 +222,13 @@ class Consuming(RuleBasedStateMachine):
     def what_is_settled_was_processed(self) -> None:
         assert set(range(1, self.group.settled + 1)) <= self.processed
 
+    @invariant()
+    def it_is_released_only_when_nothing_is_worked_on(self) -> None:
+        released = [one for one in self.driver.said if one["type"] == "released"]
+        if len(released) > self.released:
+            assert not self.working
+        self.released = len(released)
+
     # --- the end ---------------------------------------------------------------------------------
 
     def teardown(self) -> None:
@@ -347,6 +357,45 @@ def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
     for item in items:
         driver.do(membership.ack(item, driver.now_s))
     assert membership.reminded(driver.now_s) == ()
+
+
+# --- failing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+def test_the_one_thing_that_a_failing_program_works_on_has_failed(acks: Acks) -> None:
+    """Whoever took it may wait for the next one, while another task works on it."""
+    membership, driver = joined(acks, max_deliveries=3)
+    first, second = take(driver), take(driver)
+    if acks == "manual":
+        driver.do(membership.ack(first, driver.now_s))
+        assert driver.take() is None
+    driver.do(membership.failing())
+    driver.do(membership.close())
+    said = [one for one in driver.said if one["type"] in ("nack", "leave")]
+    place = {"target": 0, "epoch": 1, "partition": 0, "seq": second.seq}
+    assert said == [{"type": "nack", **place, "deliveries": 1}, {"type": "leave"}]
+
+
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+def test_of_several_any_may_be_what_a_program_fails_with(acks: Acks) -> None:
+    membership, driver = joined(acks, max_deliveries=3)
+    assert (driver.take("one"), driver.take("another")) != (None, None)
+    driver.do(membership.failing())
+    driver.do(membership.close())
+    said = [one for one in driver.said if one["type"] in ("nack", "leave")]
+    assert said == [{"type": "leave", "failed": True}]
+
+
+def test_a_resync_is_nothing_that_one_fails_with() -> None:
+    membership, driver = joined("manual", max_deliveries=3)
+    for item in [take(driver), take(driver)]:
+        driver.do(membership.ack(item, driver.now_s))
+    resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 2}
+    driver.send(resync | {"from": 9, "reason": "retention", "target": 0, "epoch": 1})
+    driver.deliver()
+    assert isinstance(driver.take(), Resync)
+    assert membership.failing() == ()
 
 
 # --- wanted later --------------------------------------------------------------------------------
@@ -537,6 +586,27 @@ def test_what_waits_behind_is_not_passed_by_a_position() -> None:
     assert second.seq == 2
     driver.do(membership.ack(second, driver.now_s))
     assert driver.said[-1]["positions"] == {"0": 3}
+
+
+@pytest.mark.parametrize("how", ["nacked", "acknowledged"])
+def test_a_target_is_kept_while_another_copy_of_the_same_message_is_worked_on(how: str) -> None:
+    membership, driver = joined("manual")
+    former = take(driver)
+    driver.lose()
+    while driver.go_on():
+        pass
+    copy = take(driver)
+    assert (copy.seq, copy.epoch) == (former.seq, former.epoch + 1)
+    if how == "nacked":
+        driver.do(membership.nack(former, 0.0, driver.now_s))
+    else:
+        driver.do(membership.ack(former, driver.now_s))
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert driver.said[-1]["type"] == "renew"
+    driver.do(membership.ack(copy, driver.now_s))
+    assert driver.said[-1]["type"] == "released"
 
 
 def test_what_may_come_again_and_nobody_has_taken_holds_no_target_back() -> None:

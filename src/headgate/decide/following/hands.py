@@ -4,18 +4,29 @@ What a gateway hasn't heard to be processed is given out again, after a lost con
 next owner. Invariants: what was processed here, before or after the target was lost, isn't handed
 out here again; what is remembered is bounded: what is forgotten comes again. What the user works on
 is known as such until it is acknowledged or given back, also when its target was lost and is owned
-again.
+again: then it may be there twice, under two epochs, and each is worked on by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 MOST_REMEMBERED = 10_000
 """Items of targets that were lost, which may still be acknowledged or come again."""
 
 Place = tuple[int, int, int]
 """Target, partition and seq."""
+
+
+class Copy(NamedTuple):
+    """One that the user works on; `again`: it is a redelivery, which is no position."""
+
+    target: int
+    partition: int
+    seq: int
+    again: bool
+    epoch: int
 
 
 class Hands:
@@ -26,28 +37,28 @@ class Hands:
         """Handed out before the target was lost, not acknowledged."""
         self._processed: set[Place] = set()
         """Acknowledged, which no gateway has heard; they come again."""
-        self._at_work: dict[tuple[Place, bool], int] = {}
-        """What the user has, and whether that is a redelivery, which is no position; and which
-        delivery of it that is."""
+        self._at_work: dict[Copy, int] = {}
+        """What the user has, and which delivery of it that is; 0 of what can't fail."""
 
     # --- what the user works on ------------------------------------------------------------------
 
-    def take(self, place: Place, *, again: bool, deliveries: int = 1) -> None:
+    def take(self, copy: Copy, deliveries: int) -> None:
         """The user has it now."""
         if len(self._at_work) >= MOST_REMEMBERED:
             self._at_work.clear()
-        self._at_work[place, again] = deliveries
+        self._at_work[copy] = deliveries
 
-    def give_back(self, place: Place, *, again: bool) -> bool:
+    def give_back(self, copy: Copy) -> bool:
         """The user is done with it, or wants it later; whether they had it."""
-        return self._at_work.pop((place, again), None) is not None
+        return self._at_work.pop(copy, None) is not None
 
     def works_on(self, target: int) -> bool:
-        return any(place[0] == target for place, _ in self._at_work)
+        return any(copy.target == target for copy in self._at_work)
 
-    def at_work(self) -> list[tuple[int, int, int, int]]:
+    @property
+    def at_work(self) -> Mapping[Copy, int]:
         """What the user has, with which delivery of it that is."""
-        return sorted((*place, number) for (place, _), number in self._at_work.items())
+        return self._at_work
 
     # --- what is processed -----------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ import msgspec
 from headgate import errors
 from headgate.decide.following.conversation import Acks, Conversation, Phase
 from headgate.decide.following.effects import Effect, Effects, Remind, Send
-from headgate.decide.following.hands import Hands, Place
+from headgate.decide.following.hands import Copy, Hands, Place
 from headgate.decide.following.later import Again, Later, log_order, place_of
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.share import Share
@@ -216,14 +216,15 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     def nack(self, item: Item, delay_s: float, now_s: float) -> Effects:
         """It comes again here after a while, before what came after it of its key; to the next
         owner where its target goes before that. Nothing happens for what isn't in hand."""
-        self._forget_in_hand(item)
-        is_with_user = self._give_back(item)
+        copy = _copy(item)
+        self._forget_in_hand(copy)
+        is_with_user = self._hands.give_back(copy)
         share = self._shares.get(item.target)
         if share is None:
             return ()
         if not is_with_user or share.epoch != item.epoch or not share.has_in_hand(item):
             return self._released_if_done(share, now_s)
-        said = self._count_failure(item)
+        said = self._count_failure(copy, _deliveries(item))
         if isinstance(item, Resync):
             self._later.put(item, now_s + delay_s)
         elif said and item.deliveries >= self._max_deliveries:
@@ -234,44 +235,40 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return said + (self._released_if_done(share, now_s) or self.reminded(now_s))
 
     def failing(self) -> Effects:
-        """The user's program fails, and the conversation is about to be closed: what it works on
-        counts as failed, where that is known, and otherwise what it has in hand."""
-        at_work = self._hands.at_work()
-        self._is_failing = self._acks == "manual" and len(at_work) > 1
-        entry = (
-            None
-            if self._is_failing or not at_work
-            else next((one for some in self._in_hand.values() for one in some), None)
-        )
-        if entry is None or self.phase is not Phase.LIVE:
+        """The user's program fails, and the conversation is about to be closed. If it works on one
+        thing alone, that failed; of several, any may be the reason."""
+        at_work = dict(self._hands.at_work)
+        self._is_failing = len(at_work) > 1
+        if len(at_work) != 1 or self.phase is not Phase.LIVE:
             return ()
-        item = _item(entry)
-        share = self._shares.get(item.target)
-        if not self._give_back(item) or share is None or share.epoch != item.epoch:
+        [(copy, deliveries)] = at_work.items()
+        self._forget_in_hand(copy)
+        self._hands.give_back(copy)
+        share = self._shares.get(copy.target)
+        if share is None or share.epoch != copy.epoch:
             return ()
-        self._forget_in_hand(item)
-        return self._count_failure(item)
+        return self._count_failure(copy, deliveries)
 
-    def _forget_in_hand(self, item: Item) -> None:
+    def _forget_in_hand(self, copy: Copy) -> None:
         """Whoever took it is not done with it when they ask for the next one."""
         for entries in self._in_hand.values():
-            entries[:] = [one for one in entries if not _is_copy(_item(one), item)]
+            entries[:] = [one for one in entries if _copy(_item(one)) != copy]
 
     def _give_back(self, item: Item) -> bool:
         """The user doesn't have it any more; whether they had."""
-        return self._hands.give_back(_place(item), again=is_redelivery(item))
+        return self._hands.give_back(_copy(item))
 
-    def _count_failure(self, item: Item) -> Effects:
-        if not self._max_deliveries or isinstance(item, Resync):
+    def _count_failure(self, copy: Copy, deliveries: int) -> Effects:
+        if not self._max_deliveries or not deliveries:
             return ()
         said = {
             "type": "nack",
-            "target": item.target,
-            "epoch": item.epoch,
-            "partition": item.partition,
-            "seq": item.seq,
-            "deliveries": item.deliveries,
-            **({"redelivery": True} if item.redelivery else {}),
+            "target": copy.target,
+            "epoch": copy.epoch,
+            "partition": copy.partition,
+            "seq": copy.seq,
+            "deliveries": deliveries,
+            **({"redelivery": True} if copy.again else {}),
         }
         return (Send(msgspec.json.encode(said)),)
 
@@ -348,8 +345,11 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return f"group {self._request['group']} is joined again"
 
     def _requests(self) -> Iterable[bytes]:
-        at_work = self._hands.at_work()[:MOST_AT_WORK] if self._max_deliveries else []
-        said = {"at_work": at_work} if at_work else {}
+        at_work = sorted(
+            (copy.target, copy.partition, copy.seq, max(1, deliveries))
+            for copy, deliveries in self._hands.at_work.items()
+        )
+        said = {"at_work": at_work[:MOST_AT_WORK]} if at_work and self._max_deliveries else {}
         return [msgspec.json.encode({**self._request, **said})]
 
     def _farewell(self) -> Effects:
@@ -378,8 +378,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         """None for what isn't ours any more, was processed here before, or has to wait."""
         item = self._to_hand_out(entry)
         if item is not None:
-            deliveries = 1 if isinstance(item, Resync) else item.deliveries
-            self._hands.take(_place(item), again=is_redelivery(item), deliveries=deliveries)
+            self._hands.take(_copy(item), _deliveries(item))
         return item
 
     def _to_hand_out(self, entry: Item | Again) -> Item | None:
@@ -417,9 +416,12 @@ def _item(entry: Item | Again) -> Item:
     return entry.item if isinstance(entry, Again) else entry
 
 
-def _is_copy(one: Item, other: Item) -> bool:
-    """Whether both came under the same epoch."""
-    return one.epoch == other.epoch and place_of(one) == place_of(other)
+def _copy(item: Item) -> Copy:
+    return Copy(item.target, item.partition, seq_of(item), is_redelivery(item), item.epoch)
+
+
+def _deliveries(item: Item) -> int:
+    return 0 if isinstance(item, Resync) else item.deliveries
 
 
 def _said(share: Share, kind: str, **rest: Any) -> Send:
