@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from headgate import errors
 from headgate.client import Event, SyncConsumer, SyncSubscriber
+from headgate.client.blocking import Call
 from tests.client.served_gateway import ServedGateway, served_gateway
 from tests.client.test_sync_producer import in_thread
 from tests.waiting import until
@@ -114,14 +115,14 @@ async def test_what_an_interrupted_thread_did_not_see_is_the_next_one(
 
     def use(gateway: ServedGateway) -> None:
         with make(gateway) as client:
-            wait = client._await
+            wait = client._outcome
 
-            def interrupted(work: Coroutine[Any, Any, Any]) -> Any:
-                monkeypatch.setattr(client, "_await", wait)
-                wait(work)
+            def interrupted(call: Call[Any]) -> Any:
+                monkeypatch.setattr(client, "_outcome", wait)
+                wait(call)
                 raise KeyboardInterrupt
 
-            monkeypatch.setattr(client, "_await", interrupted)
+            monkeypatch.setattr(client, "_outcome", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(client)
             assert seqs([client.next(0.5), client.next(0.5)]) == [1, 2]

@@ -1,17 +1,23 @@
 """A client for programs without an event loop: it lives on a loop of its own, in a thread.
 
-Calls may come from several threads. Invariant: closing ends the thread, within a bound; every call
+Calls may come from several threads. Invariants: closing ends the thread, within a bound; every call
 that another thread has under way ends before that, with its outcome or the news that it has none.
+Nothing that a signal's handler does in the middle of a call waits for that call. What a thread that
+was interrupted asked for is not done for nobody. In a process that was forked off nothing of it
+works, and nothing waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
+import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from headgate import errors
 from headgate.tasks import start_thread
@@ -22,14 +28,55 @@ LAST_WORDS_S = 2.0
 """How long calls may take to return after the client has settled all that they wait for."""
 
 
+class Call(Generic[T]):
+    """One call of a thread, done on the loop. `unseen` is called there when it had a result that
+    the thread didn't get to see."""
+
+    def __init__(
+        self, work: Coroutine[Any, Any, T], unseen: Callable[[], None] = lambda: None
+    ) -> None:
+        self.work = work
+        self._unseen = unseen
+        self._task: asyncio.Task[Any] | None = None
+        self._has_result = False
+        self._is_abandoned = False
+
+    async def run(self) -> T:
+        if self._is_abandoned:
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
+        result = await self.work
+        self._has_result = True
+        return result
+
+    def abandon(self) -> None:
+        """Its thread has gone away. Twice is fine."""
+        if self._is_abandoned:
+            return
+        self._is_abandoned = True
+        if self._task is None:
+            self.work.close()
+        elif self._has_result:
+            self._unseen()
+        else:
+            self._task.cancel()
+
+
 class Blocking:
     def __init__(self, name: str) -> None:
         self._name = name
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come while its thread has it
         self._calls: set[Future[Any]] = set()
         self._closed = False
-        self._thread = start_thread(name, self._loop.run_forever)
+        self._ending: Future[None] | None = None
+        self._thread = start_thread(name, self._live)
+
+    def _live(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(asyncio.sleep(0))  # the turn of those just cancelled
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -43,22 +90,38 @@ class Blocking:
         self.close()
 
     def close(self) -> None:
-        """Close the client and end the thread. Any thread may do it, and doing it twice is fine."""
-        with self._lock:
-            is_first, self._closed = not self._closed, True
-        if not is_first:
-            self._thread.join()
+        """Close the client and end the thread. Any thread may do it, and doing it twice is fine.
+
+        Within a signal's handler that interrupts a call of the same thread it only begins to: that
+        call ends by it, and whoever closes after that waits for the end.
+        """
+        if not self._is_here:
             return
-        try:
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        finally:
-            # Also where somebody interrupts the wait: nobody else would end them.
-            for call in self._under_way():
-                call.cancel()
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            self._closed = True
+            if self._ending is None:
+                self._ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        if not self._is_in_a_call():
             self._thread.join()
-            self._loop.run_until_complete(asyncio.sleep(0))  # the turn of those just cancelled
-            self._loop.close()
+            if self._ending.done():
+                self._ending.result()
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether this is the process that has the thread."""
+        return os.getpid() == self._process
+
+    def _is_in_a_call(self) -> bool:
+        """Whether whoever closes it stands in the middle of a call of the same thread."""
+        frame = inspect.currentframe()
+        closing = Blocking.close.__code__
+        while frame is not None and frame.f_code is not closing:
+            frame = frame.f_back
+        calls = closing, Blocking._outcome.__code__
+        while frame is not None and (frame := frame.f_back) is not None:
+            if frame.f_code in calls and frame.f_locals.get("self") is self:
+                return True
+        return False
 
     async def _close_client(self) -> None:
         raise NotImplementedError
@@ -72,31 +135,56 @@ class Blocking:
         return errors.NotNow(f"the {self._name} was closed before the call had its outcome")
 
     async def _end(self) -> None:
-        await self._close_client()
-        if calls := [asyncio.wrap_future(call) for call in self._under_way()]:
-            ended, _ = await asyncio.wait(calls, timeout=LAST_WORDS_S)
-            for call in ended:
-                call.cancelled() or call.exception()  # told to whoever made the call
+        try:
+            await self._close_client()
+            if calls := [asyncio.wrap_future(call) for call in self._under_way()]:
+                ended, _ = await asyncio.wait(calls, timeout=LAST_WORDS_S)
+                for call in ended:
+                    call.cancelled() or call.exception()  # told to whoever made the call
+        finally:
+            for late in self._under_way():
+                late.cancel()
+            self._loop.stop()
 
     def _under_way(self) -> list[Future[Any]]:
         with self._lock:
             return list(self._calls)
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
-            # Together: what is scheduled after the end would never begin.
-            if self._closed:
-                work.close()
-                raise self._closed_error()
-            call = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._calls.add(call)
+        return self._outcome(Call(work))
+
+    def _outcome(self, call: Call[T]) -> T:
+        if not self._is_here:
+            call.work.close()
+            raise errors.InvalidRequest(
+                f"the {self._name} belongs to another process: make one after the fork"
+            )
+        waiting: Future[T] | None = None
         try:
-            return call.result()
+            waiting = self._begin(call)
+            return waiting.result()
         except CancelledError as error:
             raise self._ended_error() from error
         except BaseException:
-            call.cancel()  # the thread is interrupted, and nobody waits for it any more
+            self._abandon(call)  # its own error, or its thread is interrupted
             raise
         finally:
             with self._lock:
-                self._calls.discard(call)
+                self._calls.discard(waiting)
+
+    def _begin(self, call: Call[T]) -> Future[T]:
+        with self._lock:
+            # Together: what is scheduled after the end would never begin.
+            if self._closed:
+                call.work.close()
+                raise self._closed_error()
+            waiting = asyncio.run_coroutine_threadsafe(call.run(), self._loop)
+            self._calls.add(waiting)
+            if self._ending is not None:  # a signal's handler has closed it in between
+                waiting.cancel()
+        return waiting
+
+    def _abandon(self, call: Call[Any]) -> None:
+        if self._is_here:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(call.abandon)

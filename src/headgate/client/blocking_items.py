@@ -1,31 +1,21 @@
 """Items one by one for programs without an event loop.
 
 Invariant: an item that a thread didn't get to see, because it was interrupted (Ctrl-C) in the very
-moment it came, is what the next call returns.
+moment it came, is what the next call returns; an interrupted wait takes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from typing import Any, Literal, Self
 
 from headgate import errors
-from headgate.client.blocking import Blocking
+from headgate.client.blocking import Blocking, Call
 from headgate.client.line import Line
 from headgate.model.client_messages import Item
 
 End = Literal["end"]
-
-
-class _Wait:
-    """One thread's wait for an item."""
-
-    def __init__(self) -> None:
-        self.thread = threading.current_thread()
-        self.item: Item | None = None
-        self.is_abandoned = False
 
 
 class BlockingItems(Blocking):
@@ -34,7 +24,6 @@ class BlockingItems(Blocking):
     def __init__(self, name: str, line: Line[Any]) -> None:
         super().__init__(name)
         self._line = line
-        self._left_over: deque[Item] = deque()
 
     def __enter__(self) -> Self:
         try:
@@ -70,30 +59,19 @@ class BlockingItems(Blocking):
         await self._line.close()
 
     def _take(self, timeout_s: float | None) -> Item | End | None:
-        with self._lock:
-            if self._left_over and not self._closed:
-                return self._left_over.popleft()
-        wait = _Wait()
+        thread = threading.current_thread()
+        call = Call(self._taken(thread, timeout_s), unseen=lambda: self._line.put_back(thread))
         try:
-            return self._await(self._taken(wait, timeout_s))
+            return self._outcome(call)
         except BaseException:
-            with self._lock:
-                wait.is_abandoned = True
-                if wait.item is not None:
-                    self._left_over.append(wait.item)
+            self._abandon(call)  # also in the last moment, with the item in its hands
             raise
 
-    async def _taken(self, wait: _Wait, timeout_s: float | None) -> Item | End | None:
+    async def _taken(self, thread: threading.Thread, timeout_s: float | None) -> Item | End | None:
         try:
             async with asyncio.timeout(timeout_s):
-                item = await self._line.next(wait.thread)
+                return await self._line.next(thread)
         except TimeoutError:
             return None
         except StopAsyncIteration:
             return "end"
-        with self._lock:
-            if wait.is_abandoned:
-                self._left_over.append(item)
-            else:
-                wait.item = item
-        return item

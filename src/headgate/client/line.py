@@ -124,6 +124,10 @@ class Line(Generic[Control]):
                 raise StopAsyncIteration
             await self._something_new()
 
+    def put_back(self, caller: Caller) -> None:
+        """Who never saw what they took: it is the next item."""
+        self.do(self._conversation.put_back(caller, _now_s()))
+
     async def close(self) -> None:
         """All that can be done at once is done first, so that nothing stays open when this is
         cancelled; what it waits for, the next one waits for again."""

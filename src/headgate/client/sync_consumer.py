@@ -59,7 +59,7 @@ class SyncConsumer(BlockingItems):
         trace: TracebackType | None,
     ) -> None:
         try:
-            if isinstance(error, Exception) and not self._closed:
+            if isinstance(error, Exception) and self._is_here and not self._closed:
                 self._await(self._consumer.failing())
         finally:
             super().__exit__(kind, error, trace)

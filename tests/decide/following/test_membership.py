@@ -124,17 +124,31 @@ class Consuming(RuleBasedStateMachine):
         for item, delay_s in zip(some, delays_s, strict=False):
             self._nack(item, delay_s)
 
+    @precondition(lambda self: self.last)
+    @rule(data=st.data())
+    def never_saw_it(self, data: st.DataObject) -> None:
+        """It came in the moment at which a thread was interrupted."""
+        caller = data.draw(st.sampled_from(sorted(self.last)))
+        item = self.last.pop(caller)
+        self.driver.do(self.membership.put_back(caller, self.driver.now_s))
+        self._is_given_back(item)
+
     def _nack(self, item: Event, delay_s: float) -> None:
         self.driver.do(self.membership.nack(item, delay_s, self.driver.now_s))
+        self._is_given_back(item)
+
+    def _is_given_back(self, item: Event) -> None:
         self._is_done_with(item)
         if self._is_to_come_again(item):
             self.later.add(item.seq)
 
     def _is_to_come_again(self, item: Event) -> bool:
         """It waits for its time, or to be taken."""
-        taken_up = [one.item for one in self.membership.waiting if isinstance(one, Again)]
+        waiting = [one.item for one in self.membership.waiting if isinstance(one, Again)]
+        share = self.membership._shares.get(item.target)
+        is_ours = share is not None and share.epoch == item.epoch and share.has_in_hand(item)
         found = self.membership._later.find(place_of(item))
-        return found is not None or item.seq in [seq_of(one) for one in taken_up]
+        return found is not None or (is_ours and item.seq in map(seq_of, waiting))
 
     @rule()
     def time_passes(self) -> None:
@@ -357,6 +371,34 @@ def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
     for item in items:
         driver.do(membership.ack(item, driver.now_s))
     assert membership.reminded(driver.now_s) == ()
+
+
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+def test_what_nobody_saw_is_what_comes_next(acks: Acks) -> None:
+    membership, driver = joined(acks)
+    assert take(driver).seq == 1
+    driver.do(membership.put_back("", driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+    assert driver.gateway.groups["g"].settled <= 1
+
+
+def test_what_several_never_saw_comes_in_the_order_of_the_log() -> None:
+    membership, driver = joined()
+    assert [driver.take(caller) is not None for caller in CALLERS] == [True, True]
+    for caller in CALLERS:
+        driver.do(membership.put_back(caller, driver.now_s))
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+def test_what_nobody_saw_holds_no_target_back() -> None:
+    membership, driver = joined()
+    take(driver)
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    driver.do(membership.put_back("", driver.now_s))
+    assert driver.said[-1]["type"] == "released"
+    assert driver.take() is None
 
 
 # --- failing -------------------------------------------------------------------------------------

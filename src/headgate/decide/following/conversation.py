@@ -152,6 +152,18 @@ class Conversation(Generic[Control, Entry]):
             raise failure
         return None
 
+    def put_back(self, caller: Hashable, now_s: float) -> Effects:
+        """They never saw what they took since they last asked: it comes next."""
+        effects: Effects = ()
+        for entry in reversed(self._in_hand.pop(caller, ())):
+            if not self.is_over:
+                effects += self._put_back(entry, now_s)
+        return effects
+
+    def _put_back(self, entry: Entry, now_s: float) -> Effects:
+        self.waiting.appendleft(entry)
+        return ()
+
     def asked(self, now_s: float) -> Effects:
         """Somebody is about to wait, because nothing is here."""
         if self.phase is Phase.LIVE:

@@ -220,6 +220,7 @@ class Following(Conversation[ToSubscriber, Waiting]):
     def _disconnected(self) -> None:
         if self._acks == "manual":
             self.waiting = deque(one for one in self.waiting if not _comes_again(one))
+            self._in_hand.clear()
             for subscription in self.subscriptions.values():
                 subscription.disconnected()
 

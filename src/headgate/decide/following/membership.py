@@ -179,17 +179,18 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return (*said, Remind(max(SOONEST_S, next_s))) if next_s < math.inf else tuple(said)
 
     def _take_due(self, now_s: float) -> None:
-        """What is wanted again by now stands first, but of targets that are asked for; in the order
-        of the log, also among those whose time came before and that nobody has taken yet."""
-        due = self._later.take_due(now_s, but_of=self._leaving())
-        if not due:
-            return
+        """What is wanted again by now stands first, but of targets that are asked for."""
+        if due := self._later.take_due(now_s, but_of=self._leaving()):
+            self._stand_first(due)
+
+    def _stand_first(self, again: list[Again]) -> None:
+        """In the order of the log, also among those that stand there and nobody has taken yet."""
         waiting = self.waiting
         while waiting and isinstance(first := waiting[0], Again):
-            due.append(first)
+            again.append(first)
             waiting.popleft()
-        due.sort(key=lambda one: log_order(one.item), reverse=True)
-        waiting.extendleft(due)
+        again.sort(key=lambda one: log_order(one.item), reverse=True)
+        waiting.extendleft(again)
 
     def _leaving(self) -> list[int]:
         return [share.target for share in self._shares.values() if share.leaving]
@@ -233,6 +234,13 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             again = msgspec.structs.replace(item, deliveries=item.deliveries + 1)
             self._later.put(again, now_s + delay_s)
         return said + (self._released_if_done(share, now_s) or self.reminded(now_s))
+
+    def _put_back(self, entry: Item | Again, now_s: float) -> Effects:
+        item = _item(entry)
+        self._give_back(item)
+        self._stand_first([Again(item)])
+        share = self._shares.get(item.target)
+        return () if share is None else self._released_if_done(share, now_s)
 
     def failing(self) -> Effects:
         """The user's program fails, and the conversation is about to be closed. If it works on one

@@ -1,0 +1,176 @@
+"""Blocking clients and what comes from outside: Ctrl-C, a signal whose handler closes the client in
+the middle of a call, a process that is forked off.
+
+A handler runs between any two steps of its thread; here the step is chosen, and what the handler
+would do is done there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Literal
+
+import pytest
+
+from headgate import errors
+from headgate.client import ProducerOptions, SyncProducer, SyncSubscriber
+from tests.client.served_gateway import ServedGateway, served_gateway
+from tests.client.test_sync_clients import MAKERS, Client, in_a_thread, seqs, subscriber
+from tests.client.test_sync_producer import in_thread
+
+WAIT_S = 10.0
+CHILD_S = 10
+When = Literal["before", "after"]
+
+schedule = asyncio.run_coroutine_threadsafe
+
+
+def interrupt(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None], when: When = "after"
+) -> None:
+    """`happens` once, in the middle of the next call, around the step that has it begin."""
+
+    def scheduled(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        monkeypatch.undo()
+        if when == "before":
+            happens()
+        begun = schedule(work, loop)
+        if when == "after":
+            happens()
+        return begun
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", scheduled)
+
+
+def ctrl_c() -> None:
+    raise KeyboardInterrupt
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", MAKERS)
+async def test_an_interrupted_wait_takes_nothing(
+    make: Callable[[ServedGateway], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(gateway: ServedGateway, append: Callable[[], object]) -> None:
+        with make(gateway) as client:
+            interrupt(monkeypatch, ctrl_c)
+            with pytest.raises(KeyboardInterrupt):
+                client.next()
+            waiting = in_thread(lambda: [client.next(WAIT_S) for _ in range(3)])
+            append()
+            assert seqs(waiting.result(WAIT_S)) == [1, 2, 3]
+
+    async with served_gateway() as gateway:
+        loop = asyncio.get_running_loop()
+        append = partial(loop.call_soon_threadsafe, gateway.append, "a", 3)
+        await in_a_thread(lambda: use(gateway, append))
+
+
+# --- a handler that closes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_handler_may_close_the_client_whose_call_it_interrupts(
+    make: Callable[[ServedGateway], Client], when: When, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(gateway: ServedGateway) -> None:
+        with make(gateway) as client:
+            interrupt(monkeypatch, client.close, when)
+            with pytest.raises(errors.HeadgateError, match="closed"):
+                client.next()
+        assert not client._thread.is_alive()
+
+    async with served_gateway() as gateway:
+        await in_a_thread(lambda: use(gateway))
+
+
+def test_a_handler_may_close_it_while_its_thread_waits_for_the_outcome(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of the wait, with the lock of the outcome: the loop can't tell it before."""
+    options = ProducerOptions(deadline_s=0.5, backoff_first_s=0.01)
+
+    def use() -> None:
+        with SyncProducer(f"http://127.0.0.1:{unused_tcp_port}", options) as producer:
+            result = Future.result
+
+            def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+                monkeypatch.undo()
+                with self._condition:
+                    producer.close()
+                return result(self, timeout)
+
+            monkeypatch.setattr(Future, "result", interrupted)
+            with pytest.raises(errors.HeadgateError):
+                producer.send("flights", {})
+        assert not producer._thread.is_alive()
+
+    in_thread(use).result(WAIT_S)
+
+
+def test_a_handler_may_close_it_while_its_thread_does(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use() -> None:
+        client = SyncSubscriber(f"http://127.0.0.1:{unused_tcp_port}", "a")
+        interrupt(monkeypatch, client.close)
+        client.close()
+        assert not client._thread.is_alive()
+
+    in_thread(use).result(WAIT_S)
+
+
+async def test_a_close_that_is_interrupted_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def use(gateway: ServedGateway) -> threading.Thread:
+        client = subscriber(gateway)
+        client.__enter__()
+        monkeypatch.setattr(client._thread, "join", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            client.close()
+        return client._thread
+
+    async with served_gateway() as gateway:
+        thread = await in_a_thread(lambda: use(gateway))
+        monkeypatch.undo()
+        await asyncio.to_thread(thread.join, WAIT_S)
+        assert not thread.is_alive()
+
+
+# --- a fork --------------------------------------------------------------------------------------
+
+
+def test_in_a_forked_process_calls_are_refused_and_closing_returns(unused_tcp_port: int) -> None:
+    options = ProducerOptions(deadline_s=0.2, backoff_first_s=0.01)
+    with SyncProducer(f"http://127.0.0.1:{unused_tcp_port}", options) as producer:
+        with producer._lock:  # as it may be, of any other thread
+            child = os.fork()
+            if not child:
+                _in_the_child(producer)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        with pytest.raises(errors.NotNow):
+            producer.send("flights", {})
+
+
+def _in_the_child(producer: SyncProducer) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(CHILD_S)
+    refused = 0
+    try:
+        worker = threading.Thread(target=producer.close)
+        worker.start()
+        producer.send("flights", {})
+    except errors.InvalidRequest as error:
+        refused = "another process" in str(error)
+    finally:
+        worker.join()
+        os._exit(0 if refused else 1)
