@@ -136,6 +136,10 @@ class Session:
             self.answer_late(name)
         elif kind == "ack" and "subscription" in message:
             self._ack(message["subscription"], message["positions"]["0"])
+        elif self.group is None and kind == "leave" and self._unanswered:
+            self.gateway.left += 1
+            self._unanswered.clear()
+            self.wire.send({"type": "ended"})
         elif self.group is None:
             self.gateway.mistakes.append(f"{kind} before joined")
         elif kind == "ack":

@@ -774,6 +774,24 @@ def test_nothing_of_a_target_that_is_asked_for_is_handed_out() -> None:
     assert driver.said[-1]["type"] == "released"
 
 
+@pytest.mark.parametrize("was_joined", [False, True])
+def test_who_is_closed_while_it_joins_says_that_it_leaves(*, was_joined: bool) -> None:
+    membership = Membership("auto", Patience(), REQUEST)
+    gateway = ModelGateway(logs={"a": 2}, silent=set() if was_joined else {"c"})
+    driver = Driver(membership, gateway, decode_for_consumer)
+    driver.do(membership.enter())
+    while driver.go_on():
+        pass
+    if was_joined:
+        gateway.silent.add("c")
+        driver.lose()
+        driver.connect()
+    driver.do(membership.close())
+    assert driver.said[-1] == {"type": "leave"}
+    assert membership.phase is Phase.CLOSED, "nobody waits for an answer"
+    assert (gateway.left, gateway.mistakes) == (1, [])
+
+
 def test_nothing_is_said_before_the_join_is_answered() -> None:
     membership, driver = joined("manual")
     items = [take(driver), take(driver)]

@@ -111,7 +111,11 @@ class Conversation(Generic[Control, Entry]):
         if self.is_over:
             return ()
         was_live = self.phase is Phase.LIVE
-        farewell = self._farewell() if was_live else ()
+        farewell: Effects = ()
+        if was_live:
+            farewell = self._farewell()
+        elif self.phase is Phase.OPENING:
+            farewell = self._withdrawal()
         self.phase = Phase.CLOSING if was_live and self._has_to_wait else Phase.CLOSED
         self.waiting.clear()
         self._failure = None
@@ -205,6 +209,10 @@ class Conversation(Generic[Control, Entry]):
 
     def _farewell(self) -> Effects:
         raise NotImplementedError
+
+    def _withdrawal(self) -> Effects:
+        """What was asked on this connection, and isn't answered, is not wanted any more."""
+        return ()
 
     def _disconnected(self) -> None:
         """What that connection brought and nobody answers for any more is put right."""

@@ -3,8 +3,8 @@
 Invariants: only what belongs to a target that is owned, under its epoch, is handed out; a target
 that is asked for back is released once nothing of it is in the user's hands, under whatever epoch
 it came, and nothing of it is handed out meanwhile. Nothing is said to a gateway before it has
-answered the join. What a lost connection brought and nobody took is forgotten, because whoever owns
-it by then gets it again.
+answered the join, but that it isn't wanted any more. What a lost connection brought and nobody took
+is forgotten, because whoever owns it by then gets it again.
 
 While a target is asked for back and something of it is in the user's hands, the gateway hears again
 and again that more time is needed. What is in nobody's hands, because it is wanted later or stands
@@ -365,6 +365,10 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         self._shares.clear()
         failed = {"failed": True} if self._is_failing and self._max_deliveries else {}
         return (*acks, Send(msgspec.json.encode({"type": "leave", **failed})))
+
+    def _withdrawal(self) -> Effects:
+        """A join may take effect though nobody waits for its answer."""
+        return (Send(msgspec.json.encode({"type": "leave"})),)
 
     def _disconnected(self) -> None:
         for share in self._shares.values():
