@@ -100,12 +100,13 @@ class Line(Generic[Control]):
 
     def _done(self, caller: Caller) -> None:
         conversation = self._conversation
-        if effects := conversation.done(caller, _now_s()):
+        now_s = _now_s()
+        if effects := conversation.done(caller, now_s):
             self.do(effects)
         if conversation.callers:
             # Whoever has ended asks for nothing any more.
             for one in [one for one in conversation.callers if _has_ended(one)]:
-                self.do(conversation.done(one, _now_s()))
+                self.do(conversation.done(one, now_s))
 
     async def _next(self, asking: Caller | None) -> Item:
         conversation = self._conversation

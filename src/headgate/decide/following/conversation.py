@@ -130,7 +130,7 @@ class Conversation(Generic[Control, Entry]):
     @property
     def callers(self) -> Collection[Hashable]:
         """Those that have an item in hand."""
-        return self._in_hand.keys()
+        return self._in_hand
 
     def done(self, caller: Hashable, now_s: float) -> Effects:
         """Whoever asks for the next item, or has ended, is done with what they took before."""
@@ -149,7 +149,10 @@ class Conversation(Generic[Control, Entry]):
                 raise entry
             item = self._hand_out(entry)
             if item is not None:
-                self._in_hand.setdefault(caller, []).append(entry)
+                if caller in self._in_hand:
+                    self._in_hand[caller].append(entry)
+                else:
+                    self._in_hand[caller] = [entry]
                 return item
         failure, self._failure = self._failure, None
         if failure is not None:

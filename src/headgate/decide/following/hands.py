@@ -10,23 +10,15 @@ again: then it may be there twice, under two epochs, and each is worked on by it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 MOST_REMEMBERED = 10_000
 """Items of targets that were lost, which may still be acknowledged or come again."""
 
 Place = tuple[int, int, int]
 """Target, partition and seq."""
-
-
-class Copy(NamedTuple):
-    """One that the user works on; `again`: it is a redelivery, which is no position."""
-
-    target: int
-    partition: int
-    seq: int
-    again: bool
-    epoch: int
+Copy = tuple[int, int, int, bool, int]
+"""One that the user works on: target, partition, seq, whether it is a redelivery, which is no
+position, and the epoch. A plain tuple, because there is one for each item that comes."""
 
 
 class Hands:
@@ -53,7 +45,7 @@ class Hands:
         return self._at_work.pop(copy, None) is not None
 
     def works_on(self, target: int) -> bool:
-        return any(copy.target == target for copy in self._at_work)
+        return any(copy[0] == target for copy in self._at_work)
 
     @property
     def at_work(self) -> Mapping[Copy, int]:

@@ -252,8 +252,9 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         [(copy, deliveries)] = at_work.items()
         self._forget_in_hand(copy)
         self._hands.give_back(copy)
-        share = self._shares.get(copy.target)
-        if share is None or share.epoch != copy.epoch:
+        target, *_, epoch = copy
+        share = self._shares.get(target)
+        if share is None or share.epoch != epoch:
             return ()
         return self._count_failure(copy, deliveries)
 
@@ -269,14 +270,15 @@ class Membership(Conversation[ToConsumer, Item | Again]):
     def _count_failure(self, copy: Copy, deliveries: int) -> Effects:
         if not self._max_deliveries or not deliveries:
             return ()
+        target, partition, seq, again, epoch = copy
         said = {
             "type": "nack",
-            "target": copy.target,
-            "epoch": copy.epoch,
-            "partition": copy.partition,
-            "seq": copy.seq,
+            "target": target,
+            "epoch": epoch,
+            "partition": partition,
+            "seq": seq,
             "deliveries": deliveries,
-            **({"redelivery": True} if copy.again else {}),
+            **({"redelivery": True} if again else {}),
         }
         return (Send(msgspec.json.encode(said)),)
 
@@ -354,8 +356,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     def _requests(self) -> Iterable[bytes]:
         at_work = sorted(
-            (copy.target, copy.partition, copy.seq, max(1, deliveries))
-            for copy, deliveries in self._hands.at_work.items()
+            (target, partition, seq, max(1, deliveries))
+            for (target, partition, seq, _, _), deliveries in self._hands.at_work.items()
         )
         said = {"at_work": at_work[:MOST_AT_WORK]} if at_work and self._max_deliveries else {}
         return [msgspec.json.encode({**self._request, **said})]
@@ -429,7 +431,9 @@ def _item(entry: Item | Again) -> Item:
 
 
 def _copy(item: Item) -> Copy:
-    return Copy(item.target, item.partition, seq_of(item), is_redelivery(item), item.epoch)
+    if isinstance(item, Resync):
+        return item.target, item.partition, seq_of(item), False, item.epoch
+    return item.target, item.partition, item.seq, item.redelivery, item.epoch
 
 
 def _deliveries(item: Item) -> int:
