@@ -27,6 +27,7 @@ COMMAND_TIMEOUT_S = 150.0
 OUTPUT_TIMEOUT_S = 60.0
 ENDLESS_S = 3
 """How long a command is looked at that never ends."""
+ENDED_BY_US = 143
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _SAVED = re.compile(r"[Ss]ave this as\s+`(?P<name>[\w.]+)`:\s*\Z")
 _NUMBER = re.compile(r"\d[\d,.]*")
@@ -155,11 +156,17 @@ class Reader:
 
     def runs(self, block: Block) -> None:
         """A program that isn't saved: it ends well, or prints something and goes on."""
-        name = f"block_{block.line}.py"
-        self.save(name, block.text)
-        code = self.type(f"timeout -s INT 20 python {name} > {name}.out 2> {name}.err")
+        name = f"block_{block.line}"
+        self.save(f"{name}.py", block.text)
+        waits = "looks=$((looks + 1)); sleep 0.1; done"
+        code = self.type(
+            f"python {name}.py > {name}.out 2> {name}.err & program=$!; looks=0\n"
+            f"while kill -0 $program && [ ! -s {name}.out ] && [ $looks -lt 300 ]; do {waits}\n"
+            f"looks=0; while kill -0 $program && [ $looks -lt 20 ]; do {waits}\n"
+            "kill $program; wait $program"
+        )
+        goes_on = code == ENDED_BY_US and bool((self._folder / f"{name}.out").read_text())
         errors = (self._folder / f"{name}.err").read_text()
-        goes_on = code in (124, 130) and bool((self._folder / f"{name}.out").read_text())
         assert code == 0 or goes_on, f"{block} ended with {code}: {errors}"
 
     def leave(self) -> None:
