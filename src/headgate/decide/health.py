@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
 from headgate.decide.diagnosis import judge_status
 from headgate.model.api import (
     Health,
@@ -86,10 +88,12 @@ def of_cluster(status: Status) -> tuple[list[PartitionVitals], list[str]]:
         for topic in status.topics
         for one in topic.details
     ]
-    # What the doctor says of topics is said of each of their partitions already.
+    # What the doctor says of topics is said of each of their partitions already; what he waits for
+    # at the start is missing all the same.
+    begun = msgspec.structs.replace(status, leads_ms=None)
     reasons = [
         f"{finding.subject}: {finding.what}"
-        for finding in judge_status(status)
+        for finding in judge_status(begun)
         if finding.verdict == "bad" and not finding.subject.startswith("topic ")
     ]
     return partitions, reasons
