@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -69,6 +68,7 @@ class Blocking:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()  # a signal's handler may come while its thread has it
         self._calls: set[Future[Any]] = set()
+        self._here = threading.local()
         self._closed = False
         self._ending: Future[None] | None = None
         self._thread = start_thread(name, self._live)
@@ -97,31 +97,31 @@ class Blocking:
         """
         if not self._is_here:
             return
-        with self._lock:
-            self._closed = True
-            if self._ending is None:
-                self._ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
-        if not self._is_in_a_call():
-            self._thread.join()
-            if self._ending.done():
-                self._ending.result()
+        with self._inside() as interrupts:
+            with self._lock:
+                self._closed = True
+                if self._ending is None:
+                    self._ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+            if not interrupts:
+                self._thread.join()
+                if self._ending.done():
+                    self._ending.result()
 
     @property
     def _is_here(self) -> bool:
         """Whether this is the process that has the thread."""
         return os.getpid() == self._process
 
-    def _is_in_a_call(self) -> bool:
-        """Whether whoever closes it stands in the middle of a call of the same thread."""
-        frame = inspect.currentframe()
-        closing = Blocking.close.__code__
-        while frame is not None and frame.f_code is not closing:
-            frame = frame.f_back
-        calls = closing, Blocking._outcome.__code__
-        while frame is not None and (frame := frame.f_back) is not None:
-            if frame.f_code in calls and frame.f_locals.get("self") is self:
-                return True
-        return False
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[bool]:
+        """In the block this thread is in a call; True where it was before, and a signal's handler
+        has interrupted that."""
+        outer = getattr(self._here, "depth", 0)
+        self._here.depth = outer + 1
+        try:
+            yield outer > 0
+        finally:
+            self._here.depth = outer
 
     async def _close_client(self) -> None:
         raise NotImplementedError
@@ -159,6 +159,10 @@ class Blocking:
             raise errors.InvalidRequest(
                 f"the {self._name} belongs to another process: make one after the fork"
             )
+        with self._inside():
+            return self._awaited(call)
+
+    def _awaited(self, call: Call[T]) -> T:
         waiting: Future[T] | None = None
         try:
             waiting = self._begin(call)
