@@ -167,6 +167,8 @@ def test_who_isnt_there_yet_is_waited_for(role: str) -> None:
     status = without_nodes(f"{role}-1", f"{role}-2")
     assert of(msgspec.structs.replace(status, leads_ms=59_999), role).verdict == "warn"
     assert of(msgspec.structs.replace(status, leads_ms=60_000), role).verdict == "bad"
+    was_there = msgspec.structs.replace(status, leads_ms=2_000, seen=[role])
+    assert of(was_there, role).verdict == "bad", "it was there, and is gone"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def judge_status(status: Status) -> list[Finding]:
 
 def _role(status: Status, role: str) -> Finding:
     nodes = [node for node in status.nodes if node.role == role]
-    if not nodes and _has_just_begun(status):
+    if not nodes and _has_just_begun(status) and role not in status.seen:
         advice = f"wait a little; if none comes, start one with `headgate {role}`"
         return Finding(role, "warn", "starting: none is connected yet", advice)
     if not nodes:

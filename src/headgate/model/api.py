@@ -318,6 +318,8 @@ class Status(msgspec.Struct):
     """Consumer groups."""
     leads_ms: int | None = None
     """For how long the coordinator has led, where that is known."""
+    seen: list[str] = []
+    """The roles of which it has heard somebody since then."""
 
 
 class TopologyAnswer(msgspec.Struct):

@@ -81,6 +81,7 @@ class Cluster(State):
             effects += [Send(other, self.out.message) for other in self.sessions]
         foreign = hello.role == "lane" and not self.lanes.knows(hello)
         raised = self.registry.raise_above(hello.revision, foreign=foreign)
+        self.seen_roles.add(hello.role)
         effects.append(Send(session, self._welcome(hello)))
         if hello.role == "lane":
             effects += windows.lane_opened(self, session, hello, now_ms)

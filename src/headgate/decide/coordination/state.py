@@ -49,6 +49,8 @@ class State:
     clients: dict[int, Client] = field(default_factory=dict)
     sessions: dict[int, tuple[SessionRole, str]] = field(default_factory=dict)
     """Role and node id of every session."""
+    seen_roles: set[str] = field(default_factory=set)
+    """Those of which somebody was ever there."""
     lanes: Lanes = field(default_factory=Lanes)
     lane_totals: LaneTotals = field(default_factory=LaneTotals)
     window_ends: WindowEnds = field(default_factory=WindowEnds)

@@ -69,6 +69,7 @@ def describe(
         leader=cluster.coordinator_id,
         learning=cluster.learning.is_on,
         leads_ms=max(0, now_ms - cluster.started_ms),
+        seen=sorted(cluster.seen_roles),
         clients=len(cluster.clients),
         moves=[
             api.MoveStatus(
