@@ -20,11 +20,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headgate.demo.draining import ROLES
 from headgate.demo.flight import Plan
 from headgate.demo.screen import line, screen
 from headgate.demo.view import View
 
-ROLES = ("coordinator", "ingest", "gateway", "router")
 QUICK_SHARE = 0.05
 """How much of the start each role but the router takes; the router's rest is Spark."""
 
@@ -142,7 +142,7 @@ class LiveDisplay:
         )
         about = Text(
             f"{self._plan.aircraft:,} aircraft, {self._plan.per_s:g} position reports per second, "
-            f"{self._plan.partitions} partitions{_shared(self._plan)}; Spark takes 15 to 30 s to "
+            f"{self._plan.partitions} partitions{_shared(self._plan)}; Spark takes 10 to 30 s to "
             "start",
             style="dim",
         )
@@ -180,7 +180,7 @@ class PlainDisplay:
         plan = self._plan
         self._print(
             f"demo: {plan.aircraft} aircraft, {plan.per_s:g} events/s, {plan.partitions} "
-            f"partitions{_shared(plan)}, seed {plan.seed}; starting (Spark takes 15 to 30 s)"
+            f"partitions{_shared(plan)}, seed {plan.seed}; starting (Spark takes 10 to 30 s)"
         )
 
     def close(self) -> None:
