@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import psutil
+
 WAIT_S = 20.0
 
 
@@ -12,3 +14,14 @@ async def until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> N
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - the condition is somebody else's state
             await asyncio.sleep(0.01)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process is over, reaped or not.
+
+    It may be reaped between two looks, so that asking for its status raises, and that is an answer.
+    """
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

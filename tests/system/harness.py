@@ -17,6 +17,8 @@ from urllib.request import urlopen
 
 import psutil
 
+from tests.waiting import has_ended
+
 READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 COMMAND_TIMEOUT_S = 90.0
@@ -185,8 +187,7 @@ class System:
         family = psutil.Process(self.pid).children(recursive=True)
         assert len(family) > 5
         assert self.stop(number) == 0
-        left = [c for c in family if c.is_running() and c.status() != psutil.STATUS_ZOMBIE]
-        assert left == []
+        assert [child for child in family if not has_ended(child)] == []
 
     @property
     def runs(self) -> bool:

@@ -25,7 +25,7 @@ from headgate.spark.class_archive import (
 )
 from headgate.spark.java import Java, find_java
 from headgate.spark.training import NotMade
-from tests.waiting import until
+from tests.waiting import has_ended, until
 
 JAVA = Java(Path("/opt/java"), 17, "JAVA_HOME", "Debian 17.0.15+6 amd64")
 
@@ -315,7 +315,7 @@ async def test_what_makes_it_ends_with_the_router(archive: ClassArchive, tmp_pat
     making.cancel()
     with pytest.raises(asyncio.CancelledError):
         await making
-    await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    await until(lambda: has_ended(process))
 
 
 # --- a real Java ----------------------------------------------------------------------------------
