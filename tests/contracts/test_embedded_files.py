@@ -44,12 +44,11 @@ class Log:
         self.file = self.folder.log_file(REF)
         self.writer = EmbeddedLogWriter(self.folder)
         self.reader = EmbeddedLogReader(self.folder)
-        self.told: list[list[Appended]] = []
 
     async def start(self) -> None:
         await self.writer.open(REF, epoch=1)
         await self.append("a")
-        await self.here("b")
+        await self.append("b")
         assert await self.read() == ["a", "b"]
 
     async def close(self) -> None:
@@ -59,29 +58,14 @@ class Log:
     async def append(self, event_id: str) -> list[Appended]:
         return await self.writer.append(REF, [Event(event_id, b"{}")], version=1, now_ms=1)
 
-    async def here(self, event_id: str) -> None:
-        await asyncio.to_thread(
-            self.writer.append_here,
-            REF,
-            [Event(event_id, b"{}")],
-            epoch=1,
-            version=1,
-            now_ms=1,
-            prepare=lambda appended: lambda: self.told.append(appended),
-        )
-
     async def read(self) -> list[str]:
         return [one.event_id for one in await self.reader.read(REF, after_seq=0, limit=99)]
 
     async def refused(self) -> None:
-        """Neither way takes anything."""
-        told = len(self.told)
+        """Nothing is taken."""
         for _ in range(2):
             with pytest.raises(StoreChanged, match=r"was deleted, moved or replaced"):
                 await self.append("refused")
-            with pytest.raises(StoreChanged):
-                await self.here("refused")
-        assert len(self.told) == told
 
     def beside(self, suffix: str) -> Path:
         return self.file.with_name(self.file.name + suffix)
@@ -146,8 +130,7 @@ async def test_a_file_that_is_gone_takes_nothing_until_it_is_opened_again(
         await log.append("too early")
     await log.writer.move_on(REF, from_head=0, to_head=90)
     assert await log.append("c") == [Appended(91)]
-    await log.here("d")
-    assert log.told[-1] == [Appended(92)]
+    assert await log.append("d") == [Appended(92)]
     assert await log.read() == ["c", "d"]
     assert crashed(log.file, tmp_path / "copy") == ["c", "d"]
 
@@ -157,13 +140,11 @@ async def test_one_of_many_appends_finds_out_after_its_commit_and_is_in_doubt(
 ) -> None:
     monkeypatch.setattr("headgate.adapters.embedded.transactions.RECENT_S", 60.0)
     delete(log)
-    told = len(log.told)
     with pytest.raises(OutcomeUnknown, match="was deleted, moved or replaced"):
-        await log.here("c")
+        await log.append("c")
     for event_id in ("c", "d"):
         with pytest.raises(OutcomeUnknown):
             await log.append(event_id)
-    assert len(log.told) == told
     with pytest.raises(StoreChanged):
         await log.writer.find(REF, ["c"])
 
@@ -274,7 +255,7 @@ async def test_a_log_or_shared_memory_that_is_deleted_loses_nothing(
         assert await log.read() == ["a", "b"], "it leaves making them again to the writer"
     assert await log.writer.open(REF, epoch=1) == Extent(1, 2)
     assert await log.append("c") == [Appended(3)]
-    await log.here("d")
+    await log.append("d")
     assert await log.read() == ["a", "b", "c", "d"]
     assert crashed(log.file, tmp_path / "copy") == ["a", "b", "c", "d"]
 
@@ -309,22 +290,20 @@ async def test_a_log_that_others_have_written_to_meanwhile_is_left_to_an_operato
 # --- in the middle of a commit -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("here", [False, True], ids=["usual way", "in the caller's thread"])
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 async def test_a_file_deleted_during_a_commit_makes_it_doubtful(
-    tmp_path: Path, suffix: str, here: bool
+    tmp_path: Path, suffix: str
 ) -> None:
     with faulty_disk() as disk:
         log = Log(tmp_path)
         await log.start()
         disk.stalls_s[str(log.file)] = 0.3
-        told, syncs = len(log.told), disk.syncs
-        appending = asyncio.ensure_future(log.here("c") if here else log.append("c"))
+        syncs = disk.syncs
+        appending = asyncio.ensure_future(log.append("c"))
         await until(lambda: disk.syncs > syncs)
         log.beside(suffix).unlink()
         with pytest.raises(OutcomeUnknown, match=r"may or may not be on disk: .*was deleted"):
             await appending
-        assert len(log.told) == told, "nobody hears that it was written"
         with pytest.raises(OutcomeUnknown, match="whether an earlier write is on disk isn't known"):
             await log.append("c")
         with pytest.raises(StoreChanged):

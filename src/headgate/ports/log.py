@@ -6,7 +6,7 @@ reach the store. `seq` is dense from 1 and never restarts, not even when a delet
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,10 +47,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     past_settled: bool = False
 
 
-Prepare = Callable[[list[Appended]], Callable[[], None]]
-"""Is told where events are going to be, if all goes well; returns what is to be done then."""
-
-
 class LogWriter(Protocol):
     """Appends for the partitions that this node owns.
 
@@ -84,24 +80,6 @@ class LogWriter(Protocol):
         sealed, Fenced when the epoch was overtaken or `ref` was never opened here, and StoreChanged
         (see above); all of these are checked in the transaction that writes. Each of them concerns
         this call alone.
-        """
-
-    def append_here(
-        self,
-        ref: PartitionRef,
-        events: Sequence[Event],
-        *,
-        epoch: int,
-        version: int,
-        now_ms: int,
-        prepare: Prepare,
-    ) -> None:
-        """Append like `append`, but in the calling thread, which waits for the disk.
-
-        For a thread that has nothing else to do: nobody has to be woken up. Any thread may call it.
-        What `prepare` returns is called as soon as the events are on disk. It isn't, and nothing is
-        written, where this can't be done here and now: `ref` isn't open under `epoch`, somebody
-        else is writing to it, or the store has no such way. Raises like `append`.
         """
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:

@@ -18,9 +18,8 @@ from headgate.adapters.http.app import (
     StreamResponse,
     json_response,
 )
-from headgate.adapters.http.http1_lending import LONE_AFTER
 from headgate.adapters.http.http1_server import Http1Server
-from headgate.adapters.http.messages import NDJSON, Ready
+from headgate.adapters.http.messages import NDJSON
 from headgate.adapters.http.server import HttpServer
 from headgate.decide.web_pages import WebPages
 from tests.adapters.http.wire import LOOPBACK, Wire
@@ -46,7 +45,6 @@ class Site:
                 "POST",
                 "/write/{name}",
                 self._write,
-                blocking=self._write_here,
                 accepts=("application/json",),
             ),
             Route("POST", "/lines", self._write, accepts=("application/json", NDJSON)),
@@ -69,10 +67,6 @@ class Site:
         await request.body(1_000)
         self.calls.append("loop")
         return json_response(request.method)
-
-    def _write_here(self, _request: Request, _body: bytes, ready: Ready) -> None:
-        self.calls.append("thread")
-        ready(json_response("POST"))()
 
     async def _read(self, request: Request) -> Response:
         self.calls.append(request.method)
@@ -292,46 +286,3 @@ async def test_a_named_page_may_read_that_its_body_was_refused(site: Site) -> No
     fields = (f"origin: {APP}", "content-type: text/plain")
     answer = await site.ask("POST /write/a", *fields, body=b"{}")
     assert (answer[0], leave_of(answer)) == (415, (APP, "origin"))
-
-
-# --- a lone client, whom a thread answers --------------------------------------------------------
-
-
-@pytest.fixture
-async def lone() -> AsyncIterator[tuple[Site, Wire]]:
-    """A site, and a connection that its thread has."""
-    async with serving(Http1Server) as made:
-        wire = await Wire.dial(made.port)
-        while "thread" not in made.calls:
-            assert len(made.calls) <= LONE_AFTER
-            assert (await made.say(wire, "POST /write/a", *JSON_BODY, body=b"{}"))[0] == 200
-        made.calls.clear()
-        yield made, wire
-        await wire.close()
-
-
-UNWANTED = {
-    "a foreign page": (403, (f"origin: {FOREIGN}", *JSON_BODY)),
-    "a foreign name": (403, ("host: evil.example", *JSON_BODY)),
-    "text": (415, ("content-type: text/plain",)),
-    "a body of no kind": (415, ()),
-}
-
-
-@pytest.mark.parametrize(("status", "fields"), UNWANTED.values(), ids=UNWANTED)
-async def test_a_thread_lets_nobody_in_whom_the_loop_refuses(
-    lone: tuple[Site, Wire], status: int, fields: tuple[str, ...]
-) -> None:
-    site, wire = lone
-    for _ in range(3):
-        assert (await site.say(wire, "POST /write/a", *fields, body=b"{}"))[0] == status
-    assert site.calls == []
-
-
-async def test_a_named_page_that_is_alone_may_read_every_answer(lone: tuple[Site, Wire]) -> None:
-    site, wire = lone
-    for _ in range(2 * LONE_AFTER):
-        fields = (f"origin: {APP}", *JSON_BODY)
-        answer = await site.say(wire, "POST /write/a", *fields, body=b"{}")
-        assert (answer[0], leave_of(answer)) == (200, (APP, "origin"))
-    assert set(site.calls) == {"loop"}

@@ -1,10 +1,9 @@
 """The embedded log's writer: group commit, one thread and one file per partition.
 
 Calls gather while a thread waits for the disk and while the loop has more of them to hand in; the
-thread then commits all of them at once and answers them in one hop to the event loop. A thread of
-somebody else's may append without that hop while nobody else uses the file. Invariants: a call is
-answered exactly once, after its fsync; what waits is bounded in bytes; each call is whole or
-absent; one thread at a time uses a file. Never blocks the loop.
+thread then commits all of them at once and answers them in one hop to the event loop. Invariants: a
+call is answered exactly once, after its fsync; what waits is bounded in bytes; each call is whole
+or absent; one thread uses a file. Never blocks the loop.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import asyncio
 import contextlib
 import copy
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -33,14 +31,12 @@ from headgate.adapters.log.appending import (
 from headgate.adapters.log.retention import droppable_seq
 from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Prepare, Retention
+from headgate.ports.log import Appended, Extent, Retention
 from headgate.tasks import start_thread
 
 T = TypeVar("T")
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-HERE_WAIT_S = 0.05
-"""How long an append in the caller's thread waits for the file, which may be being tidied."""
 GROUP_BYTES = 4 * 1024 * 1024
 """A commit takes what waits, up to this: larger ones gain nothing and make the first call wait."""
 
@@ -68,21 +64,6 @@ class EmbeddedLogWriter:
             refused: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
             refused.set_exception(error)
             return refused
-
-    def append_here(
-        self,
-        ref: PartitionRef,
-        events: Sequence[Event],
-        *,
-        epoch: int,
-        version: int,
-        now_ms: int,
-        prepare: Prepare,
-    ) -> None:
-        thread = self._threads.get(ref)
-        if thread is not None:
-            request = AppendRequest(events, version=version, now_ms=now_ms)
-            thread.append_here(request, prepare, epoch=epoch)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         if not self._exists(ref):
@@ -188,7 +169,6 @@ Job = _Append | _Call
 
 class _PartitionThread:
     """The loop's side is `append`, `call` and `stop`; everything from `_run` on is the thread's.
-    `append_here` is for whichever thread calls it. Whoever uses the file has `_using`.
 
     `_waiting_bytes` belongs to the loop alone: it grows when a call is queued and shrinks when its
     answer is back, so it needs no lock and covers everything that isn't answered.
@@ -208,7 +188,6 @@ class _PartitionThread:
         self._queue: queue.SimpleQueue[list[Job]] = queue.SimpleQueue()
         self._arrived: deque[Job] = deque()
         self._file: PartitionFile | None = None
-        self._using = threading.Lock()
         self._bell = Bell(folder.root, ref)
         start_thread("log writer", self._run, about=str(ref), again=True)
 
@@ -252,36 +231,17 @@ class _PartitionThread:
             else:
                 future.set_result(outcome)
 
-    # --- on the caller's thread ------------------------------------------------------------------
-
-    def append_here(self, request: AppendRequest, prepare: Prepare, *, epoch: int) -> None:
-        if not self._using.acquire(timeout=HERE_WAIT_S):
-            return
-        try:
-            if self._file is not None and self._file.served_under == epoch:
-                self._file.append_one(request, prepare)
-                self._bell.ring()
-                self._file.upkeep.tidy()
-        except HeadgateError:
-            raise
-        except Exception as error:
-            raise unwritable(error) from error
-        finally:
-            self._using.release()
-
     # --- on the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         job = self._next(wait=True)
         while not isinstance(job, _Call) or job.work is not None:
-            with self._using:
-                behind = self._do(job)
+            behind = self._do(job)
             job = behind or self._next(wait=True)
-        with self._using:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
-            self._bell.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._bell.close()
         self._answer([(job.future, None)])
 
     def _do(self, job: Job | None) -> _Call | None:

@@ -23,16 +23,13 @@ from headgate.adapters.embedded.schema import (
     EXTENT,
     FORGET_IDS,
     FRONT,
-    IDS_OF_LATEST,
     IDS_OF_RECORDS,
-    LATEST_IDS,
     NEW_COLUMNS,
     RECORD_COLUMNS,
     RECORDS,
     STATE,
     last_new_records,
     new_records,
-    one_new_record,
     rows,
 )
 from headgate.adapters.embedded.sqlite import detailed_code, storage_errors
@@ -49,9 +46,9 @@ from headgate.adapters.log.appending import (
 )
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
 from headgate.decide.portions import Portion
-from headgate.errors import HeadgateError, OutcomeUnknown, StorageFailed
+from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.ports.log import Appended, Extent, Prepare, Retention
+from headgate.ports.log import Appended, Extent, Retention
 
 ROWS_MAX = 512
 """SQLite runs without the interpreter lock, and asks for it back after every statement, which a
@@ -59,8 +56,6 @@ busy event loop makes it wait for. So all rows there are go with one statement, 
 ROUND_ROWS = 64
 """Statements take a multiple of so many rows, or a power of two below it; some may stay empty."""
 
-UNLISTED_MAX = 128
-"""Records whose keys may be missing in `ids`: so many of the latest are looked at to find them."""
 DROP_ROWS = 2_000
 """What is dropped in one turn at most, however small."""
 
@@ -73,17 +68,11 @@ class PartitionFile(LogFile):
         """After the last commit here. Whether it still is the head, the next one checks."""
         self._given_out = 0
         """The highest head that was found here; what was committed here since is in `_head`."""
-        self.served_under: int | None = None
-        """The epoch it was opened under, until its records are dropped: its topic is gone then."""
-        self._unlisted: dict[str, int] = {}
-        """Keys of the latest records that aren't in `ids` yet, with their seqs, which follow each
-        other. Whoever opens the file next finds the records and lists them."""
 
     def _connect_again(self) -> bool:
         if not super()._connect_again():
             return False
         self._given_out, self._head = self._reach, None
-        self._unlisted.clear()
         return True
 
     @property
@@ -106,11 +95,8 @@ class PartitionFile(LogFile):
                 self._execute(
                     "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
                 )
-            self._execute(IDS_OF_LATEST, UNLISTED_MAX)
-        self._unlisted.clear()
         self._given_out = max(self._reach, state.head)
         self._epoch, self._head = epoch, state.head if state.head == self._given_out else None
-        self.served_under = epoch
         return self.extent()
 
     def extent(self) -> Extent:
@@ -140,48 +126,11 @@ class PartitionFile(LogFile):
                 return self._advanced(head, requests)
         with self._transactions.begin():
             state = self._owned()
-            self._list_keys(state)
             known = self._known([one.event_id for each in requests for one in each.events])
             placed = place(self._ref, state, requests, known)
             self._write(state, placed)
-        self._unlisted.clear()
         self._head = placed.head
         return placed.outcomes
-
-    def append_one(self, request: AppendRequest, prepare: Prepare) -> None:
-        """Write one request; what `prepare` returns is called right after the commit.
-
-        A processor that has just waited for the disk is slow at everything, so all is made ready
-        before. A single key is kept in memory for now: listing many at once costs half of the pages
-        of a commit less. Raises what its outcome would be.
-        """
-        if self._head is not None and len(request.events) == 1:
-            try:
-                done = prepare([Appended(self._head + 1)])
-                self._write_one(self._head, request)
-            except (_OutOfDate, apsw.ConstraintError):
-                pass
-            else:
-                done()
-                return
-        [outcome] = self.append([request])
-        if isinstance(outcome, HeadgateError):
-            raise outcome
-        prepare(outcome)()
-
-    def _write_one(self, head: int, request: AppendRequest) -> None:
-        [event] = request.events
-        if event.event_id in self._unlisted or len(self._unlisted) >= UNLISTED_MAX:
-            raise _OutOfDate
-        version, seq = request.version, head + 1
-        advance = (1, added_bytes([request]), self._epoch, version, head)
-        with self._transactions.begin(ADVANCE, advance):
-            if self._connection.changes() == 1:
-                values = (seq, version, *astuple(event), request.now_ms)
-                self._connection.execute(one_new_record(), values)
-            if self._connection.changes() == 0:
-                raise _OutOfDate
-        self._unlisted[event.event_id] = self._head = seq
 
     def _write_new(self, head: int, version: int, requests: Sequence[AppendRequest]) -> None:
         """Write all events of `requests` behind `head`, as if they were new.
@@ -199,7 +148,6 @@ class PartitionFile(LogFile):
             if self._connection.changes() == 0:
                 raise _OutOfDate
             self._insert_new(head, version, values)
-        self._unlisted.clear()
 
     def _insert_new(self, head: int, version: int, values: list[object]) -> None:
         """The records, in as many statements as it takes, and their keys with the last of them."""
@@ -213,18 +161,8 @@ class PartitionFile(LogFile):
         missing = [None] * ((count - left) * NEW_COLUMNS)
         self._connection.execute(
             last_new_records(count),
-            [head + 1 + at, version, *last, *missing, self._listed_up_to(head)],
+            [head + 1 + at, version, *last, *missing, head],
         )
-
-    def _list_keys(self, state: PartitionState) -> None:
-        """Put keys into `ids` that may be missing: of records from here, and from somebody else who
-        writes under the same epoch."""
-        if self._unlisted or state.head != self._head:
-            self._execute(IDS_OF_LATEST, UNLISTED_MAX)
-
-    def _listed_up_to(self, head: int) -> int:
-        """The last record whose key is in `ids`."""
-        return next(iter(self._unlisted.values()), head + 1) - 1
 
     def _advanced(self, head: int, requests: Sequence[AppendRequest]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -257,14 +195,11 @@ class PartitionFile(LogFile):
                 ) from error
         with storage_errors(self._what):
             known = self._known(list(event_ids))
-            # Somebody else may have written under the same epoch, and not have listed it yet.
-            foreign = dict(self._connection.execute(LATEST_IDS, (self._head or 0, UNLISTED_MAX)))
             state = self._state()
         self._transactions.check()
         check_history(self._ref, state, given_out=self._reach)
         self._saw(state.head)
-        unlisted = foreign | self._unlisted
-        return {one: unlisted[one] for one in event_ids if one in unlisted} | known
+        return known
 
     def seal(self) -> int:
         with self._transactions.begin():
@@ -323,8 +258,6 @@ class PartitionFile(LogFile):
                 epoch,
                 self._reach,
             )
-        self._unlisted.clear()
-        self.served_under = None
 
     def drop_expired(
         self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int
@@ -332,7 +265,6 @@ class PartitionFile(LogFile):
         """Drop a bounded number of records and keys; True when there may be more to drop."""
         with self._transactions.begin():
             state = self._owned()
-            self._list_keys(state)
             found = list(self._connection.execute(FRONT, (up_to_seq, DROP_ROWS)))
             front = at_once(found, Portion(DROP_BYTES))
             count, freed_bytes = expired_prefix(
@@ -343,7 +275,6 @@ class PartitionFile(LogFile):
                 self._execute("UPDATE partition SET size_bytes = size_bytes - ?", freed_bytes)
             self._execute(FORGET_IDS, now_ms - ids_ms, DROP_ROWS)
             forgotten = self._connection.changes()
-        self._unlisted.clear()
         is_bounded = len(front) < len(found) or len(found) == DROP_ROWS
         return (is_bounded and count == len(front)) or forgotten == DROP_ROWS
 

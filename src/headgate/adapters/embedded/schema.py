@@ -84,10 +84,6 @@ SELECT seq, version, event_id, key, collection, op, document, earlier, source, t
 FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
 """
 IDS_OF_RECORDS = "INSERT INTO ids SELECT event_id, seq, time_ms FROM records WHERE seq > ?"
-IDS_OF_LATEST = """
-INSERT OR IGNORE INTO ids SELECT event_id, seq, time_ms FROM records ORDER BY seq DESC LIMIT ?
-"""
-LATEST_IDS = "SELECT event_id, seq FROM records WHERE seq > ? ORDER BY seq DESC LIMIT ?"
 FRONT = """
 SELECT seq, time_ms, length(document), coalesce(length(earlier), 0)
 FROM records WHERE seq <= ? ORDER BY seq LIMIT ?
@@ -124,10 +120,3 @@ def new_records(count: int) -> str:
 def last_new_records(count: int) -> str:
     """Like `new_records`, and all records behind a seq, which it takes last, get their keys."""
     return f"{new_records(count)};{IDS_OF_RECORDS}"
-
-
-@cache
-def one_new_record() -> str:
-    """Like `new_records` for one, which isn't inserted if its key is there."""
-    unknown = "NOT EXISTS (SELECT 1 FROM ids WHERE event_id = ?3)"
-    return f"{new_records(1)} AND {unknown}"

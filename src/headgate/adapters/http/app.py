@@ -80,7 +80,7 @@ class HttpApp:
         """The answer to `request`, whatever happens."""
         answer: Answer
         try:
-            answer = await self.find_route(request).handler(request)
+            answer = await self._find_route(request).handler(request)
         except _MethodNotAllowed as refusal:
             asked = is_preflight(request)
             answer = preflight(request, refusal.allowed) if asked else refusal.response
@@ -99,7 +99,7 @@ class HttpApp:
             answer.headers.update(leave(self._pages, request))
         return answer
 
-    def find_route(self, request: Request) -> Route:
+    def _find_route(self, request: Request) -> Route:
         """The route of `request`, which learns its params; raises where there is none, or none for
         a page like this or a body like this."""
         refusal = refusal_of(self._pages, request)

@@ -5,7 +5,6 @@
     answering  its handler runs; what arrives meanwhile waits, and soon isn't read any more
     lingering  answered for the last time: what is still arriving is read and dropped for a while,
                so that the answer isn't lost in a reset
-    lent       a thread has the connection (see http1_lending); here nothing is read or written
 
 Invariants: one handler at a time; every wait for the client has a deadline, and every buffer a
 bound; a client that goes away cancels its handler.
@@ -26,7 +25,6 @@ import httptools
 from headgate import errors
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.http1_exchange import BODILESS, Exchange, head_of, start_of
-from headgate.adapters.http.http1_lending import Left, Lending
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.messages import Response, StreamResponse, error_response
 from headgate.tasks import Crew
@@ -42,13 +40,9 @@ class Serving:
     limits: Http1Limits
     date: bytes = b""
     stopping: bool = False
-    lending: Lending = field(init=False)
     connections: set[Connection] = field(default_factory=set)
     crew: Crew = field(default_factory=partial(Crew, "http"))
     streams: set[asyncio.Task[None]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.lending = Lending(self.app, date=lambda: self.date, limits=self.limits)
 
 
 class Connection(asyncio.Protocol):
@@ -69,7 +63,6 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._last = False
         self._lingering = False
-        self._lent = False
         self._dropped_bytes = 0
         self.deadline_s = math.inf
 
@@ -86,8 +79,6 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._serving.connections.discard(self)
-        if self._lent:
-            self._serving.lending.recall()
         self._waiting.clear()
         self._resume_writing()
         if self._current is not None:
@@ -184,8 +175,6 @@ class Connection(asyncio.Protocol):
         free = self._current is None and self._drained is None
         if free and self._waiting and self._waiting[0].ready and not self._transport.is_closing():
             self._current = self._waiting.popleft()
-            if self._current.method == "POST":
-                self._serving.lending.came(self)
             self._task = self._serving.crew.start("answer", self._answer(self._current))
         self._set_reading()
         self._set_deadline()
@@ -201,7 +190,7 @@ class Connection(asyncio.Protocol):
         held = self._current
         full = held is not None and held.buffered_bytes > self._limits.buffer_bytes
         behind = self._waiting and (held is not None or self._drained is not None)
-        wanted = self._last or not (full or behind or self._lent)
+        wanted = self._last or not (full or behind)
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
@@ -237,8 +226,6 @@ class Connection(asyncio.Protocol):
     def _go_on(self, exchange: Exchange) -> None:
         if not self._ends_with(exchange):
             self._advance()
-            if self._is_idle() and self._serving.lending.is_wanted(self):
-                self._lend()
         elif exchange.complete and exchange.refusal is None:
             self._transport.close()
         else:
@@ -306,34 +293,6 @@ class Connection(asyncio.Protocol):
             exchange.refusal = answer
         self._task.cancel()
 
-    # --- a lone client ---------------------------------------------------------------------------
-
-    def _is_idle(self) -> bool:
-        """Nothing is under way: neither from the client nor to it."""
-        quiet = self._current is None and not self._waiting and self._arriving is None
-        return quiet and not self._last and not self._transport.get_write_buffer_size()
-
-    def _lend(self) -> None:
-        self._lent = True
-        self._set_reading()
-        self._set_deadline()
-        fileno: int = self._transport.get_extra_info("socket").fileno()
-        self._serving.lending.lend(self, fileno)
-
-    def take_back(self, left: Left) -> None:
-        """Go on where the thread has stopped."""
-        self._lent = False
-        if self._transport.is_closing():
-            return
-        if left.unsent:
-            self._transport.write(left.unsent)
-        if left.received:
-            self.data_received(left.received)
-        elif self._serving.stopping:
-            self._transport.close()
-        else:
-            self._advance()
-
     # --- the end ---------------------------------------------------------------------------------
 
     def _linger(self) -> None:
@@ -355,7 +314,7 @@ class Connection(asyncio.Protocol):
             self.deadline_s = self._head_until_s
         elif self._drained is not None or self._is_incomplete():
             self.deadline_s = self._loop.time() + self._limits.stall_s
-        elif self._current is not None or self._lent:
+        elif self._current is not None:
             self.deadline_s = math.inf
         else:
             self.deadline_s = self._loop.time() + self._limits.idle_s
@@ -376,7 +335,7 @@ class Connection(asyncio.Protocol):
 
     def stop(self) -> None:
         """End now where nothing is under way, else after the answer."""
-        if self._current is None and not self._waiting and not self._lent:
+        if self._current is None and not self._waiting:
             self._transport.close()
 
     def finish(self) -> None:

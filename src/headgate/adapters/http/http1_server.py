@@ -48,8 +48,6 @@ class Http1Server:
             return
         serving.stopping = True
         self._server.close()
-        await serving.lending.home()
-        serving.lending.close()
         for connection in tuple(serving.connections):
             connection.stop()
         for stream in tuple(serving.streams):
@@ -62,16 +60,6 @@ class Http1Server:
     @property
     def connections(self) -> int:
         return 0 if self._serving is None else len(self._serving.connections)
-
-    @property
-    def lent(self) -> int:
-        """How many of them a thread has, or still has to do with: none or one."""
-        return 0 if self._serving is None or self._serving.lending.is_free else 1
-
-    async def recall(self) -> None:
-        """What waits at a blocking handler is the event loop's again; soon."""
-        if self._serving is not None:
-            await self._serving.lending.home()
 
     def _tick(self, serving: Serving) -> None:
         loop = asyncio.get_running_loop()

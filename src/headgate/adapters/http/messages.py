@@ -148,13 +148,6 @@ class StreamResponse:
 
 Answer = Response | StreamResponse
 Handler = Callable[[Request], Awaitable[Answer]]
-Done = Callable[[], None]
-Ready = Callable[[Response], Done]
-"""Makes an answer ready, and returns what sends it."""
-BlockingHandler = Callable[[Request, bytes, Ready], None]
-"""Answers a request with this body in a thread that has nothing else to do. Where it doesn't, the
-route's handler is asked, and also where it takes long: to have been asked twice must do no harm.
-What it does after the answer, the client doesn't wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +162,9 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class Route:
     """`path` is a template such as `/v1/topics/{name}`; only public routes are published. With
-    `also_status` the response has the same body under that status too. `blocking` is the short way
-    for a lone client, where there is one. `accepts` are the media types that a body may be said to
-    be, where that matters: none of them is one that a browser lets any page send unasked."""
+    `also_status` the response has the same body under that status too. `accepts` are the media
+    types that a body may be said to be, where that matters: none of them is one that a browser lets
+    any page send unasked."""
 
     method: str
     path: str
@@ -184,7 +177,6 @@ class Route:
     also_status: int | None = None
     parameters: tuple[Parameter, ...] = ()
     response_content_type: str = JSON
-    blocking: BlockingHandler | None = None
     accepts: tuple[str, ...] = ()
 
 

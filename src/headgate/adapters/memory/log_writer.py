@@ -14,7 +14,7 @@ from headgate.adapters.log.appending import AppendRequest, stopping
 from headgate.adapters.log.retention import droppable_seq
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Prepare, Retention
+from headgate.ports.log import Appended, Extent, Retention
 
 
 class MemoryLogWriter:
@@ -39,18 +39,6 @@ class MemoryLogWriter:
         self.stored.grown(ref)
         await asyncio.sleep(0)
         return appended
-
-    def append_here(
-        self,
-        ref: PartitionRef,
-        events: Sequence[Event],
-        *,
-        epoch: int,
-        version: int,
-        now_ms: int,
-        prepare: Prepare,
-    ) -> None:
-        """Never: everything happens in the event loop's thread."""
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         found = self._partition(ref).find(event_ids)

@@ -33,7 +33,7 @@ from headgate.adapters.postgres.partition_table import PartitionTable
 from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, SchemaStatements
 from headgate.errors import HeadgateError, InvalidRequest, StorageFailed
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Prepare, Retention
+from headgate.ports.log import Appended, Extent, Retention
 from headgate.tasks import Crew
 
 T = TypeVar("T")
@@ -83,18 +83,6 @@ class PostgresLogWriter:
     ) -> list[Appended]:
         turns = self._open_turns(ref)
         return await turns.append(AppendRequest(events, version=version, now_ms=now_ms))
-
-    def append_here(
-        self,
-        ref: PartitionRef,
-        events: Sequence[Event],
-        *,
-        epoch: int,
-        version: int,
-        now_ms: int,
-        prepare: Prepare,
-    ) -> None:
-        """Never: the server's answer comes over a socket, which the event loop waits for best."""
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         return await self._turns_of(ref).call(lambda table: table.find(event_ids))

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import structlog
 
 from headgate import errors
-from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner
 from headgate.ports.log import Appended, LogWriter
-from headgate.services.ingest.outcomes import placed
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
@@ -44,12 +41,10 @@ class OpenPartition:
     lost: bool = False
     lost_to: int = 0
     """The epoch of whoever is newer, as far as the store said."""
-    _moving: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def saw(self, *seqs: int) -> None:
-        """Records up to these are there; the event loop and a lone client's thread say so."""
-        with self._moving:
-            self.head = max(self.head, *seqs)
+        """Records up to these are there."""
+        self.head = max(self.head, *seqs)
 
     def overtaken(self, error: errors.Fenced) -> None:
         self.lost, self.lost_to = True, max(error.epoch, self.owner.epoch)
@@ -64,10 +59,6 @@ class WriteBounds:
     events: int = 200_000
     remembered_requests: int = 10_000
     remembered_events: int = 100_000
-
-
-PrepareResults = Callable[[list[ProduceResult]], Callable[[], None]]
-"""Is told results that will hold once their events are on disk; returns what is to be done then."""
 
 
 @dataclass(slots=True)
@@ -176,35 +167,6 @@ class Appends:
             log.warning(LogEvent.APPEND_FAILED, partition=partition, reason=str(failure))
         elif not isinstance(append, asyncio.Task):  # whose crew has said so
             log.error(LogEvent.UNEXPECTED, partition=partition, exc_info=failure)
-
-    def append_here(
-        self,
-        target: OpenPartition,
-        events: Sequence[Event],
-        *,
-        version: int,
-        prepare: PrepareResults,
-    ) -> None:
-        """Append in the calling thread, any thread, as `LogWriter.append_here` says."""
-        owner = target.owner
-
-        def prepare_all(appended: list[Appended]) -> Callable[[], None]:
-            answer = prepare(placed(owner.ref, events, appended))
-
-            def written() -> None:
-                target.saw(*[one.seq for one in appended])
-                answer()
-
-            return written
-
-        self._writer.append_here(
-            owner.ref,
-            events,
-            epoch=owner.epoch,
-            version=version,
-            now_ms=self._now_ms(),
-            prepare=prepare_all,
-        )
 
     # --- looking back ----------------------------------------------------------------------------
 

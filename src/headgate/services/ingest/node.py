@@ -19,13 +19,13 @@ import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.http1_server import Http1Server
-from headgate.adapters.http.messages import JSON, Done, Ready
+from headgate.adapters.http.messages import JSON
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.decide.health import http_status
 from headgate.decide.web_pages import WebPages
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
-from headgate.model.api import Health, ProduceAnswer, ProduceRequest, ProduceResult
+from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
     EpochTooLow,
@@ -136,7 +136,6 @@ class Ingest:
         timeout_s = self._options.stop_timeout_s
         deadline_s = time.monotonic() + timeout_s
         self._vitals.stopping = True
-        await self._server.recall()
         if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
         await self._server.stop(max(LAST_ANSWERS_S, deadline_s - time.monotonic()))
@@ -238,7 +237,6 @@ class Ingest:
                 summary="Append events to a topic.",
                 request=ProduceRequest,
                 response=ProduceAnswer,
-                blocking=self._answer_produce_here,
                 accepts=(JSON,),
             ),
             Route(
@@ -272,22 +270,6 @@ class Ingest:
         for code in failed:
             self._metrics.produce_errors.labels(code).inc()
         return json_response(ProduceAnswer(results))
-
-    def _answer_produce_here(self, request: Request, body: bytes, ready: Ready) -> None:
-        """For a lone client, in a thread of its own; where it can't, `_answer_produce` does it."""
-        started_s = time.perf_counter()
-
-        def prepare(results: list[ProduceResult]) -> Done:
-            send = ready(json_response(ProduceAnswer(results)))
-
-            def answer() -> None:
-                send()
-                self._metrics.produce_latency.observe(time.perf_counter() - started_s)
-                self._metrics.appends.labels(request.params["name"]).inc(len(results))
-
-            return answer
-
-        self._writing.produce.write_here(request, body, prepare)
 
     def _health(self) -> Health:
         return self._vitals.health(

@@ -2,8 +2,7 @@
 
 Invariants: a request is answered by its deadline; what was routed under an older version is
 redirected, never written where it no longer belongs; a client that has gone is not written for,
-unless its events are on their way to the disk already. What a thread writes for a lone client is
-plain in every respect; all else is left to the event loop, under the same event ids.
+unless its events are on their way to the disk already.
 """
 
 from __future__ import annotations
@@ -18,19 +17,15 @@ from headgate.adapters.http.app import Request
 from headgate.adapters.http.peer import HOPS_HEADER
 from headgate.decide.admission import ProduceLimits, admit
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
-from headgate.decide.placement import split_keyed
 from headgate.model.api import ProduceResult
-from headgate.model.event import PartitionRef
 from headgate.model.topology import Topic
-from headgate.services.ingest.appends import Appends, PrepareResults
+from headgate.services.ingest.appends import Appends
 from headgate.services.ingest.handing_on import Incoming
 from headgate.services.ingest.keyed import Keyed
 from headgate.services.ingest.opportunistic import Opportunistic
 from headgate.services.ingest.outcomes import Outcome, results
 from headgate.services.ingest.partitions import Partitions
 
-HERE_TIMEOUT_MS_MIN = 5_000
-"""Who gives less time is better off with the event loop, which counts from the first byte on."""
 NEWS_TIMEOUT_S = 5.0
 """How long a request waits for the topology that its sender knows already."""
 
@@ -101,29 +96,6 @@ class Produce:
         finally:
             self._under_way.discard(task)
 
-    def write_here(self, request: Request, body: bytes, prepare: PrepareResults) -> None:
-        """Write a plain request to the disk in the calling thread; what `prepare` returns tells it.
-
-        Leaves any other alone: more than one partition, ids or an address that we would have to
-        find, little time, anything wrong. `handle` does what is right then, also after a write of
-        which nobody knows whether it succeeded: the events bring their ids.
-        """
-        try:
-            topic = self._partitions.topic(request.params["name"])
-            admitted = admit(body, topic, self._limits, new_id=_refuse_new_id)
-            if topic.placement != "keyed" or admitted.version not in (None, topic.version):
-                return
-            if self._stopping or admitted.timeout_ms < HERE_TIMEOUT_MS_MIN or _hops(request):
-                return
-            numbers = list(split_keyed(admitted.events, topic.partitions))
-            target = self._partitions.get(PartitionRef(topic.name, numbers[0]))
-            if target is not None and len(numbers) == 1:
-                self._appends.append_here(
-                    target, admitted.events, version=topic.version, prepare=prepare
-                )
-        except errors.HeadgateError:
-            return  # Whatever it was, the usual way comes upon it as well, and tells.
-
     def _check_running(self) -> None:
         if self._stopping:
             raise errors.NotNow("this ingest node is stopping; try again")
@@ -164,10 +136,6 @@ class Produce:
             await self._partitions.change(timeout_s=left_s)
             topic = self._partitions.topic(incoming.topic)
         return topic
-
-
-def _refuse_new_id() -> str:
-    raise errors.InvalidRequest("only events that bring their ids can be written twice")
 
 
 def _hops(request: Request) -> int:
