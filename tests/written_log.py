@@ -21,8 +21,9 @@ EPOCH = 1
 
 class WrittenLog(MemoryLogReader):
     """The reader of it; who appends needs no writer. Reads fail while `failing` is set, of one
-    partition while it is `damaged`, or where they are of more than `at_a_time`; they wait while
-    `gate` is there and not open."""
+    partition while it is `damaged`, of one record while it is in `damaged_seqs`, or where they are
+    of more than `at_a_time`; they wait while `gate` is there and not open. `asked` says after which
+    seqs."""
 
     def __init__(self, stored: MemoryLog | None = None) -> None:
         super().__init__(stored)
@@ -30,6 +31,8 @@ class WrittenLog(MemoryLogReader):
         self.failing: Exception | None = None
         self.gate: asyncio.Event | None = None
         self.damaged: dict[PartitionRef, Exception] = {}
+        self.damaged_seqs: dict[PartitionRef, set[int]] = {}
+        self.asked: list[int] = []
         self.at_a_time = 1_000_000
         self.read_takes_s = 0.0
 
@@ -93,6 +96,7 @@ class WrittenLog(MemoryLogReader):
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
         self.reads += 1
+        self.asked.append(after_seq)
         if self.gate is not None:
             await self.gate.wait()
         self._check(ref)
@@ -101,6 +105,8 @@ class WrittenLog(MemoryLogReader):
         found = await super().read(ref, after_seq=after_seq, limit=limit)
         if len(found) > self.at_a_time:
             raise StorageFailed("the database took too long")
+        if bad := self.damaged_seqs.get(ref, set()).intersection(one.seq for one in found):
+            raise StorageFailed(f"records {bad} of {ref} are damaged")
         return found
 
     def _check(self, ref: PartitionRef) -> None:

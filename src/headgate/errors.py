@@ -187,8 +187,9 @@ class DataFolderError(OperatorError):
 
 
 class HistoryLost(OperatorError):
-    """A log ends before what its readers have settled, or its owner has acknowledged: its store was
-    lost, or put back to an earlier state. `head` is where it ends, `settled` how far it was."""
+    """A log ends before what its readers have settled, or its owner has acknowledged, or has other
+    records there: its store was lost, or put back to an earlier state. `head` is where it ends, as
+    far as that matters, `settled` how far it was."""
 
     code = "history_lost"
 

@@ -116,6 +116,21 @@ async def test_what_is_too_much_for_one_read_is_read_by_and_by() -> None:
 
 
 @on_virtual_time
+async def test_one_that_is_stopped_while_it_cannot_be_read_stays_stopped() -> None:
+    world = await reading(partitions=1)
+    world.log.damaged[world.refs[0]] = DAMAGED
+    await settle_down(3)
+    assert reports(world)[0].reason == DAMAGED.message
+    world.lane.stopped(world.refs[0], "for a reason")
+    world.lane.stopped(world.refs[0], "for another")
+    del world.log.damaged[world.refs[0]]
+    world.append(1)
+    await settle_down(40)
+    assert (reports(world)[0].state, reports(world)[0].reason) == ("failed", "for a reason")
+    assert world.gateways.seqs("gateway-1", 0) == [1, 2, 3]
+
+
+@on_virtual_time
 async def test_the_lag_of_the_others_is_known() -> None:
     """Of the last one nothing more is read, and it is asked how long that waits."""
     world = await reading(partitions=3)

@@ -6,6 +6,9 @@ tell how far it once was, and so does its owner, which remembers what it has ack
 moves it on behind everything that may have been given out. What was lost is a hole then, like any
 other: it is said to gateways and subscribers, and skipped.
 
+A log that has grown since it was lost may reach as far as before. Only a reader that remembers the
+last record it read can tell then: it finds `another` in its place.
+
 Invariant: where `lost` says None, no record of the log has a seq that a reader has settled already
 or a producer was told, and it isn't that same record, as far as positions and the owner can tell.
 """
@@ -13,7 +16,7 @@ or a producer was told, and it isn't that same record, as far as positions and t
 from __future__ import annotations
 
 from headgate.errors import HistoryLost
-from headgate.model.event import PartitionRef
+from headgate.model.event import PartitionRef, Record
 
 MARGIN = 1_000_000
 """Seqs that are left out behind the last one that is known, because lanes and subscribers may have
@@ -38,6 +41,21 @@ def lost(
         partition=ref.partition,
         head=head,
         settled=known,
+    )
+
+
+def another(ref: PartitionRef, *, known: Record, found: Record | None) -> HistoryLost | None:
+    """What is wrong with a log in which `found` is the first record from `known` on, which was read
+    of it before. One that isn't there any more tells nothing: retention takes records."""
+    if found is None or found.seq != known.seq or found == known:
+        return None
+    return HistoryLost(
+        f"record {known.seq} of {ref} is not the one that was delivered: its store was lost, "
+        "restored or failed over, and has taken new records since; those up to there can be "
+        f"delivered with `headgate partition reset {ref} --to earliest`",
+        topic=ref.topic,
+        partition=ref.partition,
+        settled=known.seq,
     )
 
 

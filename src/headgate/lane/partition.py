@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 
 import structlog
 
@@ -25,6 +26,9 @@ log = structlog.get_logger()
 
 PAUSES = Backoff(1.0, 30.0)
 """Between two tries to read what can't be read."""
+SURE_S = 2.0
+"""For so long after a read the log is taken to be the one that was read. A lane that nothing holds
+reads every partition at least every second (LogReader.follow), so it never has to look back."""
 
 
 class SourcePartition:
@@ -56,6 +60,9 @@ class SourcePartition:
         """The log was found to end before what was read of it, and has not been moved on since."""
         self.look_at_s = 0.0
         """When to ask again whether the log ends where nothing more is found."""
+        self._last: Record | None = None
+        """The record at `read_seq`, where somebody has seen it."""
+        self._sure_until_s = -math.inf
         self.read_at_s = 0.0
         self.portion = Portion(read_limit)
         self._failure = ""
@@ -69,7 +76,12 @@ class SourcePartition:
     @property
     def is_still(self) -> bool:
         """Is nothing more to be read of it?"""
-        return self.leaving or bool(self._failure)
+        return self.leaving or self.has_stopped
+
+    @property
+    def has_stopped(self) -> bool:
+        """Is nothing more read until a lane starts anew? One that can't be read is tried again."""
+        return bool(self._failure)
 
     def fail(self, reason: str) -> None:
         """Nothing more is read, for `reason`, until a lane starts anew."""
@@ -80,11 +92,12 @@ class SourcePartition:
         if not self._unreadable:
             log.error(LogEvent.PARTITION_STOPPED, partition=str(self.ref), error=error.message)
         self._unreadable = error.message
+        self._sure_until_s = -math.inf
         self.read_at_s = now_s + PAUSES.delay_s(self._failed_reads, jitter=1.0)
         self._failed_reads += 1
 
     def read_well(self) -> None:
-        if self._unreadable:
+        if self._unreadable and not self.has_stopped:
             log.info(LogEvent.PARTITION_GOES_ON, partition=str(self.ref))
         self._unreadable, self._failed_reads = "", 0
 
@@ -127,11 +140,38 @@ class SourcePartition:
 
     def accept(self, record: Record) -> None:
         """Move the reading position to `record`, the next one."""
-        self.read_seq, self.read_ms = record.seq, record.time_ms
+        self.read_seq, self.read_ms, self._last = record.seq, record.time_ms, record
+
+    def is_sure(self, now_s: float) -> bool:
+        """Is this the log that was read, because somebody looked just before? A log that is lost
+        while nobody looks may have grown past `read_seq` since."""
+        return now_s < self._sure_until_s
+
+    def looked(self, now_s: float) -> None:
+        """It was read, and is the log that it was."""
+        self._sure_until_s = now_s + SURE_S
+
+    @property
+    def has_memory(self) -> bool:
+        """Is there a record that can be compared with what the log has in its place?"""
+        return self._last is not None
+
+    def found_again(self, record: Record | None) -> HistoryLost | None:
+        """The first record from `read_seq` on is this one, if there is any: what is wrong with
+        that, if something is."""
+        if self._last is None:
+            is_there = record is not None and record.seq == self.read_seq
+            self._last = record if is_there else None
+            return None
+        lost = history.another(self.ref, known=self._last, found=record)
+        self._lost(lost)
+        return lost
 
     def ends_at(self, head: int) -> None:
         """Nothing is behind what was read, and the log says that it ends at `head`."""
-        lost = history.lost(self.ref, head=head, settled=self.read_seq)
+        self._lost(history.lost(self.ref, head=head, settled=self.read_seq))
+
+    def _lost(self, lost: HistoryLost | None) -> None:
         if lost is not None and self.lost_history is None:
             log.error(LogEvent.HISTORY_LOST, partition=str(self.ref), error=lost.message)
             self.lost_history = lost
@@ -153,7 +193,7 @@ class SourcePartition:
 
     def lose(self, gap: Gap, *, untold: int, now_ms: int) -> None:
         """Nothing of `gap` will be read; it counts as settled once all `untold` gateways know."""
-        self.read_seq, self.lost_history = gap.last_seq, None
+        self.read_seq, self.lost_history, self._last = gap.last_seq, None, None
         if untold:
             self._gaps[gap.last_seq] = gap
             self.tracker.lose(gap.last_seq, gap.count, pending=untold, time_ms=now_ms)

@@ -3,7 +3,8 @@
 Order per partition is that of the log. Reading stops where too much is unsettled or a pipeline has
 no room, and goes on by itself. A partition that can't be read is said to have failed, and tried
 again with growing pauses; the others go on. Invariant: nothing is passed over without a word,
-neither a hole in `seq` nor the end of a log that lies before what was read.
+neither a hole in `seq` nor the end of a log that lies before what was read, nor, after a pause,
+another log in its place.
 """
 
 from __future__ import annotations
@@ -111,6 +112,9 @@ class Reading:
         settings = self._settings
         await self._dispatcher.room(lambda: self._unsettled() < REMEMBERED)
         found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=limit)
+        if not partition.is_sure(self._now_s()):
+            await self._look_back(partition)
+        partition.looked(self._now_s())
         if not self._may_read(partition):
             return False
         if not found:
@@ -128,6 +132,22 @@ class Reading:
             # Pipelines and acknowledgements get their turn in between.
             await asyncio.sleep(0)
         return len(found) == limit or len(records) < len(found)
+
+    async def _look_back(self, partition: SourcePartition) -> None:
+        """Is the last record that was read still what it was? Asked after what comes behind it was
+        read: a log that is lost doesn't come back, so all of that is of the same log."""
+        if not partition.read_seq:
+            return
+        try:
+            found = await self._reader.read(
+                partition.ref, after_seq=partition.read_seq - 1, limit=1
+            )
+        except OperatorError:
+            if partition.has_memory:
+                raise
+            return  # it was settled before this lane's time, and what is behind it can be read
+        if lost := partition.found_again(found[0] if found else None):
+            self._stopped(partition.ref, lost.message)
 
     async def look_ahead(self) -> None:
         """Find out since when the oldest record waits that was not read, for those partitions of

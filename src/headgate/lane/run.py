@@ -400,7 +400,7 @@ class Lane:
 
     def stopped(self, ref: PartitionRef, reason: str) -> None:
         partition = self._partitions.get(ref)
-        if partition is not None and partition.state != "failed":
+        if partition is not None and not partition.has_stopped:
             log.error(LogEvent.PARTITION_STOPPED, partition=str(ref), error=reason)
             partition.fail(reason)
 
