@@ -430,6 +430,51 @@ async def test_without_dead_letters_what_a_gateway_passed_over_arrives_marked() 
     assert [(one.seq, one.redelivery) for one in taken] == [(1, False), (3, False), (2, True)]
 
 
+class NoMarks(FaultyLetters):
+    """A letter can't be changed to say that it was refused, while `refuses`."""
+
+    refuses = True
+
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        if self.refuses and any(one.reason == "rejected" for one in letters):
+            raise StorageFailed("the disk is full")
+        await super().put(letters, fences, now_ms=now_ms)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_without_dead_letters_one_that_was_passed_over_is_marked_although_its_store_failed(
+    dies: bool,
+) -> None:
+    """Or the lane died: what passed it stays until the mark is written."""
+
+    async def scenario() -> None:
+        world = LaneWorld(dlq_enabled=False, redrive_every_s=5.0)
+        letters = world.letters = NoMarks()
+        world.gateways.scripts["gateway-1"] = [DOWN] * 3
+        world.gateways.rejected = {("gateway-1", 2)}
+        world.append(3)
+        world.start()
+        await world.subscribed(everything("s1"))
+        await settle_down(8)
+        assert set(world.gateways.seqs("gateway-1")) == {1, 3}
+        if dies:
+            await world.die()
+            world = world.successor(window=4)
+            world.start()
+            await world.subscribed(everything("s1"))
+        await settle_down(10)
+        letters.refuses = False
+        await settle_down(10)
+        assert letters.seqs("parked")[:1] == [2]
+        world.gateways.rejected = set()
+        await settle_down(20)
+        taken = [one for one in world.gateways.accepted["gateway-1"] if one.seq == 2]
+        assert [one.redelivery for one in taken] == [True], "unmarked it is dropped as a repeat"
+        assert not letters.letters
+
+    run_virtual(scenario())
+
+
 @on_virtual_time
 async def test_a_record_of_which_a_part_is_shed_settles_when_the_other_part_has() -> None:
     low = Subscription("low", "gateway-1", TOPIC, priority="low")

@@ -80,6 +80,8 @@ class Redriving:
         self._wanted = wanted
         self._drop = drop
         self._now_s = now_s
+        self._through: dict[PartitionRef, int] = {}
+        """Of each partition the newest letter that the gateway took."""
         self.counts = RedriveCounts()
 
     async def redrive(self, step: Redrive) -> None:
@@ -193,18 +195,19 @@ class Redriving:
         if left := self._left(by_verdict.get("no_subscriber", ())):
             await self._bury_left(left, fences)
             through = [one for one in through if one not in left]
+        for one in through:
+            self._through[one.ref] = max(one.delivery.seq, self._through.get(one.ref, 0))
+        if rejected:
+            await self._reject(rejected, REJECTED, fences)
         if through:
             await self._store.remove(through, fences)
             self.counts.redriven += len(through)
-        if rejected:
-            await self._reject(rejected, REJECTED, fences, through=through)
 
-    async def _reject(
-        self, letters: list[Letter], error: str, fences: Fences, *, through: Sequence[Letter] = ()
-    ) -> None:
+    async def _reject(self, letters: list[Letter], error: str, fences: Fences) -> None:
         """They are refused for good. A partition that halts instead says so in its letter, for the
-        lanes to come; and where the gateway took a newer one `through` before, the letter is
-        marked, or it would be taken for a repeat later on."""
+        lanes to come; and where the gateway took a newer one before, the letter is marked, or it
+        would be taken for a repeat later on. Until that is written, what passed it stays parked:
+        nothing else would tell the next lane."""
         now_s, now_ms = self._now_s(), time.time_ns() // 1_000_000
         dead: list[Letter] = []
         halting: list[NewLetter] = []
@@ -213,7 +216,7 @@ class Redriving:
             if self._outbound.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s):
                 dead.append(replace(letter, reason="rejected", attempts=attempts, error=error))
                 continue
-            passed = _is_passed(letter, through)
+            passed = letter.delivery.seq < self._through.get(letter.ref, 0)
             delivery = marked(letter.delivery) if passed else letter.delivery
             halting.append(
                 NewLetter(self._gateway_id, "parked", "rejected", delivery, attempts, error)
@@ -245,7 +248,3 @@ def _pages(
         else None
         for ref, last_seq in last_seqs.items()
     }
-
-
-def _is_passed(letter: Letter, through: Sequence[Letter]) -> bool:
-    return any(one.ref == letter.ref and one.delivery.seq > letter.delivery.seq for one in through)
