@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.letters import MemoryLetterStore
@@ -24,6 +25,7 @@ from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.service import PATIENCE
 from headgate.services.coordinator.sweeping import CHUNK, sweep_letters
 from headgate.services.coordinator.term import Term
+from headgate.telemetry import LogEvent
 from tests.services.term_doubles import Stage
 from tests.virtual_time import run_virtual
 
@@ -177,6 +179,37 @@ def test_whoever_sweeps_late_leaves_a_topic_that_is_back_alone() -> None:
         assert world.letters.seqs() == [5_001], "and the others are swept all the same"
 
     played(scenario)
+
+
+def test_a_topic_whose_letters_cannot_be_forgotten_keeps_no_other() -> None:
+    class Damaged(Letters):
+        """Nothing of the boats can be changed."""
+
+        async def abandon(self, fences: Fences, *, limit: int) -> int:
+            if any(ref.topic == "boats" for ref in fences):
+                raise StorageFailed("the page is damaged")
+            return await super().abandon(fences, limit=limit)
+
+    async def left_behind() -> Mapping[str, Fences]:
+        return {name: {PartitionRef(name, 0): Fence(8)} for name in ("boats", "ships")}
+
+    async def scenario() -> None:
+        letters = Damaged()
+        for name in ("boats", "ships"):
+            fences = {PartitionRef(name, 0): Fence(7)}
+            await letters.put([parked(1, name)], fences, now_ms=1)
+        sweep = sweep_letters(letters, max_age_s=1e6, left_behind=left_behind, now_ms=lambda: 1)
+        with structlog.testing.capture_logs() as logs:
+            sweeping = asyncio.create_task(sweep)
+            await asyncio.sleep(1)
+            sweeping.cancel()
+        assert [one.delivery.topic for one in letters.stored.letters.values()] == ["boats"]
+        assert [(one["event"], one.get("error")) for one in logs] == [
+            (LogEvent.SWEEP_FAILED, "the page is damaged"),
+            (LogEvent.LETTERS_SWEPT, None),
+        ]
+
+    run_virtual(scenario())
 
 
 def test_a_topic_comes_back_only_without_the_letters_of_the_former_one() -> None:

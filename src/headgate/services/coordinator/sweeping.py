@@ -9,7 +9,6 @@ a topic of the same name has written since are kept by the store, whoever is lat
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -69,10 +68,18 @@ async def _sweep(store: LetterStore, before_ms: int) -> int:
 async def _forget_left_behind(
     store: LetterStore, left_behind: Callable[[], Awaitable[Mapping[str, Fences]]]
 ) -> int:
-    gone = 0
+    """One topic after the other: what can't be forgotten now keeps no other. Said once for all, as
+    they fail together where the store is away."""
+    gone, failure = 0, None
     for fences in (await left_behind()).values():
-        with contextlib.suppress(Fenced):  # the topic is back, and so are its lanes
+        try:
             gone += await forget_letters(store, fences)
+        except Fenced:
+            continue  # the topic is back, and so are its lanes
+        except HeadgateError as error:
+            failure = failure or error
+    if failure is not None:
+        log.warning(LogEvent.SWEEP_FAILED, error=failure.message)
     return gone
 
 
