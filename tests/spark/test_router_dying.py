@@ -4,6 +4,7 @@ says why. Without Spark: its query is played by the test."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from headgate.client.http import HttpClient
 from headgate.lane.spec import LaneReceipt, LaneSettings
 from headgate.model import control
 from headgate.model.api import Health
+from headgate.model.event import PartitionRef
+from headgate.model.topology import Owner
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.spark import router as router_module
 from headgate.spark.java import Java
@@ -23,6 +26,7 @@ from headgate.spark.plans import RouterSettings
 from headgate.spark.router import JvmDied, Router
 from headgate.tasks import TaskDied
 from tests.services.ingest_doubles import ScriptedCoordinator
+from tests.waiting import until
 
 
 class Query:
@@ -64,7 +68,27 @@ class FailingQuery(Query):
         return "a lane died"
 
 
+class SilentQuery(Query):
+    """Its JVM gives no answer before `answers`; its first window is under way, or comes back."""
+
+    def __init__(self, router: Router, *, begins: bool) -> None:
+        super().__init__(router)
+        self._begins = begins
+        self.answers = threading.Event()
+
+    def start(self, plan_url: str) -> None:
+        if self._begins:
+            super().start(plan_url)
+
+    def has_failed(self) -> bool:
+        self.answers.wait(5)
+        return True
+
+
 class Stage:
+    owns: tuple[Owner, ...] = ()
+    """What it is assigned."""
+
     def __init__(self, folder: Path) -> None:
         self.coordinator = ScriptedCoordinator()
         settings = RouterSettings(
@@ -87,9 +111,9 @@ class Stage:
         self.client: HttpClient
 
     def _open(self, hello: HelloSource) -> ControlSession:
-        """The coordinator assigns it nothing, at once."""
+        """The coordinator assigns it what it `owns`, at once."""
         session = self.coordinator.open(hello)
-        self.coordinator.say(control.Assign(1, ()))
+        self.coordinator.say(control.Assign(1, self.owns))
         return session
 
     async def died(self) -> list[str]:
@@ -163,3 +187,26 @@ async def test_only_failures_without_a_window_in_between_count(
         with pytest.raises(JvmDied, match="the query failed 3 times in a row"):
             await asyncio.wait_for(stage.router.failed(), 10)
         assert windows == []
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["no window", "no lanes"])
+async def test_a_router_whose_jvm_gives_no_answer_while_it_starts_does_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    monkeypatch.setattr(router_module, "JVM_TIMEOUT_S", 0.5)
+    stage = Stage(tmp_path)
+    stage.owns = (Owner(PartitionRef("flights", 0), "router-1", 1),)
+    query: Any = SilentQuery(stage.router, begins=begins)
+    stage.router._query = query
+    starting = asyncio.create_task(stage.router.start())
+    try:
+        await until(lambda: stage.router.url)
+        async with HttpClient(stage.router.url) as client:
+            while not starting.done():
+                await asyncio.wait_for(client.get("/health", Health), 0.4)
+                await asyncio.sleep(0.01)
+        with pytest.raises(JvmDied, match="doesn't answer any more"):
+            await starting
+    finally:
+        query.answers.set()
+        await stage.router.stop()

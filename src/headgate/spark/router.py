@@ -163,7 +163,7 @@ class Router:
         self._crew.need("http", self._public.failed())
         await self._assigned()
         await in_thread(self._start_query)
-        while not self._has_begun() and not self._query.has_failed():
+        while not self._has_begun() and not await self._answered(self._query.has_failed):
             await self._until(self._has_begun, WATCH_S)
         await self._lanes_read()
         self._state = "ready"
@@ -197,12 +197,14 @@ class Router:
     async def _lanes_read(self) -> None:
         """Wait until they do, as far as there is anything to read and somebody to say so."""
         deadline_s = self._loop.time() + LANES_WAIT_S
-        while self._waits_for_lanes() and self._loop.time() < deadline_s:
+        while await self._waits_for_lanes() and self._loop.time() < deadline_s:
             await self._until(lambda: self._all_read, WATCH_S)
 
-    def _waits_for_lanes(self) -> bool:
-        is_possible = self._runnable() and self._is_connected() and not self._query.has_failed()
-        return is_possible and not self._all_read and not self._stopping
+    async def _waits_for_lanes(self) -> bool:
+        is_possible = self._runnable() and self._is_connected() and not self._stopping
+        if self._all_read or not is_possible:
+            return False
+        return not await self._answered(self._query.has_failed)
 
     def _is_connected(self) -> bool:
         return self._session is not None and self._session.connected
@@ -225,7 +227,9 @@ class Router:
             self._restarts += 1
             if self._restarts > QUERY_RESTARTS_MAX:
                 raise JvmDied(f"the query failed {self._restarts} times in a row; giving up")
-            reason = self._query.error() if failed else "a lane did not return"
+            reason = "a lane did not return"
+            if failed:
+                reason = await self._answered(self._query.error)
             log.error(LogEvent.QUERY_FAILED, restarts=self._restarts, error=reason)
             self._trouble = f"its query failed and was started again: {reason}"
             self._metrics.restarts.inc()
