@@ -264,6 +264,25 @@ async def test_letters_of_subscriptions_that_ended_are_released() -> None:
 
 
 @on_virtual_time
+async def test_a_gateway_that_fails_is_not_well_because_somebody_left() -> None:
+    """What was to be sent to it isn't, and counts for nothing."""
+    world = await reading(
+        breaker_threshold=2, breaker_timeout_s=600.0, retry_initial_s=2.0, retry_multiplier=1.0
+    )
+    world.gateways.scripts["gateway-1"] = [DOWN] * 2
+    world.append(1)
+    await settle_down(1)
+    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    await settle_down(4)
+    assert report(world).links[0].released == 1
+    world.push(control.SubscriptionChanges(3, (everything("s2"),), ()))
+    await settle_down(1)
+    world.append(1)
+    await settle_down(1)
+    assert (len(world.gateways.batches), report(world).links[0].breaker) == (2, "open")
+
+
+@on_virtual_time
 async def test_what_an_operator_wants_again_is_sent_marked_and_holds_nothing_up() -> None:
     world = LaneWorld()
     world.gateways.scripts["gateway-1"] = [["rejected", "accepted"]]

@@ -227,7 +227,11 @@ class GatewayPipeline:
             "no_subscriber" if delivery is None else next(answers) for delivery in wanted
         ]
         self.outbound.answered(
-            verdicts, fill=answer.fill, now_s=self._loop.time(), jitter=self._jitter()
+            verdicts,
+            fill=answer.fill,
+            now_s=self._loop.time(),
+            jitter=self._jitter(),
+            unsent=len(batch) - len(sent),
         )
         for delivery, verdict in zip(batch, verdicts, strict=True):
             outcome = OUTCOMES.get(verdict)

@@ -579,6 +579,62 @@ def test_what_comes_next_is_known_once_it_is_a_full_batch() -> None:
     assert [one.seq for one in upcoming] == [5, 6, 7, 8]
 
 
+def sent(outbound: Outbound, count: int, now_s: float) -> None:
+    """So many are put and on their way."""
+    for seq in range(1, count + 1):
+        outbound.put(delivery(0, seq), now_s, lambda _: [])
+    assert len(sending(outbound, now_s)) == count
+
+
+def sending(outbound: Outbound, now_s: float) -> list[Delivery]:
+    step = outbound.next(now_s)
+    assert isinstance(step, Send)
+    return step.deliveries
+
+
+def test_what_nobody_wants_any_more_says_nothing_of_a_gateway_that_fails() -> None:
+    """It was on its way and was not sent."""
+    outbound = Outbound(replace(RULES, breaker_threshold=2, max_attempts=9))
+    outbound.flush()
+    sent(outbound, 1, 0.0)
+    outbound.failed("down", now_s=0.0)
+    assert isinstance(outbound.next(1.0), Send)
+    outbound.answered(["no_subscriber"], unsent=1, fill=0.0, now_s=1.0)
+    assert outbound.error == "", "nobody waits for it any more"
+    sent(outbound, 1, 2.0)
+    outbound.failed("down", now_s=2.0)
+    assert outbound.breaker.state == "open"
+    assert isinstance(outbound.next(2.0), Wait)
+
+
+def test_nor_is_it_a_trial_of_one_that_was_left_alone() -> None:
+    outbound = Outbound(replace(RULES, breaker_threshold=1, breaker_timeout_s=30.0))
+    outbound.flush()
+    outbound.failed("down", now_s=0.0)
+    sent(outbound, 1, 30.0)
+    assert outbound.breaker.state == "half_open"
+    outbound.answered(["no_subscriber"], unsent=1, fill=0.0, now_s=30.0)
+    assert outbound.breaker.state == "open"
+    sent(outbound, 1, 30.0)
+    outbound.answered(["accepted"], fill=0.0, now_s=30.0)
+    assert outbound.breaker.state == "closed"
+
+
+def test_a_batch_fits_as_far_as_it_was_sent() -> None:
+    outbound = Outbound(replace(RULES, buffer_timeout_s=600.0))
+    outbound.flush()
+    sent(outbound, 4, 0.0)
+    outbound.refused("too large", now_s=0.0)
+    for seq in range(5, 11):
+        outbound.put(delivery(0, seq), 60.0, lambda _: [])
+    for _ in range(2):
+        assert len(sending(outbound, 60.0)) == 2
+        outbound.answered(["no_subscriber", "accepted"], unsent=1, fill=0.0, now_s=60.0)
+    assert len(sending(outbound, 60.0)) == 2
+    outbound.answered(["accepted"] * 2, fill=0.0, now_s=60.0)
+    assert len(sending(outbound, 60.0)) == 4
+
+
 def test_a_retry_holds_what_is_behind_it() -> None:
     outbound = Outbound(RULES)
     outbound.put(delivery(0, 1), 0.0, lambda _: [])

@@ -58,6 +58,10 @@ class Breaker:
             self._opened_s = now_s
         self._probing = False
 
+    def not_tried(self) -> None:
+        """Nothing came of the attempt, not even a failure: another one is allowed at once."""
+        self._probing = False
+
     def rested(self) -> None:
         """Its timeout has passed, and there is nothing to try the gateway with: it counts as
         closed, but the next failure opens it anew."""

@@ -365,14 +365,20 @@ class Outbound:
     # --- what came of it -------------------------------------------------------------------------
 
     def answered(
-        self, verdicts: Sequence[Verdict], *, fill: float, now_s: float, jitter: float = 1.0
+        self,
+        verdicts: Sequence[Verdict],
+        *,
+        fill: float,
+        now_s: float,
+        jitter: float = 1.0,
+        unsent: int = 0,
     ) -> None:
         """The gateway took the batch apart. What it wants later is one attempt: of the whole batch
         where it took nothing, else of each partition. What it refuses for good is set aside. The
-        caller settles the others."""
+        caller settles the others. So many were `unsent`, because nobody there wants them any more:
+        they say nothing of the gateway."""
         batch, self._in_flight = self._in_flight, []
-        self._well(fill)
-        self._size.fitted(len(batch), full=len(batch) >= self._size.limit, now_s=now_s)
+        self._arrived(len(batch) - unsent, fill, now_s)
         again = []
         for at, (one, verdict) in enumerate(zip(batch, verdicts, strict=True)):
             if verdict == "retry":
@@ -544,6 +550,15 @@ class Outbound:
         self.breaker.succeeded()
         self.pressure.filled(fill)
         self.error = ""
+
+    def _arrived(self, sent: int, fill: float, now_s: float) -> None:
+        if sent:
+            self._well(fill)
+            self._size.fitted(sent, full=sent >= self._size.limit, now_s=now_s)
+            return
+        self.breaker.not_tried()
+        if self.breaker.state == "closed":
+            self.error = ""
 
     def _overloaded(self, now_s: float) -> None:
         """Letters wait until the gateway has got over it, or might have said so."""
