@@ -57,6 +57,20 @@ async def test_a_record_comes_back_with_every_field(logs: Opened) -> None:
     ]
 
 
+async def test_a_record_is_the_same_however_often_it_is_read(logs: Opened) -> None:
+    """Who has read it knows the log by it, also after it was opened anew."""
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    event = Event("a", b'{"x":1.50}', "k", "update", "c", earlier=b"{}", source="s")
+    await writer.append(REF, [event, Event("b", b"{}")], version=1, now_ms=5)
+    known = await everything(reader)
+    await writer.open(REF, epoch=2, version=2)
+    await writer.append(REF, [Event("c", b"{}")], version=2, now_ms=6)
+    for record in known:
+        for other in (reader, logs.reader()):
+            assert await other.read(REF, after_seq=record.seq - 1, limit=1) == [record]
+
+
 async def test_seq_is_dense_from_1_however_many_append_at_once(logs: Opened) -> None:
     writer, reader = logs.writer(), logs.reader()
     await writer.open(REF, epoch=1)

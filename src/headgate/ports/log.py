@@ -136,7 +136,11 @@ class LogReader(Protocol):
         """Earliest and head; Extent(1, 0) for a partition that nobody has opened yet."""
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
-        """Up to `limit` records with seq > after_seq, in order; [] when there are none."""
+        """Up to `limit` records with seq > after_seq, in order; [] when there are none.
+
+        A record is the same, in every field, however often it is read: one that isn't is of another
+        log.
+        """
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
