@@ -644,7 +644,7 @@ async def test_a_healthy_lane_ends_for_nothing_that_somebody_else_has(notes: Pat
     world.cut_off()
     await settle_down(30.0)
     assert not world.life.done()
-    assert world.lane.fences() == {world.refs[0]: Fence(5, 3, 0)}
+    assert world.lane.holding.fences() == {world.refs[0]: Fence(5, 3, 0)}
 
 
 @on_virtual_time

@@ -135,7 +135,7 @@ async def test_the_lag_of_the_others_is_known() -> None:
     """Of the last one nothing more is read, and it is asked how long that waits."""
     world = await reading(partitions=3)
     world.log.damaged[world.refs[0]] = DAMAGED
-    world.lane.stopped(world.refs[2], "for a reason")
+    world.lane.holding.partitions[world.refs[2]].stop("for a reason")
     world.append(1, partition=2)
     await settle_down(10)
     assert reports(world)[2].oldest_unsettled_ms == world.log.records[world.refs[2]][-1].time_ms

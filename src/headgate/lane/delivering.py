@@ -19,11 +19,13 @@ from headgate.decide.delivery.pressure import Watermarks
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.dispatch import GatewayPipeline
+from headgate.lane.holding import Holding
+from headgate.lane.ledger import Ledger
 from headgate.lane.letters import LetterWriter
 from headgate.lane.matching import Matching
 from headgate.lane.retrying import Retrying
+from headgate.lane.sink import let_go
 from headgate.lane.spec import LaneSettings
-from headgate.lane.surroundings import Surroundings, let_go
 from headgate.model.control import GatewayLink
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
@@ -55,25 +57,26 @@ class Dispatcher:
         transport: DeliveryTransport,
         store: LetterStore,
         matching: Matching,
-        surroundings: Surroundings,
+        holding: Holding,
+        ledger: Ledger,
         crew: Crew,
     ) -> None:
         self._settings = settings
         self._fence = fence
         self._transport = transport
         self._store = store
-        self._surroundings = surroundings
+        self._holding = holding
+        self._ledger = ledger
         self._rules = rules_of(settings)
         self._crew = crew
-        self._letters = LetterWriter(store, surroundings)
+        self._letters = LetterWriter(store, holding, ledger)
         self._retrying = Retrying(
-            store, matching, surroundings, self._send_again, every_s=settings.redrive_every_s
+            store, matching, holding, ledger, self._send_again, every_s=settings.redrive_every_s
         )
         self._pipelines: dict[str, GatewayPipeline] = {}
         self._behind: dict[str, frozenset[PartitionRef]] = {}
         self._gateways: dict[str, Node] = {}
         self._troubled: frozenset[str] = frozenset()
-        self._progress = asyncio.Event()
         self._error = ""
 
     # --- life ------------------------------------------------------------------------------------
@@ -83,10 +86,10 @@ class Dispatcher:
         the store has said so, because nothing may overtake it."""
         while True:
             try:
-                self._behind = await self._store.claim(self._surroundings.fences())
+                self._behind = await self._store.claim(self._holding.fences())
                 break
             except Fenced as error:
-                let_go(self._surroundings, error)
+                let_go(self._ledger, error)
             except HeadgateError as error:
                 self._failed(error)
                 await asyncio.sleep(STORE_AGAIN_S)
@@ -121,28 +124,24 @@ class Dispatcher:
         """The partition is somebody else's."""
         for pipeline in self._pipelines.values():
             pipeline.drop(ref)
-        self._progress.set()
-
-    def progressed(self) -> None:
-        """Something was settled, so there may be room."""
-        self._progress.set()
+        self._ledger.progress.set()
 
     async def room(self, has_memory: Callable[[], bool]) -> None:
         """Returns when more may be read."""
         while self._letters.full or self._is_ahead() or not has_memory():
-            self._progress.clear()
+            self._ledger.progress.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
-                    await self._progress.wait()
+                    await self._ledger.progress.wait()
 
     def _is_ahead(self) -> bool:
         """Does much wait for a gateway that keeps pace?"""
         half = max(1, self._rules.watermarks.queue_size // 2)  # one that has nothing isn't crowded
-        crowded = [p for p in self._pipelines.values() if len(p.outbound) >= half]
+        crowded = [p for p in self._pipelines.values() if p.waiting >= half]
         if not crowded:
             return False
         now_s = asyncio.get_running_loop().time()
-        well = [p for p in self._pipelines.values() if not p.outbound.struggles]
+        well = [p for p in self._pipelines.values() if not p.struggles]
         quickest_s = min((p.pace_s(now_s) for p in well), default=0.0)
         limit_s = max(AT_LEAST_S, STRAGGLES * quickest_s)
         return any(p in well and p.pace_s(now_s) <= limit_s for p in crowded)
@@ -153,15 +152,14 @@ class Dispatcher:
         """Who is there now. A gateway that moved or started anew is worth another try."""
         known, self._gateways = self._gateways, {node.id: node for node in gateways}
         for gateway_id, pipeline in self._pipelines.items():
-            if self._gateways.get(gateway_id) not in (None, known.get(gateway_id)):
-                pipeline.outbound.renewed()
-            pipeline.look_again()
+            renewed = self._gateways.get(gateway_id) not in (None, known.get(gateway_id))
+            pipeline.look_again(renewed=renewed)
 
     def hint(self, troubled: Iterable[str]) -> None:
         """Other lanes have given up on these gateways for now."""
         self._troubled = frozenset(troubled)
         for gateway_id, pipeline in self._pipelines.items():
-            pipeline.outbound.breaker.wary = gateway_id in self._troubled
+            pipeline.be_wary(gateway_id in self._troubled)
 
     def look_for_letters(self) -> None:
         """An operator wants letters to be sent again."""
@@ -180,7 +178,7 @@ class Dispatcher:
     def halt_of(self, ref: PartitionRef) -> str:
         """Why nothing of `ref` reaches some gateway, if it stands still there."""
         for gateway_id, pipeline in self._pipelines.items():
-            if why := pipeline.outbound.halted.get(ref):
+            if why := pipeline.halt_of(ref):
                 return f"{why} by {gateway_id}, and routing.dlq.enabled is false"
         return ""
 
@@ -197,11 +195,12 @@ class Dispatcher:
                 transport=self._transport,
                 store=self._store,
                 letters=self._letters,
-                surroundings=self._surroundings,
+                holding=self._holding,
+                sink=self._ledger,
                 crew=self._crew,
                 timeout_s=self._settings.delivery_timeout_s,
             )
-            pipeline.outbound.breaker.wary = gateway_id in self._troubled
+            pipeline.be_wary(gateway_id in self._troubled)
         return pipeline
 
     def _failed(self, error: HeadgateError) -> None:

@@ -23,16 +23,17 @@ from operator import is_
 
 import structlog
 
-from headgate.decide.delivery.behind import Redrive
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.outbound import DeliveryRules, Outbound, Send, SendAgain, Wait
+from headgate.decide.delivery.outbound import DeliveryRules, Outbound
 from headgate.decide.delivery.parts import narrowed
+from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Wait
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
 from headgate.errors import CallerError, HeadgateError, NotNow
+from headgate.lane.holding import Holding
 from headgate.lane.letters import LetterWriter
 from headgate.lane.redriving import Redriving
-from headgate.lane.surroundings import Surroundings, ref_of
+from headgate.lane.sink import Sink, ref_of
 from headgate.model.control import GatewayLink
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import PartitionRef
@@ -69,17 +70,19 @@ class GatewayPipeline:
         transport: DeliveryTransport,
         store: LetterStore,
         letters: LetterWriter,
-        surroundings: Surroundings,
+        holding: Holding,
+        sink: Sink,
         crew: Crew,
         timeout_s: float,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.gateway_id = gateway_id
-        self.outbound = Outbound(rules, behind)
+        self._outbound = Outbound(rules, behind)
         self._window, self._attempt = fence
         self._transport = transport
         self._letters = letters
-        self._surroundings = surroundings
+        self._holding = holding
+        self._sink = sink
         self._timeout_s = timeout_s
         self._jitter = jitter
         self._wake = asyncio.Event()
@@ -99,10 +102,11 @@ class GatewayPipeline:
         """Who waits for what became of a delivery that an operator wants, by its identity."""
         self._redriving = Redriving(
             gateway_id,
-            self.outbound,
+            self._outbound,
             store=store,
             letters=letters,
-            surroundings=surroundings,
+            holding=holding,
+            sink=sink,
             send=self._send,
             failed=self._failed,
             wanted=self._wanted,
@@ -115,18 +119,17 @@ class GatewayPipeline:
 
     def put(self, delivery: Delivery) -> int:
         """Returns in how many parts it goes on, each of which settles."""
-        outbound = self.outbound
-        parts = outbound.put(delivery, self._loop.time(), self._surroundings.low)
-        if outbound.has_asides:
-            self._set_aside()
+        put = self._outbound.put(delivery, self._loop.time(), self._holding.low)
+        if put.asides:
+            self._set_aside(put.asides)
         self._idle.clear()
-        if outbound.stirred or not len(outbound):
+        if put.stirs:
             self._wake.set()
-        return parts
+        return put.parts
 
     async def send_again(self, delivery: Delivery) -> Verdict | None:
         """Deliver what an operator wants, once and outside the order; None without a verdict."""
-        if not self.outbound.put_again(delivery, self._loop.time()):
+        if not self._outbound.put_again(delivery, self._loop.time()):
             return None
         answered: asyncio.Future[Verdict | None] = self._loop.create_future()
         self._asked[id(delivery)] = answered
@@ -135,21 +138,41 @@ class GatewayPipeline:
 
     def drop(self, ref: PartitionRef) -> None:
         """The partition is somebody else's."""
-        self._give_up(self.outbound.drop(ref))
+        self._give_up(self._outbound.drop(ref))
         self._wake.set()
 
-    def look_again(self) -> None:
-        """Something has changed around it."""
+    def look_again(self, *, renewed: bool) -> None:
+        """Something has changed around it: `renewed`, the gateway moved or started anew."""
+        if renewed:
+            self._outbound.renewed()
         self._wake.set()
+
+    def be_wary(self, wary: bool) -> None:
+        """Other lanes have given up on the gateway for now, or not any more."""
+        self._outbound.breaker.wary = wary
 
     def flush(self) -> None:
         """From now on send what waits at once."""
-        self.outbound.flush()
+        self._outbound.flush()
         self._wake.set()
 
     async def drained(self) -> None:
         """Returns when nothing waits in memory; what is parked doesn't count."""
         await self._idle.wait()
+
+    @property
+    def waiting(self) -> int:
+        """What waits in memory, on its way included."""
+        return len(self._outbound)
+
+    @property
+    def struggles(self) -> bool:
+        """Is something wrong with the gateway right now?"""
+        return self._outbound.struggles
+
+    def halt_of(self, ref: PartitionRef) -> str:
+        """Why `ref` stands still at a letter that is refused; empty where it doesn't."""
+        return self._outbound.halted.get(ref, "")
 
     def pace_s(self, now_s: float) -> float:
         """How long a batch takes: on average, or the one under way if that is longer."""
@@ -157,7 +180,7 @@ class GatewayPipeline:
         return max(self._round_trip_s, waited_s)
 
     def link(self) -> GatewayLink:
-        outbound = self.outbound
+        outbound = self._outbound
         return GatewayLink(
             self.gateway_id,
             waiting=len(outbound),
@@ -182,9 +205,9 @@ class GatewayPipeline:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            step = self.outbound.next(self._loop.time())
-            self._set_aside()
-            if not len(self.outbound):
+            step = self._outbound.next(self._loop.time())
+            self._set_aside(step.asides)
+            if not len(self._outbound):
                 self._idle.set()
             match step:
                 case Send(deliveries):
@@ -204,8 +227,8 @@ class GatewayPipeline:
         if timer is not None:
             timer.cancel()
 
-    def _set_aside(self) -> None:
-        for aside in self.outbound.take_asides():
+    def _set_aside(self, asides: Sequence[Aside]) -> None:
+        for aside in asides:
             self._letters.add(self.gateway_id, aside)
             if aside.state == "dead":
                 self._dead += 1
@@ -214,7 +237,7 @@ class GatewayPipeline:
                 self._parked += 1
 
     async def _deliver(self, batch: list[Delivery]) -> None:
-        self._retries += self.outbound.attempts > 0
+        self._retries += self._outbound.attempts > 0
         if self._dead_mark:
             await self._letters.written(self._dead_mark)
         wanted = [self._wanted(delivery) for delivery in batch]
@@ -226,7 +249,7 @@ class GatewayPipeline:
         verdicts: list[Verdict] = [
             "no_subscriber" if delivery is None else next(answers) for delivery in wanted
         ]
-        self.outbound.answered(
+        self._outbound.answered(
             verdicts,
             fill=answer.fill,
             now_s=self._loop.time(),
@@ -235,7 +258,7 @@ class GatewayPipeline:
         )
         for delivery, verdict in zip(batch, verdicts, strict=True):
             outcome = OUTCOMES.get(verdict)
-            if self.outbound.is_left(delivery, verdict):
+            if self._outbound.is_left(delivery, verdict):
                 continue  # its letter settles it
             if outcome is not None:
                 self._settle(delivery, outcome)
@@ -245,13 +268,13 @@ class GatewayPipeline:
     async def _attempt_to_send(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
         """One attempt, of which the outbound knows when it came to nothing (None)."""
         if not deliveries:
-            return DeliveryAnswer((), fill=self.outbound.pressure.fill)
+            return DeliveryAnswer((), fill=self._outbound.pressure.fill)
         try:
             return await self._send(deliveries)
         except CallerError as error:
             log.error(LogEvent.DELIVERY_REJECTED, gateway=self.gateway_id, error=error.message)
             self._failures += 1
-            self.outbound.refused(error.message, now_s=self._loop.time())
+            self._outbound.refused(error.message, now_s=self._loop.time())
         except HeadgateError as error:
             self._failed(error)
         return None
@@ -260,10 +283,10 @@ class GatewayPipeline:
         log.warning(LogEvent.DELIVERY_FAILED, gateway=self.gateway_id, error=error.message)
         self._failures += 1
         now_s, jitter = self._loop.time(), self._jitter()
-        self._give_up(self.outbound.failed(error.message, now_s=now_s, jitter=jitter))
+        self._give_up(self._outbound.failed(error.message, now_s=now_s, jitter=jitter))
 
     async def _send(self, deliveries: list[Delivery]) -> DeliveryAnswer:
-        url = self._surroundings.gateway_url(self.gateway_id)
+        url = self._holding.urls.get(self.gateway_id)
         if url is None:
             raise NotNow(f"nobody knows where gateway {self.gateway_id} is")
         batch = self._batch(deliveries)
@@ -297,7 +320,7 @@ class GatewayPipeline:
 
     def _prepare_next(self, url: str) -> None:
         """While a gateway is busy with a batch: make the next one ready, if it is full already."""
-        wanted = [self._wanted(delivery) for delivery in self.outbound.upcoming()]
+        wanted = [self._wanted(delivery) for delivery in self._outbound.upcoming()]
         sent = [delivery for delivery in wanted if delivery is not None]
         if sent:
             self._prepared = self._batch(sent)
@@ -310,12 +333,12 @@ class GatewayPipeline:
             answer = await self._send(batch)
         except CallerError:
             self._failures += 1
-            for delivery in self.outbound.again_refused(now_s=self._loop.time()):
+            for delivery in self._outbound.again_refused(now_s=self._loop.time()):
                 self._answer(delivery, "rejected")
         except HeadgateError as error:
             self._failed(error)
         else:
-            self.outbound.sent_again(fill=answer.fill, now_s=self._loop.time())
+            self._outbound.sent_again(fill=answer.fill, now_s=self._loop.time())
             for delivery, verdict in zip(batch, answer.verdicts, strict=True):
                 self._answer(delivery, verdict)
 
@@ -332,19 +355,17 @@ class GatewayPipeline:
 
     def _wanted(self, delivery: Delivery) -> Delivery | None:
         """The delivery for those of its subscriptions that are here; None when none is."""
-        if self._surroundings.fence(ref_of(delivery)) is None:
+        if ref_of(delivery) not in self._holding.partitions:
             return None
         if delivery.lost_from or delivery.broadcast:
             # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
             # the log, and find a gap by themselves.
-            if self._surroundings.gateway_url(self.gateway_id) is not None:
+            if self.gateway_id in self._holding.urls:
                 return delivery
             if delivery.lost_from:
                 return None
         here = [
-            name
-            for name in delivery.subscriptions
-            if self._surroundings.is_at(name, self.gateway_id)
+            name for name in delivery.subscriptions if self._holding.is_at(name, self.gateway_id)
         ]
         if here and len(here) == len(delivery.subscriptions):
             return delivery
@@ -355,13 +376,11 @@ class GatewayPipeline:
             self._acknowledged += 1
         else:
             self._released += 1
-        self._surroundings.settled(delivery, outcome)
+        self._sink.settled(delivery, outcome)
 
     def _overtaken(self, delivery: Delivery) -> None:
         ref = ref_of(delivery)
-        self._surroundings.overtaken(
-            ref, f"gateway {self.gateway_id} has seen a newer owner of {ref}"
-        )
+        self._sink.overtaken(ref, f"gateway {self.gateway_id} has seen a newer owner of {ref}")
 
 
 def _are_the_same(some: Sequence[Delivery], others: Sequence[Delivery]) -> bool:

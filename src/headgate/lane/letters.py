@@ -17,11 +17,12 @@ from itertools import islice
 
 import structlog
 
-from headgate.decide.delivery.outbound import Aside
+from headgate.decide.delivery.steps import Aside
 from headgate.decide.portions import Portion, letter_bytes
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, HeadgateError
-from headgate.lane.surroundings import Surroundings, let_go
+from headgate.lane.holding import Holding
+from headgate.lane.sink import Sink, let_go
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import LetterStore
 from headgate.telemetry import LogEvent
@@ -38,14 +39,16 @@ class LetterWriter:
     def __init__(
         self,
         store: LetterStore,
-        surroundings: Surroundings,
+        holding: Holding,
+        sink: Sink,
         *,
         capacity: int = CAPACITY,
         backoff: Backoff | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._store = store
-        self._surroundings = surroundings
+        self._holding = holding
+        self._sink = sink
         self._capacity = capacity
         self._backoff = backoff or Backoff(0.2, 5.0)
         self._wall_ms = wall_ms
@@ -98,7 +101,7 @@ class LetterWriter:
             try:
                 await self._write_some()
             except Fenced as error:
-                let_go(self._surroundings, error)
+                let_go(self._sink, error)
             except HeadgateError as error:
                 self.error = error.message
                 log.error(LogEvent.LETTERS_FAILED, waiting=len(self._waiting), error=error.message)
@@ -110,7 +113,7 @@ class LetterWriter:
     async def _write_some(self) -> None:
         count = self._portion.fits(letter_bytes(letter.delivery) for letter in self._waiting)
         letters = list(islice(self._waiting, count))
-        fences = self._surroundings.fences()
+        fences = self._holding.fences()
         held = [letter for letter in letters if letter.ref in fences]
         if held:
             with self._portion.tried():
@@ -118,7 +121,7 @@ class LetterWriter:
         for _ in letters:
             self._waiting.popleft()
         for letter in held:
-            self._surroundings.settled(letter.delivery, letter.state)
+            self._sink.settled(letter.delivery, letter.state)
         async with self._progress:
             self._written += len(letters)
             self._progress.notify_all()

@@ -83,9 +83,11 @@ class SourcePartition:
         """Is nothing more read until a lane starts anew? One that can't be read is tried again."""
         return bool(self._failure)
 
-    def fail(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
         """Nothing more is read, for `reason`, until a lane starts anew."""
-        self._failure = reason
+        if not self.has_stopped:
+            log.error(LogEvent.PARTITION_STOPPED, partition=str(self.ref), error=reason)
+            self._failure = reason
 
     def read_failed(self, error: HeadgateError, *, now_s: float) -> None:
         """It can't be read, for now."""

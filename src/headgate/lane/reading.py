@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from headgate.decide.gaps import Gap, dense
 from headgate.errors import OperatorError
 from headgate.lane.delivering import Dispatcher
+from headgate.lane.holding import Holding
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.saving import Saving
@@ -42,29 +43,23 @@ REMEMBERED = 500_000
 
 
 class Reading:
-    """`partitions` are the lane's, as they come and go; `gateways` those that it knows of, and
-    `stopped` is told of a partition that can't be read on."""
-
     def __init__(
         self,
         settings: LaneSettings,
         reader: LogReader,
         *,
-        partitions: Mapping[PartitionRef, SourcePartition],
+        holding: Holding,
         matching: Matching,
         dispatcher: Dispatcher,
         saving: Saving,
-        gateways: Callable[[], Sequence[str]],
-        stopped: Callable[[PartitionRef, str], None],
     ) -> None:
         self._settings = settings
         self._reader = reader
-        self._partitions = partitions
+        self._holding = holding
+        self._partitions: Mapping[PartitionRef, SourcePartition] = holding.partitions
         self._matching = matching
         self._dispatcher = dispatcher
         self._saving = saving
-        self._gateways = gateways
-        self._stopped = stopped
         self._is_level = False
         """Was everything read that there was?"""
         self.read = self.matched = self.gaps = 0
@@ -110,7 +105,7 @@ class Reading:
     async def _read_some(self, partition: SourcePartition, limit: int) -> bool:
         """Read and match up to `limit`; False when the partition has nothing more for now."""
         settings = self._settings
-        await self._dispatcher.room(lambda: self._unsettled() < REMEMBERED)
+        await self._dispatcher.room(lambda: self._holding.unsettled() < REMEMBERED)
         found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=limit)
         if not partition.is_sure(self._now_s()):
             await self._look_back(partition)
@@ -120,7 +115,7 @@ class Reading:
         if not found:
             return await self._look_behind_the_end(partition)
         if partition.begins_again(found[0]):
-            self._stopped(partition.ref, str(partition.lost_history))
+            partition.stop(str(partition.lost_history))
             return False
         if gap := partition.gap_before(found[0], settings.gap_max_s):
             self._pass(partition, gap)
@@ -147,7 +142,7 @@ class Reading:
                 raise
             return  # it was settled before this lane's time, and what is behind it can be read
         if lost := partition.found_again(found[0] if found else None):
-            self._stopped(partition.ref, lost.message)
+            partition.stop(lost.message)
 
     async def look_ahead(self) -> None:
         """Find out since when the oldest record waits that was not read, for those partitions of
@@ -186,7 +181,7 @@ class Reading:
         those with none of the topic have nothing to say."""
         log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
         self.gaps += 1
-        gateways = self._gateways() if self._settings.gap_enabled else []
+        gateways = list(self._holding.urls) if self._settings.gap_enabled else []
         partition.lose(gap, untold=len(gateways), now_ms=time.time_ns() // 1_000_000)
         for gateway_id in gateways:
             self._dispatcher.put(gateway_id, partition.notice(gap))
@@ -210,6 +205,3 @@ class Reading:
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _unsettled(self) -> int:
-        return sum(p.tracker.unsettled for p in self._partitions.values())

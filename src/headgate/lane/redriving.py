@@ -23,12 +23,14 @@ from dataclasses import dataclass
 import structlog
 from msgspec.structs import replace
 
-from headgate.decide.delivery.behind import Page, Redrive
+from headgate.decide.delivery.behind import Page
 from headgate.decide.delivery.outbound import LEFT, Outbound
+from headgate.decide.delivery.steps import Redrive
 from headgate.decide.redelivered import marked
 from headgate.errors import CallerError, Fenced, HeadgateError
+from headgate.lane.holding import Holding
 from headgate.lane.letters import LetterWriter
-from headgate.lane.surroundings import Surroundings, let_go
+from headgate.lane.sink import Sink, let_go
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryAnswer, Verdict
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, NewLetter
@@ -63,7 +65,8 @@ class Redriving:
         *,
         store: LetterStore,
         letters: LetterWriter,
-        surroundings: Surroundings,
+        holding: Holding,
+        sink: Sink,
         send: Callable[[list[Delivery]], Awaitable[DeliveryAnswer]],
         failed: Callable[[HeadgateError], None],
         wanted: Callable[[Delivery], Delivery | None],
@@ -74,7 +77,8 @@ class Redriving:
         self._outbound = outbound
         self._store = store
         self._letters = letters
-        self._surroundings = surroundings
+        self._holding = holding
+        self._sink = sink
         self._send = send
         self._failed = failed
         self._wanted = wanted
@@ -88,17 +92,17 @@ class Redriving:
         try:
             await self._redrive(step)
         except Fenced as error:
-            let_go(self._surroundings, error)
+            let_go(self._sink, error)
         except HeadgateError as error:
             log.error(LogEvent.LETTERS_FAILED, gateway=self._gateway_id, error=error.message)
             self._outbound.store_failed(self._now_s())
 
     async def _redrive(self, step: Redrive) -> None:
-        read_seqs = {ref: self._surroundings.read_seq(ref) for ref in step.refs}
+        read_seqs = {ref: self._holding.read_seq(ref) for ref in step.refs}
         if not await self._letters.written_within(WRITTEN_IN_S):
             self._outbound.postponed(self._now_s())
             return
-        fences = self._surroundings.fences()
+        fences = self._holding.fences()
         for ref in step.refs:
             if ref not in fences:
                 self._drop(ref)  # its letters are somebody else's
@@ -127,7 +131,7 @@ class Redriving:
         return sending
 
     async def _send_wanted(self, letters: Sequence[Letter], step: Redrive) -> None:
-        fences = self._surroundings.fences()
+        fences = self._holding.fences()
         from_seqs = _from_seqs(letters, step)
         sending: list[tuple[Letter, Delivery]] = []
         unwanted: list[Letter] = []
@@ -191,7 +195,7 @@ class Redriving:
         )
         for letter in by_verdict.get("stale_fence", ()):
             reason = f"gateway {self._gateway_id} has seen a newer owner of {letter.ref}"
-            self._surroundings.overtaken(letter.ref, reason)
+            self._sink.overtaken(letter.ref, reason)
         if left := self._left(by_verdict.get("no_subscriber", ())):
             await self._bury_left(left, fences)
             through = [one for one in through if one not in left]

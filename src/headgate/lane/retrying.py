@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from headgate.decide.delivery.batch_size import BatchSize
 from headgate.errors import Fenced, HeadgateError
+from headgate.lane.holding import Holding
 from headgate.lane.matching import Matching
-from headgate.lane.surroundings import Surroundings, let_go
+from headgate.lane.sink import Sink, let_go
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.letters import Letter
 from headgate.ports.letters import LetterStore
@@ -42,14 +43,16 @@ class Retrying:
         self,
         store: LetterStore,
         matching: Matching,
-        surroundings: Surroundings,
+        holding: Holding,
+        sink: Sink,
         send: SendAgain,
         *,
         every_s: float,
     ) -> None:
         self._store = store
         self._matching = matching
-        self._surroundings = surroundings
+        self._holding = holding
+        self._sink = sink
         self._send = send
         self._every_s = every_s
         self._now = asyncio.Event()
@@ -74,7 +77,7 @@ class Retrying:
             try:
                 await self._look_through()
             except Fenced as error:
-                let_go(self._surroundings, error)
+                let_go(self._sink, error)
                 self._now.set()
             except HeadgateError as error:
                 self.error = error.message
@@ -87,7 +90,7 @@ class Retrying:
         after_id = 0
         seen: set[int] = set()
         while True:
-            refs = list(self._surroundings.fences())
+            refs = list(self._holding.fences())
             limit = self._size.limit
             letters = await self._store.revived(refs, after_id=after_id, limit=limit)
             if letters:
@@ -101,7 +104,7 @@ class Retrying:
                 return
 
     async def _send_page(self, letters: Sequence[Letter]) -> None:
-        fences = self._surroundings.fences()
+        fences = self._holding.fences()
         held = [letter for letter in letters if letter.ref in fences]
         targets = [self._addressed(letter) for letter in held]
         answers = await asyncio.gather(
@@ -114,12 +117,12 @@ class Retrying:
                 dead.append(replace(letter, error=UNWANTED))
             elif "stale_fence" in verdicts:
                 reason = f"a gateway has seen a newer owner of {letter.ref}"
-                self._surroundings.overtaken(letter.ref, reason)
+                self._sink.overtaken(letter.ref, reason)
             elif TAKEN.issuperset(verdicts):
                 through.append(letter)
             elif "rejected" in verdicts:
                 dead.append(replace(letter, attempts=letter.attempts + 1, error=REJECTED))
-        fences = self._surroundings.fences()
+        fences = self._holding.fences()
         await self._store.remove([one for one in through if one.ref in fences], fences)
         now_ms = time.time_ns() // 1_000_000
         await self._store.bury([one for one in dead if one.ref in fences], fences, now_ms=now_ms)
@@ -145,11 +148,11 @@ class Retrying:
     def _addressed(self, letter: Letter) -> dict[str, Delivery]:
         """Who gets it, as of now: per gateway its delivery. When it was revived names the wish."""
         if letter.delivery.lost_from:
-            known = self._surroundings.gateway_url(letter.gateway_id) is not None
+            known = letter.gateway_id in self._holding.urls
             found = {letter.gateway_id: letter.delivery} if known else {}
         else:
             found = self._matching.anew(letter.delivery)
-        fence = self._surroundings.fence(letter.ref)
+        fence = self._holding.fence(letter.ref)
         epoch = letter.delivery.epoch if fence is None else fence.epoch
         return {
             gateway_id: replace(one, epoch=epoch, redelivery=True, wish=letter.at_ms)

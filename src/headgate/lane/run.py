@@ -30,21 +30,20 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.decide.latencies import Stopwatch
 from headgate.decide.routing import Routes
-from headgate.decide.settling import Outcome
 from headgate.errors import HeadgateError, StorageFailed
 from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.beginning import LOOK_EVERY_S, Beginning
 from headgate.lane.claiming import Claiming
 from headgate.lane.delivering import Dispatcher
+from headgate.lane.holding import Holding
+from headgate.lane.ledger import Ledger
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.reading import Reading
 from headgate.lane.saving import Saving
 from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
-from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.notes import Entry, Holds, Left
 from headgate.model.topology import Owner, Topology
@@ -89,11 +88,15 @@ class Lane:
     def __init__(self, spec: LaneSpec, ports: LanePorts) -> None:
         self._spec = spec
         self._ports = ports
-        self._partitions: dict[PartitionRef, SourcePartition] = {}
         self._crew = Crew("lane")
         self._intake = Crew("lane")
         """What ends first, so that the rest can be settled."""
         self._adopted = Adopted(kept=ports.kept, note=self._note)
+        self.holding = Holding(self._adopted)
+        self._saving = Saving(
+            spec.settings, ports.checkpoints, self.holding.partitions, self._overtaken
+        )
+        self._ledger = Ledger(self.holding, self._saving, self._overtaken)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._dispatcher = Dispatcher(
             spec.settings,
@@ -101,28 +104,23 @@ class Lane:
             transport=ports.transport,
             store=ports.letters,
             matching=self._matching,
-            surroundings=self,
+            holding=self.holding,
+            ledger=self._ledger,
             crew=self._crew,
         )
         self._topology = Topology(0)
-        self._urls: dict[str, str] = {}
         self._found_gateways = asyncio.Event()
         self._subscribed = asyncio.Event()
         self._ending = asyncio.Event()
         self._window_over = asyncio.Event()
         self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
-        self._saving = Saving(
-            spec.settings, ports.checkpoints, self._partitions.values, self.overtaken
-        )
         self._reading = Reading(
             spec.settings,
             ports.reader,
-            partitions=self._partitions,
+            holding=self.holding,
             matching=self._matching,
             dispatcher=self._dispatcher,
             saving=self._saving,
-            gateways=lambda: list(self._urls),
-            stopped=self.stopped,
         )
         self._reason = ""
         self._beginning = Beginning(ports.notes, self._note)
@@ -137,15 +135,11 @@ class Lane:
         self._proof: asyncio.Task[None] | None = None
         self._heard_s = -math.inf
         """When it was asked that the coordinator has said it hears this lane."""
-        self._gone: set[PartitionRef] = set()
-        """What others have by now."""
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
         self._overdue = False
         self._handed_off: list[Owner] = []
         self._taken: set[Owner] = set()
         """What the coordinator has said to be somebody else's."""
-        self._delivered = 0
-        self._routing = Stopwatch()
         self._started_s = time.time()
         self._cpu_before_s = time.process_time()
 
@@ -202,7 +196,7 @@ class Lane:
         failures = (self._intake.failed(), self._crew.failed(), stream.failed())
         await first_of(self._ending.wait(), *failures)
         await self._intake.close()
-        if self._partitions:
+        if self.holding.partitions:
             await self._dispatcher.flush(settings.flush_timeout_s)
             await self._saving.save_all(settings.checkpoint_timeout_s)
         await session.send(self._lane_report())
@@ -226,12 +220,13 @@ class Lane:
     async def _begin_as_told(self, session: ControlSession) -> None:
         streams, self._heard_s = self._streams, -math.inf
         await self._take(self._spec.owns, may=lambda: self._is_heard(session, streams))
-        self._gone |= self._claiming.fenced
-        if self._gone.issuperset(self._planned):
+        holding = self.holding
+        holding.gone |= self._claiming.fenced
+        if holding.gone.issuperset(self._planned):
             self._end("somebody newer has taken over")
-        elif self._partitions and self._is_same(session, streams):
+        elif holding.partitions and self._is_same(session, streams):
             await self._say_claimed(session)
-        elif self._partitions:
+        elif holding.partitions:
             await self._prove(session)
 
     async def _may_begin(self, session: ControlSession) -> bool:
@@ -275,7 +270,7 @@ class Lane:
         self._subscribed.set()
         owners = [owner for owner in self._spec.owns if owner.ref in left.fences]
         await self._take(owners, may=_always, after=left.fences)
-        self._beginning.tried(left, self._partitions)
+        self._beginning.tried(left, self.holding.partitions)
         if not self._has_begun:
             # Somebody has claimed all of it since, and may know more.
             self._adopted.forget()
@@ -291,8 +286,8 @@ class Lane:
         """All at once for whoever looks: what is adopted from then on is late for all of them."""
         assert self._subscribed.is_set(), "its predecessor goes on until it has the subscriptions"
         claimed = await self._claiming.claimed(owners, may=may, after=after)
-        self._partitions.update((one.ref, one) for one in claimed)
-        self._has_begun = bool(self._partitions)
+        self.holding.partitions.update((one.ref, one) for one in claimed)
+        self._has_begun = bool(self.holding.partitions)
         self._note_held()
         self._ports.notes.tidy()
 
@@ -307,17 +302,17 @@ class Lane:
         counts, not who is heard first."""
         streams = self._streams
         lost = await self._claiming.lost(
-            self._partitions.values(), may=lambda: self._is_same(session, streams)
+            self.holding.partitions.values(), may=lambda: self._is_same(session, streams)
         )
         if lost is None:
             return  # the next stream begins with another proof
         for ref in lost:
-            self.overtaken(ref, "somebody newer has taken over")
-        if self._partitions:
+            self._overtaken(ref, "somebody newer has taken over")
+        if self.holding.partitions:
             await self._say_claimed(session, asked_ms=asked_ms)
 
     async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:
-        await session.send(control.Claimed(self._owned(), asked_ms))
+        await session.send(control.Claimed(self.holding.owned(), asked_ms))
         self._proved.set()
 
     async def _look_after(self, session: ControlSession) -> None:
@@ -327,7 +322,7 @@ class Lane:
             if not self._has_begun or self._window_over.is_set():
                 continue
             left = await self._beginning.without_coordinator(
-                [ref for ref in self._planned if ref not in self._partitions.keys() | self._gone],
+                [ref for ref in self._planned if not self.holding.knows_of(ref)],
                 connected=session.connected,
                 handed_over=self._unheard,
             )
@@ -341,7 +336,7 @@ class Lane:
 
     @property
     def _may_hold(self) -> bool:
-        return bool(self._partitions) or self._claiming.is_open
+        return bool(self.holding.partitions) or self._claiming.is_open
 
     def _note(self, entry: Entry) -> None:
         """May be called in a thread."""
@@ -351,58 +346,16 @@ class Lane:
             log.warning(LogEvent.NOTES_FAILED, error=error.message)
 
     def _note_held(self) -> None:
-        self._note(Holds(tuple(self.fences().items())))
+        self._note(Holds(tuple(self.holding.fences().items())))
 
-    # --- what is asked and told while delivering (surroundings.Surroundings) ---------------------
-
-    def gateway_url(self, gateway_id: str) -> str | None:
-        return self._urls.get(gateway_id)
-
-    def is_at(self, subscription_id: str, gateway_id: str) -> bool:
-        subscription = self._adopted.index.subscription(subscription_id)
-        return subscription is not None and subscription.gateway_id == gateway_id
-
-    def low(self, subscriptions: Sequence[str]) -> list[str]:
-        found = [(name, self._adopted.index.subscription(name)) for name in subscriptions]
-        return [name for name, one in found if one is not None and one.priority == "low"]
-
-    def fences(self) -> dict[PartitionRef, Fence]:
-        return {ref: partition.fence for ref, partition in self._partitions.items()}
-
-    def fence(self, ref: PartitionRef) -> Fence | None:
-        partition = self._partitions.get(ref)
-        return None if partition is None else partition.fence
-
-    def read_seq(self, ref: PartitionRef) -> int:
-        partition = self._partitions.get(ref)
-        return 0 if partition is None else partition.read_seq
-
-    def settled(self, delivery: Delivery, outcome: Outcome) -> None:
-        partition = self._partitions.get(PartitionRef(delivery.topic, delivery.partition))
-        if partition is None:
-            return  # whoever has it now delivers it again
-        if outcome == "acknowledged" and not delivery.lost_from:
-            self._delivered += 1
-            self._routing.took(time.time() - delivery.time_ms / 1_000)
-        before = partition.tracker.position
-        partition.settle(delivery.seq, outcome)
-        self._saving.count(partition.tracker.position - before)
-        self._dispatcher.progressed()
-
-    def overtaken(self, ref: PartitionRef, reason: str) -> None:
-        if self._partitions.pop(ref, None) is not None:
+    def _overtaken(self, ref: PartitionRef, reason: str) -> None:
+        """Somebody newer has `ref`, whoever found out."""
+        if self.holding.let_go(ref):
             log.info(LogEvent.FENCED, partition=str(ref), error=reason)
             self._dispatcher.drop(ref)
-            self._gone.add(ref)
             self._note_held()
-        if not self._partitions:
+        if not self.holding.partitions:
             self._end(reason)
-
-    def stopped(self, ref: PartitionRef, reason: str) -> None:
-        partition = self._partitions.get(ref)
-        if partition is not None and not partition.has_stopped:
-            log.error(LogEvent.PARTITION_STOPPED, partition=str(ref), error=reason)
-            partition.fail(reason)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -429,7 +382,7 @@ class Lane:
             window=spec.window,
             attempt=spec.attempt,
             assignment=spec.assignment,
-            owns=self._owned(),
+            owns=self.holding.owned(),
             wants=() if self._has_begun else spec.owns,
             generation=self._topology.generation,
             revision=self._adopted.revision,
@@ -462,7 +415,7 @@ class Lane:
                 case control.LettersRevived():
                     self._dispatcher.look_for_letters()
                 case control.Refused(reason):
-                    self._partitions.clear()
+                    self.holding.partitions.clear()
                     self._end(reason)
                 case _:
                     pass
@@ -471,10 +424,10 @@ class Lane:
         self._topology = topology
         self._note(control.PushTopology(topology))
         gateways = [node for node in topology.of_role("gateway") if node.url]
-        self._urls = {node.id: node.url for node in gateways}
+        urls = self.holding.urls = {node.id: node.url for node in gateways}
         settings = self._spec.settings
         self._matching.routes = Routes(
-            self._urls, settings.mode, max_fanout=settings.max_fanout, ring=topology.ring
+            urls, settings.mode, max_fanout=settings.max_fanout, ring=topology.ring
         )
         self._dispatcher.heard(gateways)
         self._found_gateways.set()
@@ -482,7 +435,7 @@ class Lane:
 
     async def _adopt(self, session: ControlSession) -> None:
         while True:
-            if await self._adopted.adopt(self._read_so_far):
+            if await self._adopted.adopt(self.holding.read_so_far):
                 await self._acknowledge(session)
 
     async def _welcomed(self, session: ControlSession) -> None:
@@ -498,13 +451,13 @@ class Lane:
         mine = [
             partition
             for owner in owners
-            if (partition := self._partitions.get(owner.ref)) and partition.owner == owner
+            if (partition := self.holding.partitions.get(owner.ref)) and partition.owner == owner
         ]
         if settle:
             self._crew.start("hand-off", self._hand_off(session, mine))
         else:
             for partition in mine:
-                self.overtaken(partition.ref, "somebody newer has taken over")
+                self._overtaken(partition.ref, "somebody newer has taken over")
             self._taken.update(owners)
             self._end_if_handed_off()
 
@@ -525,11 +478,10 @@ class Lane:
             for partition in leaving:
                 partition.leaving = False
             return
-        gone = [p.owner for p in leaving if self._partitions.pop(p.ref, None) is not None]
+        gone = [p.owner for p in leaving if self.holding.let_go(p.ref)]
         for owner in gone:
             self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
         self._handed_off += gone
-        self._gone |= {owner.ref for owner in gone}
         self._note_held()
         log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
         await session.send(control.Released(tuple(gone)))
@@ -543,14 +495,8 @@ class Lane:
 
     def _end_if_handed_off(self) -> None:
         """Not before the coordinator has heard it: nobody else could say that nobody reads it."""
-        if self._handed_off and not self._partitions and not self._unheard:
+        if self._handed_off and not self.holding.partitions and not self._unheard:
             self._end("everything is handed off")
-
-    def _owned(self) -> tuple[Owner, ...]:
-        return tuple(partition.owner for partition in self._partitions.values())
-
-    def _read_so_far(self) -> dict[PartitionRef, int]:
-        return {ref: partition.read_seq for ref, partition in self._partitions.items()}
 
     async def _acknowledge(self, session: ControlSession) -> None:
         self._subscribed.set()
@@ -564,22 +510,21 @@ class Lane:
             await session.send(self._lane_report())
 
     def _lane_report(self) -> control.LaneReport:
+        partitions = self.holding.partitions.values()
         return control.LaneReport(
-            partitions=tuple(
-                p.report(self._dispatcher.halt_of(p.ref)) for p in self._partitions.values()
-            ),
+            partitions=tuple(p.report(self._dispatcher.halt_of(p.ref)) for p in partitions),
             read=self._reading.read,
             matched=self._reading.matched,
-            delivered=self._delivered,
+            delivered=self._ledger.delivered,
             filter_errors=self._matching.filter_errors,
             cpu_s=round(time.process_time() - self._cpu_before_s, 3),
             links=self._dispatcher.links(),
             letters=self._dispatcher.error,
             gaps=self._reading.gaps,
-            checkpoints=max((p.save_error for p in self._partitions.values()), default=""),
+            checkpoints=max((p.save_error for p in partitions), default=""),
             checkpoints_saved=self._saving.saves,
             checkpoint_errors=self._saving.errors,
-            routing=self._routing.so_far(),
+            routing=self._ledger.routing.so_far(),
             saving=self._saving.took.so_far(),
         )
 
@@ -625,10 +570,10 @@ class Lane:
             window=self._spec.window,
             pid=os.getpid(),
             reason=self._reason,
-            fenced=not self._partitions,
+            fenced=not self.holding.partitions,
             read=self._reading.read,
             matched=self._reading.matched,
-            delivered=self._delivered,
+            delivered=self._ledger.delivered,
             started_s=self._started_s,
             ended_s=time.time(),
         )

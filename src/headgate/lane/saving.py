@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -25,13 +25,13 @@ log = structlog.get_logger()
 
 
 class Saving:
-    """`partitions` are those that the lane has now."""
+    """`partitions` are the lane's, as they come and go."""
 
     def __init__(
         self,
         settings: LaneSettings,
         store: CheckpointStore,
-        partitions: Callable[[], Collection[SourcePartition]],
+        partitions: Mapping[PartitionRef, SourcePartition],
         overtaken: Callable[[PartitionRef, str], None],
     ) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class Saving:
                     await self._now.wait()
             self._now.clear()
             self._unsaved = 0
-            for partition in list(self._partitions()):
+            for partition in list(self._partitions.values()):
                 await self.save(partition)
 
     async def save(self, partition: SourcePartition) -> None:
@@ -75,7 +75,7 @@ class Saving:
     async def save_all(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                for partition in list(self._partitions()):
+                for partition in list(self._partitions.values()):
                     await self.save(partition)
         except TimeoutError:
             log.warning(LogEvent.CHECKPOINT_FAILED, error=f"not saved within {timeout_s:g} s")

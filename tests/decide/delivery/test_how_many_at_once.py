@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from headgate.decide.delivery.behind import Redrive
-from headgate.decide.delivery.outbound import DeliveryRules, Outbound, Send, SendAgain, Wait
+from headgate.decide.delivery.outbound import DeliveryRules, Outbound
+from headgate.decide.delivery.steps import Redrive, Send, SendAgain, Wait
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 
@@ -47,9 +47,10 @@ class Link:
         while self.now_s < end_s and not until():
             while self.live < self.now_s * self.live_per_s:
                 self.live += 1
-                self.outbound.put(delivery(LIVE, self.live), self.now_s, lambda _: [])
+                put = self.outbound.put(delivery(LIVE, self.live), self.now_s, lambda _: [])
+                assert not put.asides, "what comes live isn't parked"
             step = self.outbound.next(self.now_s)
-            assert not self.outbound.take_asides(), "what comes live isn't parked"
+            assert not step.asides, "what comes live isn't parked"
             match step:
                 case Wait(until_s):
                     self.now_s = min(until_s, self.now_s + 0.01)

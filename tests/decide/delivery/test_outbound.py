@@ -13,16 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.decide.batching import BatchLimits
-from headgate.decide.delivery.behind import Redrive
-from headgate.decide.delivery.outbound import (
-    DeliveryRules,
-    Outbound,
-    Send,
-    SendAgain,
-    Wait,
-)
+from headgate.decide.delivery.outbound import DeliveryRules, Outbound
 from headgate.decide.delivery.parts import joined, narrowed
 from headgate.decide.delivery.pressure import Watermarks
+from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Wait
 from headgate.model.control import BreakerState
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
@@ -95,9 +89,9 @@ class World:
             self.poison.add((partition, seq))
         one = delivery(partition, seq, *names)
         self.owed |= parts_of(one)
-        parts = self.outbound.put(one, self.now_s, lambda names: [n for n in names if n == "low"])
-        self.parts[partition, seq] = parts
-        self.keep_asides()
+        put = self.outbound.put(one, self.now_s, lambda names: [n for n in names if n == "low"])
+        self.parts[partition, seq] = put.parts
+        self.keep(put.asides)
 
     def ask_again(self) -> None:
         self.asked += 1
@@ -108,8 +102,8 @@ class World:
             self.again[id(one)] = "asked"
             self.known.append(one)
 
-    def keep_asides(self) -> None:
-        for aside in self.outbound.take_asides():
+    def keep(self, asides: Sequence[Aside]) -> None:
+        for aside in asides:
             one = aside.delivery
             place = one.partition, one.seq
             self.left[place] += 1
@@ -127,7 +121,8 @@ class World:
 
     def step(self) -> None:
         step = self.outbound.next(self.now_s)
-        self.keep_asides()
+        self.keep(step.asides)
+        self.check()
         match step:
             case Wait(until_s):
                 assert until_s > self.now_s
@@ -140,7 +135,6 @@ class World:
                 self.redrive(refs, each)
             case SendAgain(deliveries):
                 self.send_again(deliveries)
-        self.keep_asides()
 
     def fate(self) -> str:
         return "answers" if self.healthy else self.random.choice(["answers", "answers", "fails"])
@@ -291,10 +285,8 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
         if world.random.random() < 0.2:
             world.ask_again()
         world.step()
-        world.check()
     for _ in range(2 if keeps_dead else 40):
         world.step()
-        world.check()
     world.poison.clear()
     world.healthy = True
     for _ in range(2_000):
@@ -310,10 +302,10 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
 
 def test_a_record_of_which_a_part_is_shed_goes_on_in_two_parts() -> None:
     outbound = busy()
-    assert outbound.put(delivery(0, 1, "a", "b"), 0.0, lambda _: ["a"]) == 2
-    assert [aside.delivery.subscriptions for aside in outbound.take_asides()] == [("a",)]
-    assert outbound.put(delivery(0, 2, "a"), 0.0, lambda _: ["a"]) == 1
-    assert outbound.put(delivery(0, 3, "b"), 0.0, lambda _: []) == 1
+    put = outbound.put(delivery(0, 1, "a", "b"), 0.0, lambda _: ["a"])
+    assert (put.parts, [one.delivery.subscriptions for one in put.asides]) == (2, [("a",)])
+    assert outbound.put(delivery(0, 2, "a"), 0.0, lambda _: ["a"]).parts == 1
+    assert outbound.put(delivery(0, 3, "b"), 0.0, lambda _: []).parts == 1
 
 
 def busy() -> Outbound:
@@ -331,14 +323,12 @@ def test_a_gateway_that_is_only_shed_for_is_asked_again() -> None:
     outbound = busy()
     later_s = RULES.redrive_every_s
     for seq, now_s in enumerate([1.0, later_s - 1.0], 2):
-        outbound.put(delivery(0, seq, "a"), now_s, lambda _: ["a"])
-        assert [aside.reason for aside in outbound.take_asides()] == ["shed"]
-    outbound.put(delivery(0, 4, "a"), later_s, lambda _: ["a"])
-    assert outbound.take_asides() == []
+        put = outbound.put(delivery(0, seq, "a"), now_s, lambda _: ["a"])
+        assert [aside.reason for aside in put.asides] == ["shed"]
+    assert not outbound.put(delivery(0, 4, "a"), later_s, lambda _: ["a"]).asides
     assert isinstance(outbound.next(later_s), Send)
     outbound.answered(["accepted"], fill=0.1, now_s=later_s)
-    outbound.put(delivery(0, 5, "a"), later_s, lambda _: ["a"])
-    assert outbound.take_asides() == []
+    assert not outbound.put(delivery(0, 5, "a"), later_s, lambda _: ["a"]).asides
 
 
 def test_a_gateway_that_fails_now_and_then_gets_its_letters_all_the_same() -> None:
@@ -363,7 +353,6 @@ def test_letters_of_an_overloaded_gateway_are_tried_though_more_is_parked_all_th
     outbound.pressure.filled(0.95)
     for partition in range(20):
         outbound.put(delivery(partition, 1), partition * 1.0, lambda _: [])
-        outbound.take_asides()
     assert isinstance(outbound.next(20.0), Redrive)
 
 
@@ -377,11 +366,12 @@ def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
     for seq in range(1, 61):
         outbound.put(delivery(0, seq), now_s, lambda _: [])
     while arrived < 60 and now_s < 1_200:
+        put: Sequence[Aside] = ()
         if live and now_s >= live_seq:
             live_seq += 1
-            outbound.put(delivery(1, live_seq), now_s, lambda _: [])
+            put = outbound.put(delivery(1, live_seq), now_s, lambda _: []).asides
         step = outbound.next(now_s)
-        asides = [one.delivery for one in outbound.take_asides()]
+        asides = [one.delivery for one in (*put, *step.asides)]
         store |= {one.seq for one in asides if one.partition == 0}
         if isinstance(step, Wait):
             now_s = min(step.until_s, now_s + 1.0)
@@ -418,9 +408,10 @@ def test_a_partition_that_is_wanted_later_holds_no_other(stuck: int) -> None:
     while now_s < 20.0:
         while seq < now_s * 100:
             seq += 1
-            outbound.put(delivery(1, seq), now_s, lambda _: [])
+            put = outbound.put(delivery(1, seq), now_s, lambda _: [])
+            parked |= {one.delivery.partition for one in put.asides}
         step = outbound.next(now_s)
-        parked |= {one.delivery.partition for one in outbound.take_asides()}
+        parked |= {one.delivery.partition for one in step.asides}
         if isinstance(step, Send):
             verdicts: list[Verdict] = [
                 "accepted" if one.partition else "retry" for one in step.deliveries
@@ -456,10 +447,10 @@ def test_a_partition_is_held_for_longer_each_time_until_something_of_it_goes_for
         outbound.answered(said, fill=0.0, now_s=now_s)
         wait = outbound.next(now_s)
         assert isinstance(wait, Wait)
+        assert not (*step.asides, *wait.asides)
         pauses.append(round(wait.until_s - now_s, 3))
         now_s = wait.until_s
     assert pauses == [0.1, 0.2, 0.1, 0.2]
-    assert not outbound.take_asides()
 
 
 def test_what_is_held_is_parked_dropped_and_sent_again_with_the_rest() -> None:
@@ -485,12 +476,10 @@ def test_what_is_held_is_parked_dropped_and_sent_again_with_the_rest() -> None:
     parked = held()
     for _ in range(RULES.breaker_threshold):
         parked.failed("down", now_s=1.0)
-    parked.next(1.0)
-    assert [one.delivery.seq for one in parked.take_asides()] == [1, 2, 3]
+    assert [one.delivery.seq for one in parked.next(1.0).asides] == [1, 2, 3]
     old = held()
     old.put(delivery(1, 2), 30.0, lambda _: [])
-    old.next(62.0)
-    asides = old.take_asides()
+    asides = old.next(62.0).asides
     assert {(one.delivery.partition, one.reason) for one in asides} == {(0, "too_old")}
 
 

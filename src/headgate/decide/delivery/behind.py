@@ -10,28 +10,13 @@ for its letters and found none, with nothing parked in between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 
 from headgate.decide.delivery.breaker import NEVER
 from headgate.decide.delivery.paging import Paging
+from headgate.decide.delivery.steps import Redrive
 from headgate.model.event import PartitionRef
-
-
-@dataclass(frozen=True, slots=True)
-class Redrive:
-    """Send parked letters, up to `each` of every partition, the oldest first; of those in
-    `after_seqs`, the oldest behind that seq.
-
-    Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
-    than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
-    `redrive_refused`; or `postponed` when nobody can tell, and `store_failed` when the store
-    of letters failed at any point.
-    """
-
-    refs: tuple[PartitionRef, ...]
-    each: int
-    after_seqs: Mapping[PartitionRef, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,23 +26,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-
-import msgspec
 
 from headgate.decide.batching import BatchLimits
 from headgate.decide.delivery.batch_size import BatchSize
-from headgate.decide.delivery.behind import Behind, Page, Redrive
+from headgate.decide.delivery.behind import Behind, Page
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.held import Held, Waiting
 from headgate.decide.delivery.parts import narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
+from headgate.decide.delivery.steps import Aside, Put, Redrive, Send, SendAgain, Step, Wait
 from headgate.decide.redelivered import marked
 from headgate.decide.retrying import Backoff
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
 from headgate.model.event import PartitionRef
-from headgate.model.letters import LetterReason, LetterState
+from headgate.model.letters import LetterReason
 
 LOOK_AGAIN_S = 1.0
 """Pause after letters couldn't be read, or were not to be sent yet."""
@@ -67,40 +66,10 @@ class DeliveryRules:
     its partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Deliver these now, then say `answered`, `failed` or `refused`."""
-
-    deliveries: list[Delivery]
-
-
-@dataclass(frozen=True, slots=True)
-class SendAgain:
-    """Deliver these, which an operator wants; then say `sent_again`, `failed`, `again_refused`."""
-
-    deliveries: list[Delivery]
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing to do before this instant, unless something is put."""
-
-    until_s: float
-
-
-Step = Send | Redrive | SendAgain | Wait
 Low = Callable[[Sequence[str]], Sequence[str]]
 """Picks the subscriptions that are of low priority."""
 
-
-class Aside(msgspec.Struct, frozen=True, gc=False):
-    """A delivery that is not to be sent now."""
-
-    delivery: Delivery
-    state: LetterState
-    reason: LetterReason
-    attempts: int = 0
-    error: str = ""
+PUT, PUT_AND_STIRRED = Put(), Put(stirs=True)
 
 
 class Outbound:
@@ -167,9 +136,17 @@ class Outbound:
 
     # --- what comes in ---------------------------------------------------------------------------
 
-    def put(self, delivery: Delivery, now_s: float, low: Low) -> int:
-        """Returns in how many parts it goes on: each of them leaves in a way of its own. `low` is
-        asked only while the gateway is behind."""
+    def put(self, delivery: Delivery, now_s: float, low: Low) -> Put:
+        """Takes in what is to be delivered. `low` is asked only while the gateway is behind."""
+        parts = self._put(delivery, now_s, low)
+        size = len(self._waiting)
+        stirs = size == 1 or size == self._size.limit or not len(self)
+        if self._asides:
+            return Put(parts, stirs, self._told_asides())
+        return PUT_AND_STIRRED if stirs else PUT
+
+    def _put(self, delivery: Delivery, now_s: float, low: Low) -> int:
+        """In how many parts it goes on."""
         if self.behind and (ref := _ref(delivery)) in self.behind:
             waits_for: LetterReason = "halted" if ref in self.halted else "overloaded"
             self._park(delivery, "unreachable" if self.struggles else waits_for)
@@ -217,22 +194,6 @@ class Outbound:
         self._again.append(delivery)
         return True
 
-    @property
-    def stirred(self) -> bool:
-        """After a put: must whoever waits for the next step look again? (For the first of a batch,
-        and for a full one.)"""
-        size = len(self._waiting)
-        return size == 1 or size == self._size.limit
-
-    @property
-    def has_asides(self) -> bool:
-        return bool(self._asides)
-
-    def take_asides(self) -> list[Aside]:
-        """What was set aside since the last call; the caller makes letters of it."""
-        asides, self._asides = self._asides, []
-        return asides
-
     def renewed(self) -> None:
         """The gateway has another address: whatever was wrong, try again."""
         self.breaker.renewed()
@@ -264,6 +225,15 @@ class Outbound:
     # --- what to do ------------------------------------------------------------------------------
 
     def next(self, now_s: float) -> Step:
+        """What to do now; with it comes what was set aside since the last step or put."""
+        step = self._next(now_s)
+        return replace(step, asides=self._told_asides()) if self._asides else step
+
+    def _told_asides(self) -> tuple[Aside, ...]:
+        asides, self._asides = tuple(self._asides), []
+        return asides
+
+    def _next(self, now_s: float) -> Step:
         if self._held.size:
             self._waiting.extendleft(reversed(self._held.take_due(now_s)))
         if len(self) and not self.breaker.allows(now_s):

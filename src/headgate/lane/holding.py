@@ -1,0 +1,70 @@
+"""What a lane holds at the moment: its partitions, the gateways it knows, who is subscribed.
+
+A passive value: only the lane changes it, between two awaits; whoever delivers, reads or sends
+letters looks things up here each time, because the next moment may be another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headgate.lane.adopted import Adopted
+from headgate.lane.partition import SourcePartition
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.topology import Owner
+
+
+@dataclass(slots=True)
+class Holding:
+    """`urls` is where each gateway takes deliveries, `gone` what was planned for the lane and
+    others have by now."""
+
+    adopted: Adopted
+    partitions: dict[PartitionRef, SourcePartition] = field(default_factory=dict)
+    urls: dict[str, str] = field(default_factory=dict)
+    gone: set[PartitionRef] = field(default_factory=set)
+
+    def is_at(self, subscription_id: str, gateway_id: str) -> bool:
+        """Is the subscription alive, and at that gateway?"""
+        subscription = self.adopted.index.subscription(subscription_id)
+        return subscription is not None and subscription.gateway_id == gateway_id
+
+    def low(self, subscriptions: Sequence[str]) -> list[str]:
+        """Those of low priority."""
+        found = [(name, self.adopted.index.subscription(name)) for name in subscriptions]
+        return [name for name, one in found if one is not None and one.priority == "low"]
+
+    def knows_of(self, ref: PartitionRef) -> bool:
+        """Is it clear who reads `ref`, the lane or others?"""
+        return ref in self.partitions or ref in self.gone
+
+    def let_go(self, ref: PartitionRef) -> bool:
+        """It is somebody else's from now on; False where it was before."""
+        if self.partitions.pop(ref, None) is None:
+            return False
+        self.gone.add(ref)
+        return True
+
+    def owned(self) -> tuple[Owner, ...]:
+        return tuple(partition.owner for partition in self.partitions.values())
+
+    def fences(self) -> dict[PartitionRef, Fence]:
+        """The partitions that the lane has, and under which fence."""
+        return {ref: partition.fence for ref, partition in self.partitions.items()}
+
+    def fence(self, ref: PartitionRef) -> Fence | None:
+        """Under which fence the lane has `ref`; None once it is somebody else's."""
+        partition = self.partitions.get(ref)
+        return None if partition is None else partition.fence
+
+    def read_seq(self, ref: PartitionRef) -> int:
+        """How far the lane has read `ref`, and put what it found; 0 once it is somebody else's."""
+        partition = self.partitions.get(ref)
+        return 0 if partition is None else partition.read_seq
+
+    def read_so_far(self) -> dict[PartitionRef, int]:
+        return {ref: partition.read_seq for ref, partition in self.partitions.items()}
+
+    def unsettled(self) -> int:
+        return sum(partition.tracker.unsettled for partition in self.partitions.values())

@@ -1,0 +1,45 @@
+"""What came of the records of a lane: settles them, and counts what was delivered and how soon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from headgate.decide.latencies import Stopwatch
+from headgate.decide.settling import Outcome
+from headgate.lane.holding import Holding
+from headgate.lane.saving import Saving
+from headgate.lane.sink import ref_of
+from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
+
+
+class Ledger:
+    """Implements sink.Sink. `overtaken` is for the lane to act upon; `progress` is set whenever
+    something was settled, so that there may be room for more."""
+
+    def __init__(
+        self, holding: Holding, saving: Saving, overtaken: Callable[[PartitionRef, str], None]
+    ) -> None:
+        self._holding = holding
+        self._saving = saving
+        self._overtaken = overtaken
+        self.progress = asyncio.Event()
+        self.delivered = 0
+        self.routing = Stopwatch()
+
+    def settled(self, delivery: Delivery, outcome: Outcome) -> None:
+        partition = self._holding.partitions.get(ref_of(delivery))
+        if partition is None:
+            return  # whoever has it now delivers it again
+        if outcome == "acknowledged" and not delivery.lost_from:
+            self.delivered += 1
+            self.routing.took(time.time() - delivery.time_ms / 1_000)
+        before = partition.tracker.position
+        partition.settle(delivery.seq, outcome)
+        self._saving.count(partition.tracker.position - before)
+        self.progress.set()
+
+    def overtaken(self, ref: PartitionRef, reason: str) -> None:
+        self._overtaken(ref, reason)
