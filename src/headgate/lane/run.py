@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,8 +35,21 @@ from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.beginning import LOOK_EVERY_S, Beginning
 from headgate.lane.claiming import Claiming
 from headgate.lane.delivering import Dispatcher
+from headgate.lane.handing_off import HandingOff
+from headgate.lane.hearing import Hearing
 from headgate.lane.holding import Holding
 from headgate.lane.ledger import Ledger
+from headgate.lane.life import (
+    HOLD,
+    WINDOW,
+    Awaited,
+    Hold,
+    HoldEvent,
+    Standing,
+    StandingEvent,
+    Window,
+    WindowEvent,
+)
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.reading import Reading
@@ -57,11 +69,6 @@ from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
-
-HEARD_S = 1.0
-"""For so long it is news that the coordinator hears this lane."""
-SAID_AFTER = 5
-"""Questions that were not answered in time, until the log says so."""
 
 
 class LeftBehind(HeadgateError):
@@ -108,11 +115,18 @@ class Lane:
             ledger=self._ledger,
             crew=self._crew,
         )
+        self._life = Awaited(HOLD)
+        self._window = Awaited(WINDOW)
+        self._hearing = Hearing()
+        self._handing_off = HandingOff(
+            spec.settings,
+            holding=self.holding,
+            hearing=self._hearing,
+            dispatcher=self._dispatcher,
+            saving=self._saving,
+        )
         self._topology = Topology(0)
         self._found_gateways = asyncio.Event()
-        self._subscribed = asyncio.Event()
-        self._ending = asyncio.Event()
-        self._window_over = asyncio.Event()
         self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
         self._reading = Reading(
             spec.settings,
@@ -125,21 +139,8 @@ class Lane:
         self._reason = ""
         self._beginning = Beginning(ports.notes, self._note)
         self._claiming = Claiming(spec, ports.checkpoints, self._note)
-        self._has_begun = False
-        self._streams = 0
-        """How often there was a stream to the coordinator."""
-        self._proved = asyncio.Event()
-        """Set while the coordinator was told on this stream what the lane holds."""
-        self._heard = asyncio.Event()
-        self._questions = 0
         self._proof: asyncio.Task[None] | None = None
-        self._heard_s = -math.inf
-        """When it was asked that the coordinator has said it hears this lane."""
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
-        self._overdue = False
-        self._handed_off: list[Owner] = []
-        self._taken: set[Owner] = set()
-        """What the coordinator has said to be somebody else's."""
         self._started_s = time.time()
         self._cpu_before_s = time.process_time()
 
@@ -175,7 +176,7 @@ class Lane:
         stream.need("window", self._watch_window(session))
         stream.need("looking", self._look_after(session))
         try:
-            left = await first_of(self._begin(session), self._ending.wait(), stream.failed())
+            left = await first_of(self._begin(session), self._ends(), stream.failed())
             if left is None:
                 await self._live(session, stream)
         finally:
@@ -190,11 +191,11 @@ class Lane:
 
     async def _live(self, session: ControlSession, stream: Crew) -> None:
         settings = self._spec.settings
-        if self._has_begun:
+        if self._life.state is Hold.READING:
             self._intake.need("reading", self._follow())
             self._intake.need("checkpoints", self._saving.run())
         failures = (self._intake.failed(), self._crew.failed(), stream.failed())
-        await first_of(self._ending.wait(), *failures)
+        await first_of(self._ends(), *failures)
         await self._intake.close()
         if self.holding.partitions:
             await self._dispatcher.flush(settings.flush_timeout_s)
@@ -206,7 +207,7 @@ class Lane:
     async def _begin(self, session: ControlSession) -> Left | None:
         """Claim what is planned once the subscriptions are there; or return what else to begin
         with."""
-        while not self._has_begun and not self._ending.is_set():
+        while self._life.state is Hold.WAITING:
             if await self._may_begin(session):
                 await self._begin_as_told(session)
                 continue
@@ -218,13 +219,13 @@ class Lane:
         return None
 
     async def _begin_as_told(self, session: ControlSession) -> None:
-        streams, self._heard_s = self._streams, -math.inf
-        await self._take(self._spec.owns, may=lambda: self._is_heard(session, streams))
+        hearing, stream = self._hearing, self._hearing.ask_anew()
+        await self._take(self._spec.owns, may=lambda: hearing.is_heard(session, stream))
         holding = self.holding
         holding.gone |= self._claiming.fenced
         if holding.gone.issuperset(self._planned):
             self._end("somebody newer has taken over")
-        elif holding.partitions and self._is_same(session, streams):
+        elif holding.partitions and hearing.is_same(session, stream):
             await self._say_claimed(session)
         elif holding.partitions:
             await self._prove(session)
@@ -234,47 +235,25 @@ class Lane:
         them; waits a while for that."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_EVERY_S):
-                await self._subscribed.wait()
+                await self._hearing.life.reaches(Standing.TOLD, Standing.PROVED)
                 await self._found_gateways.wait()
                 if session.connected:
                     return True
                 await asyncio.sleep(LOOK_EVERY_S)
         return False
 
-    async def _is_heard(self, session: ControlSession, streams: int) -> bool:
-        """Does the coordinator still hear this lane, on the stream that was there then?"""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(TimeoutError):
-            while self._is_same(session, streams) and loop.time() - self._heard_s >= HEARD_S:
-                asked_s = loop.time()
-                self._heard.clear()
-                self._questions += 1
-                await session.send(control.MayClaim(self._questions))
-                async with asyncio.timeout(HEARD_S):
-                    await self._heard.wait()
-                self._heard_s = max(self._heard_s, asked_s)
-            return self._is_same(session, streams)
-        if self._questions % SAID_AFTER == 0:
-            reason = f"the coordinator gives no answer within {HEARD_S:g} s"
-            log.warning(LogEvent.LANE_WAITS, reason=reason)
-        return False
-
-    def _is_same(self, session: ControlSession, streams: int) -> bool:
-        """Does the stream live that was there then?"""
-        return session.connected and self._streams == streams
-
     async def _begin_with(self, left: Left) -> None:
         """Go on where lanes that are gone have left off, as far as they still held it."""
         self._apply(left.topology)
         await self._adopted.begin_with(left.revision, left.subscriptions)
-        self._subscribed.set()
+        self._hearing.life.meets(StandingEvent.ADOPTED)
         owners = [owner for owner in self._spec.owns if owner.ref in left.fences]
         await self._take(owners, may=_always, after=left.fences)
         self._beginning.tried(left, self.holding.partitions)
-        if not self._has_begun:
+        if self._life.state is Hold.WAITING:
             # Somebody has claimed all of it since, and may know more.
             self._adopted.forget()
-            self._subscribed.clear()
+            self._hearing.life.meets(StandingEvent.FORGOT)
 
     async def _take(
         self,
@@ -284,10 +263,11 @@ class Lane:
         after: Mapping[PartitionRef, frozenset[Fence]] | None = None,
     ) -> None:
         """All at once for whoever looks: what is adopted from then on is late for all of them."""
-        assert self._subscribed.is_set(), "its predecessor goes on until it has the subscriptions"
+        assert self._hearing.is_told, "its predecessor goes on until it has the subscriptions"
         claimed = await self._claiming.claimed(owners, may=may, after=after)
         self.holding.partitions.update((one.ref, one) for one in claimed)
-        self._has_begun = bool(self.holding.partitions)
+        if self.holding.partitions:
+            self._life.meets(HoldEvent.CLAIMED)
         self._note_held()
         self._ports.notes.tidy()
 
@@ -300,9 +280,9 @@ class Lane:
     async def _prove(self, session: ControlSession, *, asked_ms: int = 0) -> None:
         """Show that nobody newer holds what the lane reads, and say so: whoever claimed it unheard
         counts, not who is heard first."""
-        streams = self._streams
+        hearing, stream = self._hearing, self._hearing.stream
         lost = await self._claiming.lost(
-            self.holding.partitions.values(), may=lambda: self._is_same(session, streams)
+            self.holding.partitions.values(), may=lambda: hearing.is_same(session, stream)
         )
         if lost is None:
             return  # the next stream begins with another proof
@@ -313,18 +293,18 @@ class Lane:
 
     async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:
         await session.send(control.Claimed(self.holding.owned(), asked_ms))
-        self._proved.set()
+        self._hearing.life.meets(StandingEvent.PROVED)
 
     async def _look_after(self, session: ControlSession) -> None:
         """Whoever holds the rest of what was planned may die while the coordinator is away."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if not self._has_begun or self._window_over.is_set():
+            if self._life.state is not Hold.READING or self._window.state is Window.OVER:
                 continue
             left = await self._beginning.without_coordinator(
                 [ref for ref in self._planned if not self.holding.knows_of(ref)],
                 connected=session.connected,
-                handed_over=self._unheard,
+                handed_over=self._handing_off.unheard(self._topology),
             )
             if left is not None:
                 names = ", ".join(map(str, left.fences))
@@ -333,6 +313,10 @@ class Lane:
     @property
     def _planned(self) -> list[PartitionRef]:
         return [owner.ref for owner in self._spec.owns]
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._life.state in (Hold.READING, Hold.ENDING)
 
     @property
     def _may_hold(self) -> bool:
@@ -369,10 +353,7 @@ class Lane:
     def _hello(self) -> control.Hello:
         spec = self._spec
         self._adopted.said_hello()
-        if not self._has_begun:
-            self._subscribed.clear()  # others may have subscribed since, without its word
-        self._streams += 1
-        self._proved.clear()
+        self._hearing.greets()
         return control.Hello(
             role="lane",
             node_id=spec.router_id,
@@ -410,8 +391,8 @@ class Lane:
                     self._dispatcher.hint(gateway_ids)
                 case control.Prove(asked_ms):
                     self._start_proof(session, asked_ms)
-                case control.ClaimNow(number) if number == self._questions:
-                    self._heard.set()
+                case control.ClaimNow(number):
+                    self._hearing.answered(number)
                 case control.LettersRevived():
                     self._dispatcher.look_for_letters()
                 case control.Refused(reason):
@@ -441,65 +422,35 @@ class Lane:
     async def _welcomed(self, session: ControlSession) -> None:
         if self._has_begun:
             self._start_proof(session)
-        if self._handed_off:
+        if released := self._handing_off.released:
             # The coordinator may not have heard it the first time.
-            await session.send(control.Released(tuple(self._handed_off)))
-        if self._overdue:
+            await session.send(control.Released(tuple(released)))
+        if self._window.state is Window.OVERDUE:
             self._hand_over("time")
 
     def _let_go(self, session: ControlSession, owners: Sequence[Owner], *, settle: bool) -> None:
-        mine = [
-            partition
-            for owner in owners
-            if (partition := self.holding.partitions.get(owner.ref)) and partition.owner == owner
-        ]
+        mine = self._handing_off.asked_for(owners)
         if settle:
             self._crew.start("hand-off", self._hand_off(session, mine))
         else:
             for partition in mine:
                 self._overtaken(partition.ref, "somebody newer has taken over")
-            self._taken.update(owners)
+            self._handing_off.taken(owners)
             self._end_if_handed_off()
 
     async def _hand_off(self, session: ControlSession, leaving: list[SourcePartition]) -> None:
-        """Stop reading, settle what is in flight, save the position, and only then say so. If there
-        is nobody to hear it, go on: it is asked for again."""
-        settings = self._spec.settings
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.flush_timeout_s):
-                await self._proved.wait()  # or whoever takes it has to wait for the lease
-        for partition in leaving:
-            partition.leaving = True
-        await asyncio.gather(*(p.all_settled(settings.flush_timeout_s) for p in leaving))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.checkpoint_timeout_s):
-                await asyncio.gather(*(self._saving.save(partition) for partition in leaving))
-        if not session.connected:
-            for partition in leaving:
-                partition.leaving = False
-            return
-        gone = [p.owner for p in leaving if self.holding.let_go(p.ref)]
-        for owner in gone:
-            self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
-        self._handed_off += gone
-        self._note_held()
-        log.info(LogEvent.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
-        await session.send(control.Released(tuple(gone)))
-        self._end_if_handed_off()
-
-    @property
-    def _unheard(self) -> list[PartitionRef]:
-        """What this lane has handed off, and the coordinator hasn't said to be somebody else's."""
-        sources, taken = self._topology.sources, self._taken
-        return [o.ref for o in self._handed_off if o in sources and o not in taken]
+        gone = await self._handing_off.settle(leaving, session)
+        if gone is not None:
+            self._note_held()
+            await session.send(control.Released(tuple(gone)))
+            self._end_if_handed_off()
 
     def _end_if_handed_off(self) -> None:
-        """Not before the coordinator has heard it: nobody else could say that nobody reads it."""
-        if self._handed_off and not self.holding.partitions and not self._unheard:
+        if self._handing_off.is_over(self._topology):
             self._end("everything is handed off")
 
     async def _acknowledge(self, session: ControlSession) -> None:
-        self._subscribed.set()
+        self._hearing.life.meets(StandingEvent.ADOPTED)
         await session.send(control.AckSubscriptions(self._adopted.revision))
 
     async def _report(self, session: ControlSession) -> None:
@@ -538,11 +489,11 @@ class Lane:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._window_until_s):
-                await self._window_over.wait()
-        self._overdue = True
+                await self._window.reaches(Window.OVER)
+        self._window.meets(WindowEvent.TIME_IS_UP)
         if session.connected:
             self._hand_over("time")
-        await self._window_over.wait()
+        await self._window.reaches(Window.OVER)
         # A fresh position leaves the successor little to repeat.
         await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
@@ -551,14 +502,17 @@ class Lane:
         await self._crew.failed()  # until everything ends
 
     def _hand_over(self, reason: str) -> None:
-        if not self._window_over.is_set():
+        if self._window.state is not Window.OVER:
             self._reason = reason
-            self._window_over.set()
+            self._window.meets(WindowEvent.HANDS_OVER)
 
     def _end(self, reason: str) -> None:
-        if not self._ending.is_set():
+        if self._life.state in (Hold.WAITING, Hold.READING):
             self._reason = reason
-            self._ending.set()
+        self._life.meets(HoldEvent.ENDS)
+
+    async def _ends(self) -> None:
+        await self._life.reaches(Hold.ENDING, Hold.GIVING_UP)
 
     def _give_receipt(self) -> None:
         if not self._receipt.done():
