@@ -121,8 +121,8 @@ async def test_one_that_is_stopped_while_it_cannot_be_read_stays_stopped() -> No
     world.log.damaged[world.refs[0]] = DAMAGED
     await settle_down(3)
     assert reports(world)[0].reason == DAMAGED.message
-    world.lane.stopped(world.refs[0], "for a reason")
-    world.lane.stopped(world.refs[0], "for another")
+    world.lane.holding.partitions[world.refs[0]].stop("for a reason")
+    world.lane.holding.partitions[world.refs[0]].stop("for another")
     del world.log.damaged[world.refs[0]]
     world.append(1)
     await settle_down(40)
