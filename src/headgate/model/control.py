@@ -107,6 +107,9 @@ class EpochTooLow(Message, frozen=True):
 
     ref: PartitionRef
     epoch: int
+    own: int = 0
+    """The epoch that it was given to the sender under, where it is a target (0: an older gateway
+    doesn't say)."""
 
 
 class StillInHand(Message, frozen=True):

@@ -115,7 +115,8 @@ class GroupMachine(RuleBasedStateMachine):
         for owner in message.owners:
             if self.store.get(owner.ref, 0) > owner.epoch:
                 del consumer.owns[owner.ref]
-                self.say(gateway, control.EpochTooLow(owner.ref, self.store[owner.ref]))
+                told = control.EpochTooLow(owner.ref, self.store[owner.ref], owner.epoch)
+                self.say(gateway, told)
             else:
                 self.store[owner.ref] = owner.epoch
 

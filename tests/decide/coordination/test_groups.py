@@ -555,6 +555,20 @@ def test_a_store_that_knows_a_higher_epoch_is_gone_above(place: Place) -> None:
     assert place.told("one").owners[2] == Owner(ref, "one", 41)
 
 
+def test_a_former_owner_that_is_overtaken_takes_nothing_from_the_present_one(place: Place) -> None:
+    """What it met is the epoch of that one, which may be at the same gateway."""
+    place.join("one")
+    ref = PartitionRef(RADAR, 2)
+    gateway = place.gateways["gateway-1"]
+    former = place.epochs()[2]
+    place.world.say(gateway, control.EpochTooLow(ref, 40, own=former))
+    assert place.epochs()[2] == 41
+    place.world.say(gateway, control.EpochTooLow(ref, 41, own=former))
+    assert place.epochs()[2] == 41
+    place.world.say(gateway, control.EpochTooLow(ref, 50, own=41))
+    assert place.epochs()[2] == 51
+
+
 def test_a_deleted_topic_ends_its_groups_and_says_so(place: Place) -> None:
     place.world.join("ingest", "ingest-1")
     place.join("one")

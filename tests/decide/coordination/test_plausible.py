@@ -392,7 +392,7 @@ somebody_speaks = st.one_of(
         st.builds(control.Goodbye),
         st.builds(control.AckTopology, numbers, st.lists(topics, max_size=2).map(tuple)),
         st.builds(control.Recall, topologies),
-        st.builds(control.EpochTooLow, refs, numbers),
+        st.builds(control.EpochTooLow, refs, numbers, numbers),
         st.builds(control.IngestReport, st.lists(st.tuples(refs, numbers), max_size=2).map(tuple)),
     ),
     from_(
@@ -407,7 +407,7 @@ somebody_speaks = st.one_of(
         st.builds(control.Unregister, numbers, st.just(("s1", "s3"))),
         st.builds(control.RegistrationComplete),
         st.builds(control.GatewayReport, numbers, numbers, numbers),
-        st.builds(control.EpochTooLow, targets, numbers),
+        st.builds(control.EpochTooLow, targets, numbers, numbers),
     ),
     from_(
         GATEWAY,

@@ -566,7 +566,7 @@ async def test_positions_under_a_higher_epoch_are_reported_until_the_target_is_g
         socket = await join(world)
         await until(lambda: bool(coordinator.of_kind(EpochTooLow)))
         said = coordinator.of_kind(EpochTooLow)[0]
-        assert said == EpochTooLow(PartitionRef("@group/flights/radar", 0), 9)
+        assert said == EpochTooLow(PartitionRef("@group/flights/radar", 0), 9, own=2)
         coordinator.give("one", 0, epoch=10)
         assert (await socket.next())["type"] == "revoked"
         assert (await assigned(socket, 1))[0]["epoch"] == 10

@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.model.control import EpochTooLow
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.target import Target
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.test_gateway_consumers import (
+    TARGETS,
     append,
     assigned,
     committed,
@@ -93,6 +96,31 @@ async def test_it_comes_too_when_the_coordinator_was_there_and_only_a_save_took_
         checkpoints.gate.set()
         came = [await socket.next() for _ in second]
         assert [(m["partition"], m["seq"]) for m in came] == second
+
+
+async def test_a_former_owner_says_nothing_of_the_epoch_that_overtook_it() -> None:
+    """It hears that it was overtaken from a store that took long, when the target is somebody's."""
+    checkpoints = Gated()
+    bounds = ConsumerBounds(save_s=0.01)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        [first, *_] = of_target(await produce(world, *range(0, 40, 2)), 0)
+        await socket.next()
+        checkpoints.gate.clear()
+        socket.say(type="ack", target=0, epoch=1, positions={"0": first[1]})
+        await until(lambda: checkpoints.waiting > 0)
+        coordinator.take("one", 0)
+        while (await socket.next())["type"] != "revoked":
+            pass
+        for number in range(2):
+            ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", number)
+            await MemoryCheckpointStore.claim(checkpoints, ref, Fence(2))
+        checkpoints.gate.set()
+        await until(lambda: checkpoints.waiting == 0)
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong"
+        assert coordinator.of_kind(EpochTooLow) == []
 
 
 async def test_the_next_owner_begins_where_the_group_is_and_not_where_it_once_began() -> None:

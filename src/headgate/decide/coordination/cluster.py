@@ -182,8 +182,8 @@ class Cluster(State):
                 lane.load.read(message.cpu_s, now_ms)
                 self.lane_totals.heard(lane.hello, message)
                 return hints.reported(self, lane, message)
-            case control.EpochTooLow(ref, epoch) if member is not None and is_target(ref):
-                return sharing.overtaken(self, member.hello.node_id, ref, epoch)
+            case control.EpochTooLow(ref, epoch, own) if member is not None and is_target(ref):
+                return sharing.overtaken(self, member.hello.node_id, ref, epoch, own=own)
             case control.EpochTooLow(ref, epoch) if member is not None:
                 return self._log_overtaken(member, ref, epoch)
             case control.IngestReport(heads):

@@ -75,8 +75,8 @@ def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> 
             "everywhere"
         )
     match message:
-        case control.EpochTooLow(ref, epoch):
-            if not _is_number(epoch):
+        case control.EpochTooLow(ref, epoch, own):
+            if not _is_number(epoch) or not _is_number(own):
                 return f"epoch {epoch} of {ref} is beyond what anybody can count to"
         case control.Recall(topology) if state.learning.is_on:
             return _topology_refusal(topology)

@@ -157,11 +157,17 @@ def ask_anew(state: State, gateway_id: str, now_ms: int) -> None:
             handoff.heard_ms = now_ms
 
 
-def overtaken(state: State, gateway_id: str, ref: PartitionRef, epoch: int) -> list[Effect]:
-    """The positions of `ref` are held under a higher epoch than was given out: go above it."""
+def overtaken(
+    state: State, gateway_id: str, ref: PartitionRef, epoch: int, *, own: int
+) -> list[Effect]:
+    """The positions of `ref` are held under a higher epoch than was given out: go above it. Not
+    where the sender has it under another epoch than it is given out under by now (`own`; 0: it
+    doesn't say): then it is the present owner who holds it."""
     groups = state.groups
     current = groups.targets.owners.get(ref)
     if current is None or current.epoch > epoch or state.learning.is_blank:
+        return []
+    if own and own != current.epoch:
         return []
     consumer = groups.consumers.get((ref.topic, current.node_id))
     if consumer is None or consumer.gateway_id != gateway_id:

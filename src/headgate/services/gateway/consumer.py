@@ -181,7 +181,7 @@ class GroupConsumer:
                 await target.open(from_the_end=waited_s > self._bounds.beyond_end_s)
             except errors.Fenced as error:
                 # The coordinator gives it out anew, above that epoch; until then it is asked again.
-                await self._tell(EpochTooLow(target.owner.ref, error.epoch))
+                await self._tell_epoch(target, error)
                 await asyncio.sleep(OPEN_AGAIN_S)
                 continue
             except errors.HeadgateError as error:
@@ -395,8 +395,13 @@ class GroupConsumer:
 
     async def _overtaken(self, target: Target, error: errors.Fenced) -> None:
         log.warning(LogEvent.FENCED, target=str(target.owner.ref), epoch=target.owner.epoch)
-        self.drop(target)
-        await self._tell(EpochTooLow(target.owner.ref, error.epoch))
+        if self._has(target):
+            self.drop(target)
+            await self._tell_epoch(target, error)
+
+    async def _tell_epoch(self, target: Target, error: errors.Fenced) -> None:
+        owner = target.owner
+        await self._tell(EpochTooLow(owner.ref, error.epoch, owner.epoch))
 
     # --- the end ---------------------------------------------------------------------------------
 
