@@ -16,6 +16,7 @@ What meets what, and which test here puts it together:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -28,8 +29,10 @@ from headgate.decide.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.letters import Letter, LetterQuery, NewLetter
+from headgate.model.position import Tries
 from headgate.ports.letters import Fences
 from headgate.services.gateway.consumer import ConsumerBounds
+from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.group_doubles import GroupCoordinator
 from tests.services.gateway.test_gateway_consumers import (
     TARGETS,
@@ -39,6 +42,7 @@ from tests.services.gateway.test_gateway_consumers import (
     grouped,
     join,
 )
+from tests.services.gateway.test_targets_and_stores import only_target
 from tests.services.gateway.world import World, WsSubscriber, until
 
 Message = dict[str, Any]
@@ -378,6 +382,42 @@ async def test_who_had_its_time_has_failed() -> None:
         assert (await socket.next())["type"] == "revoke"
         assert (await socket.next())["type"] == "revoked"
         assert group.tried() == ((1, 1),)
+
+
+class SlowNotes(FaultyCheckpoints):
+    """The first note of what failed arrives after all the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.notes = 0
+
+    async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
+        self.notes += 1
+        if self.notes == 1:
+            await self.gate.wait()
+        await super().note_tries(ref, fence, tried)
+
+
+async def test_a_save_that_takes_long_takes_back_no_failure() -> None:
+    checkpoints = SlowNotes()
+    bounds = ConsumerBounds(save_s=60)
+    async with limited(checkpoints=checkpoints, consumers=bounds) as group:
+        await group.produce(1)
+        socket = await group.consumer(limit=3)
+        message = await socket.next()
+        target = only_target(group.world)
+        nack(socket, message, 1)
+        assert await is_silent(socket)
+        saves = [asyncio.create_task(target.save())]
+        await until(lambda: checkpoints.notes == 1)
+        nack(socket, message, 2)
+        assert await is_silent(socket)
+        saves.append(asyncio.create_task(target.save()))
+        await asyncio.wait(saves, timeout=0.05)
+        checkpoints.gate.set()
+        await asyncio.gather(*saves)
+        assert group.tried() == ((1, 2),)
 
 
 async def test_another_gateway_knows_what_failed_here() -> None:

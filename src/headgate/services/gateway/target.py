@@ -95,6 +95,8 @@ class Target:
         self.on_given_up: Callable[[Thing], None] = lambda _: None
         """Told what needs a letter: see `bury`."""
         self._failing = self._nothing_failed({})
+        self._saving = asyncio.Lock()
+        """One save at a time: of two that meet at the store the older one may come last."""
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -308,6 +310,10 @@ class Target:
 
     async def save(self) -> None:
         """Make what is processed durable. Raises Fenced, or StorageFailed for some of it."""
+        async with self._saving:
+            await self._save_all()
+
+    async def _save_all(self) -> None:
         unsaved = self.unsaved()
         outcomes = await asyncio.gather(
             *(self._save(partition, seq) for partition, seq in unsaved.items()),
