@@ -414,8 +414,36 @@ def test_a_recipient_that_is_gone_leaves_the_target_with_its_donor(place: Place)
         if ref not in place.world.cluster.groups.handoffs.by_ref
     }
     place.leave("two")
+    place.wait(SECOND)
+    assert place.epochs() == before, "it finishes with what it was asked for"
+    place.release()
     assert place.has("one") == {0, 1, 2, 3}
     assert {n for n in before if place.epochs()[n] > before[n]} == leaving
+
+
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_both_sides_of_a_handoff_may_go(place: Place, first: str) -> None:
+    """In whatever order: what was on its way goes to whoever is left."""
+    place.join("one")
+    place.join("two")
+    place.wait(TIMING.settle_ms)
+    assert place.world.cluster.groups.handoffs.by_ref
+    place.join("three")
+    place.leave(first)
+    place.leave("two" if first == "one" else "one")
+    assert place.has("three") == {0, 1, 2, 3}
+    assert not place.world.cluster.groups.handoffs.by_ref
+
+
+def test_a_donor_that_is_another_process_takes_back_what_has_no_recipient(place: Place) -> None:
+    place.join("one")
+    place.join("two")
+    place.wait(TIMING.settle_ms)
+    place.leave("two")
+    place.leave("one", for_good=False)
+    place.join("one", incarnation="2")
+    assert place.has("one") == {0, 1, 2, 3}
+    assert not place.world.cluster.groups.handoffs.by_ref
 
 
 def test_a_recipient_that_is_lost_meanwhile_gets_nothing(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -543,6 +544,38 @@ async def test_a_target_that_somebody_else_has_is_taken_away_at_once() -> None:
         coordinator.take("one", 1)
         assert (await socket.next()) == {"type": "revoked", "target": 1, "epoch": 1}
         await until(lambda: len(coordinator.registry) == 1)
+
+
+class SlowToSave(FaultyCheckpoints):
+    """Whoever claims a position meanwhile is quicker."""
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
+        await asyncio.sleep(0.02)
+        await super().save(ref, fence, settled, tally)
+
+
+@pytest.mark.parametrize("is_given_anew", [False, True])
+async def test_what_was_acknowledged_before_it_is_taken_away_is_saved(is_given_anew: bool) -> None:
+    checkpoints, bounds = SlowToSave(), ConsumerBounds(save_s=60)
+    async with grouped(consumers=bounds, checkpoints=checkpoints) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        await produce(world, *range(0, 80, 2))
+        first = await socket.next()
+        ack(socket, first)
+        socket.say(type="ping", id="p")
+        while (await socket.next())["type"] != "pong":
+            pass
+        if is_given_anew:
+            coordinator.give("one", 0, epoch=2)
+        else:
+            coordinator.take("one", 0)
+        await until(lambda: committed(world, 0, 0) == first["seq"])
+        while (message := await socket.next())["type"] != "revoked":
+            assert message["type"] == "event"
+        if is_given_anew:
+            assert (await assigned(socket, 1))[0]["positions"]["0"] == first["seq"]
 
 
 async def test_a_higher_epoch_in_the_store_ends_it_before_the_coordinator_says_so() -> None:

@@ -43,6 +43,7 @@ class BusyTarget:
     stopped: bool = False
     is_sure: bool = True
     is_open: bool = True
+    is_saved: bool = True
     out: int = 1
     waits_to_be_sure: bool = False
     failures: list[bool] = field(default_factory=list)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from headgate.decide.coordination import moving, sharing
 from headgate.decide.coordination.effects import Effect, Send
 from headgate.decide.coordination.groups import Consumer, Key
+from headgate.decide.coordination.handoffs import Handoff
 from headgate.decide.coordination.joining import joined_group, refusal
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topology_changes import changed
@@ -83,7 +84,7 @@ def _renew(
         if handoff is not None and may_work and handoff.released_ms is None:
             handoff.heard_ms = now_ms
         elif handoff is not None:
-            to_id = handoff.move.to_id
+            to_id = handoff.move.to_id if _has_recipient(state, handoff) else to_id
             groups.handoffs.end([owner.ref])
         groups.targets.take(owner.ref, to_id)
         touched.add((key[0], to_id))
@@ -138,21 +139,22 @@ def _gone(state: State, consumers: Sequence[Consumer]) -> list[Effect]:
         for ref, handoff in list(groups.handoffs.by_ref.items()):
             if ref.topic != consumer.group_id:
                 continue
-            donor, recipient = handoff.move.from_id, handoff.move.to_id
-            if consumer.id == recipient:
-                # Its donor has let go, or will: it takes the target back.
+            # One that goes elsewhere without its recipient goes on: its donor was asked, finishes
+            # with it under the epoch that it has, and takes it back.
+            if consumer.id == handoff.move.from_id:
                 groups.handoffs.end([ref])
-                groups.targets.take(ref, donor)
-                touched.add((ref.topic, donor))
-            elif consumer.id == donor:
-                groups.handoffs.end([ref])
-                groups.targets.take(ref, recipient)
-                touched.add((ref.topic, recipient))
+                if _has_recipient(state, handoff):
+                    groups.targets.take(ref, handoff.move.to_id)
+                    touched.add((ref.topic, handoff.move.to_id))
         for owner in groups.owned_by(consumer.key):
             groups.targets.release(owner.ref)
     for group in {consumer.group_id for consumer in consumers}:
         touched.update(sharing.place(state, groups.by_id[group]))
     return changed(state) + sharing.assign(state, touched)
+
+
+def _has_recipient(state: State, handoff: Handoff) -> bool:
+    return (handoff.move.ref.topic, handoff.move.to_id) in state.groups.consumers
 
 
 def topic_gone(state: State, topic: str) -> list[Effect]:

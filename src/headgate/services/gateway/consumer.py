@@ -126,6 +126,8 @@ class GroupConsumer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         """Targets on their way out, which are never kept from it."""
+        self._last_saves: dict[int, asyncio.Event] = {}
+        """Of targets that were dropped, by their numbers: set once nothing more of it is saved."""
 
     def owned(self) -> tuple[Owner, ...]:
         return tuple(target.owner for _, target in sorted(self._targets.items()))
@@ -162,7 +164,7 @@ class GroupConsumer:
                 self._spawn("release of a target", target, self._release(target))
 
     def drop(self, target: Target) -> None:
-        """It belongs to somebody else already."""
+        """It belongs to somebody else already, or will be given out anew."""
         if self._targets.get(target.number) is target:
             del self._targets[target.number]
             self._waiting.pop(target, None)
@@ -170,10 +172,25 @@ class GroupConsumer:
             if target.is_open:
                 self._at_work = [one for one in self._at_work if one[0] != target.number]
             self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
-            self._spawn("closing of a target", target, target.close(), self._closing)
+            self._last_saves[target.number] = saved = asyncio.Event()
+            self._spawn("closing of a target", target, self._close(target, saved), self._closing)
             self._all_ready()
 
+    async def _close(self, target: Target, saved: asyncio.Event) -> None:
+        """What was acknowledged before it was taken away is saved, unless somebody was quicker and
+        has claimed it."""
+        try:
+            if not target.is_saved:
+                await target.save()
+        except errors.HeadgateError as error:
+            log.warning(LogEvent.CHECKPOINT_FAILED, target=str(target.owner.ref), error=str(error))
+        finally:
+            saved.set()
+        await target.close()
+
     async def _open(self, target: Target) -> None:
+        if (saved := self._last_saves.pop(target.number, None)) is not None:
+            await saved.wait()  # to claim it would fence that
         begun_s = asyncio.get_running_loop().time()
         while self._has(target) and not target.stopped:
             waited_s = asyncio.get_running_loop().time() - begun_s
