@@ -65,6 +65,8 @@ class ModelGateway:
     """Whoever comes is sent away, once for each."""
     cut_off: int = 0
     """So many of those who come are cut off at once."""
+    tells_lost_history: bool = True
+    """Whether that has a reason of its own, as it had not once."""
     groups: dict[str, Group] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     """Those that are open."""
@@ -222,6 +224,7 @@ class Session:
                 "group": asked["group"],
                 "consumer": name,
                 "targets": 1,
+                "tells_lost_history": self.gateway.tells_lost_history,
             }
         )
         if group.owner is None:

@@ -46,9 +46,9 @@ T = TypeVar("T", bound=Sized)
 WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 """What happens when a subscriber's queue is full."""
 UNLIMITED = 2**62
-ResyncReason = Literal["retention", "gap", "slow"]
+ResyncReason = Literal["retention", "gap", "slow", "lost_history"]
 """Why records are left out: the log doesn't have them any more, a router never got to read them, or
-the subscriber was too slow."""
+the subscriber was too slow; or the log has lost its history, and gives out its seqs again."""
 REDELIVERIES_SHARE = 4
 """This part of a queue's bounds is what may wait beside it."""
 
@@ -308,12 +308,14 @@ class Feed(Generic[T]):
         self._reserved = 0
         self.resync(read.partition, read.after_seq, earliest)
 
-    def resync(self, partition: int, after_seq: int, from_seq: int) -> None:
+    def resync(
+        self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason = "retention"
+    ) -> None:
         """Go on at `from_seq`, because the log has nothing of (after_seq, from_seq) any more; who
         has not been told so is still before that."""
         self._end_flow()
         self._sent[partition] = min(after_seq, self._sent.get(partition, after_seq))
-        self._queue.append(Resync(partition, after_seq, from_seq, "retention"))
+        self._queue.append(Resync(partition, after_seq, from_seq, reason))
         self._positions[partition] = max(from_seq - 1, self._positions.get(partition, 0))
 
     def behind(self) -> list[int]:

@@ -78,6 +78,7 @@ _RESYNC_REASONS = {
     "retention": "are no longer kept",
     "gap": "were lost or skipped",
     "slow": "came faster than they left",
+    "lost_history": "are lost with the history of the log",
 }
 
 
@@ -90,7 +91,8 @@ class Resync(
 ):
     """Matching records with after_seq < seq < from_seq are left out, because the log doesn't have
     them any more (`retention`), because a router couldn't read them or an operator skipped them
-    (`gap`), or because this subscriber was too slow (`slow`)."""
+    (`gap`), or because this subscriber was too slow (`slow`). A consumer may hear that the log has
+    lost its history (`lost_history`): seqs that it has seen come again, and are other records."""
 
     subscription: str
     topic: str
@@ -126,13 +128,16 @@ class Redirect(msgspec.Struct, frozen=True, tag_field="type", tag="redirect"):
 
 
 class Joined(msgspec.Struct, frozen=True, tag_field="type", tag="joined"):
-    """The group as it is: its number of targets and its filter don't change any more."""
+    """The group as it is: its number of targets and its filter don't change any more.
+    `tells_lost_history`: a log that has lost its history is told with that reason; from an older
+    gateway it is told as `retention` after 0."""
 
     topic: str
     group: str
     consumer: str
     targets: int
     where: str | None = None
+    tells_lost_history: bool = False
 
 
 class Assigned(msgspec.Struct, frozen=True, tag_field="type", tag="assigned"):

@@ -730,23 +730,74 @@ def test_what_is_not_in_hand_cannot_be_wanted_later() -> None:
     assert membership.nack(second, 1.0, 0.0) == ()
 
 
-def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat() -> None:
-    membership, driver = joined()
-    take(driver), take(driver)
-    assert driver.take() is None
+def begins_again(driver: Driver, reason: str) -> None:
+    """The connection is lost, and the log of two records with its history; two new ones come."""
     driver.lose()
     driver.gateway.groups["g"].settled = 0
     driver.gateway.logs["a"] = 0
     while driver.go_on():
         pass
     resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 0}
-    driver.send(resync | {"from": 1, "reason": "retention", "target": 0, "epoch": 2})
+    driver.send(resync | {"from": 1, "reason": reason, "target": 0, "epoch": 2})
     driver.gateway.append("a", 2)
     while driver.go_on():
         pass
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat(*, tells: bool) -> None:
+    """Also where an older gateway has no word for it."""
+    membership, driver = joined()
+    take(driver), take(driver)
+    assert driver.take() is None
+    driver.gateway.tells_lost_history = tells
+    begins_again(driver, "lost_history" if tells else "retention")
     assert isinstance(driver.take(), Resync)
     assert [take(driver).seq, take(driver).seq] == [1, 2]
     assert membership.phase is Phase.LIVE
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_lost_with_the_history_says_nothing_of_what_has_its_seq_now(
+    *, again: bool
+) -> None:
+    """Also where the target was lost once more since."""
+    membership, driver = joined("manual")
+    former = [take(driver), take(driver)]
+    begins_again(driver, "lost_history")
+    assert isinstance(resync := driver.take(), Resync)
+    driver.do(membership.ack(resync, driver.now_s))
+    new = [take(driver), take(driver)]
+    if again:
+        driver.lose()
+        while driver.go_on():
+            pass
+        new = [take(driver), take(driver)]
+    for item in former:
+        driver.do(membership.ack(item, driver.now_s))
+    assert driver.gateway.groups["g"].settled == 0
+    for item in new:
+        driver.do(membership.ack(item, driver.now_s))
+    assert driver.gateway.groups["g"].settled == 2
+
+
+def test_what_retention_took_from_the_beginning_is_no_loss_of_history() -> None:
+    """What was processed here behind it, and nobody has heard, doesn't come again."""
+    membership, driver = joined("manual")
+    for item in [take(driver), take(driver)]:
+        driver.do(membership.ack(item, driver.now_s))
+    driver.lose()
+    driver.gateway.groups["g"].settled = 0
+    driver.gateway.logs["a"] = 0
+    while driver.go_on():
+        pass
+    resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 0}
+    driver.send(resync | {"from": 2, "reason": "retention", "target": 0, "epoch": 2})
+    driver.send(event("a", 2, target=0, epoch=2))
+    while driver.go_on():
+        pass
+    assert driver.take() is None
+    assert driver.said[-1]["positions"] == {"0": 2}
 
 
 def test_what_was_processed_of_a_group_that_was_made_anew_says_nothing_about_it() -> None:

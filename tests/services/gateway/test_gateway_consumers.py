@@ -55,6 +55,7 @@ async def join(world: World, consumer: str = "one", **asked: Any) -> WsSubscribe
         "consumer": consumer,
         "targets": TARGETS,
         "where": asked.get("where"),
+        "tells_lost_history": True,
     }
     return socket
 
@@ -290,6 +291,7 @@ async def test_one_that_is_never_moved_on_is_read_from_its_end_and_the_group_tol
         assert owned[0]["positions"]["0"] == 3
         resync = await socket.next()
         assert (resync["type"], resync["after"], resync["from"]) == ("resync", 0, 4)
+        assert resync["reason"] == "lost_history"
         socket.say(type="ack", target=0, epoch=2, positions={"0": 3})
         later = of_target(await produce(world, *range(6, 80, 2)), 0)
         came = [await socket.next() for _ in later]
@@ -357,6 +359,7 @@ async def test_records_that_retention_took_are_told_and_passed_over() -> None:
             seen.append(await socket.next())
         resync = seen[-1]
         assert (resync["target"], resync["after"], resync["from"]) == (2, 0, 11)
+        assert resync["reason"] == "retention", "which is all that a consumer has to go by"
         assert (resync["epoch"], resync["reason"]) == (2, "retention")
 
 

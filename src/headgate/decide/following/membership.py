@@ -51,6 +51,7 @@ from headgate.model.refusals import rebuild
 ACK_EVERY = 32
 ACK_EVERY_S = 0.05
 """Acknowledgements are said together: after so many, so long, or when nothing waits."""
+LOST_HISTORY = "lost_history"
 MOST_DELIVERIES = 10_000
 MOST_AT_WORK = 1_000
 """Items that a gateway is told of."""
@@ -303,6 +304,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     def _acknowledge_place(self, item: Item, share: Share | None) -> None:
         partition, seq = item.partition, seq_of(item)
+        if self._hands.is_lost(item.target, partition, epoch=item.epoch):
+            return
         is_earlier = self._hands.acknowledge(_place(item))
         if share is None or (share.epoch != item.epoch and not share.holds(partition, seq)):
             return
@@ -407,14 +410,20 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             return None
         return None if self._later.holds(item) else item
 
+    def _goes_back(self, resync: Resync) -> bool:
+        """Whether the log has lost its history, and its seqs are given out again."""
+        if self.joined is not None and self.joined.tells_lost_history:
+            return resync.reason == LOST_HISTORY
+        return not resync.after_seq
+
     def _begin(self, share: Share, item: Item) -> bool:
         """From now on no position passes it; False for what was processed here before."""
         partition, seq = item.partition, seq_of(item)
         if is_redelivery(item):
             share.hand_out_again(partition, seq)
             return True
-        if isinstance(item, Resync) and not item.after_seq:
-            self._hands.goes_back(share.target, partition, seq)
+        if isinstance(item, Resync) and self._goes_back(item):
+            self._hands.goes_back(share.target, partition, seq, epoch=share.epoch)
         share.hand_out(partition, seq)
         if self._hands.is_new((share.target, partition, seq)):
             return True

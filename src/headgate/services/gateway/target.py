@@ -132,7 +132,7 @@ class Target:
         self._subscriber = subscriber
         self.starts = subscriber.starts
         for partition, head in gone_back.items():
-            subscriber.feed.resync(partition, 0, head + 1)
+            subscriber.feed.resync(partition, 0, head + 1, "lost_history")
         self._hand = subscriber.unprocessed = InHand(starts, saved)
         tried = {n: one.tried for n, one in found.items() if n not in gone_back}
         self._failing = self._nothing_failed(tried)

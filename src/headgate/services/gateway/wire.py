@@ -130,6 +130,7 @@ def joined_message(group: Group, consumer: str) -> bytes:
             "consumer": consumer,
             "targets": group.targets,
             "where": group.where,
+            "tells_lost_history": True,
         }
     )
 
