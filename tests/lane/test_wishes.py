@@ -68,6 +68,7 @@ async def test_a_reset_is_one_wish_for_all_who_have_the_partition_after_it() -> 
     assert wishes(world, 2) == wishes(world, 3)
     [wish] = wishes(world, 2)
     assert wish != 0
+    assert all(one.in_turn for one in found), "also from its letter"
 
 
 @on_virtual_time
@@ -140,6 +141,7 @@ async def test_each_retry_of_a_letter_is_a_wish_of_its_own_whoever_sends_it() ->
     await hand_on(world)
     assert len({one.epoch for one in tries(world, 1)}) == 2
     assert wishes(world, 1) == {1_000}
+    assert not any(one.in_turn for one in tries(world, 1))
     world.gateways.rejected = {("gateway-1", 1)}
     await settle_down(12)
     assert world.letters.seqs("dead") == [1]
@@ -147,6 +149,22 @@ async def test_each_retry_of_a_letter_is_a_wish_of_its_own_whoever_sends_it() ->
     world.push(control.LettersRevived())
     await settle_down()
     assert wishes(world, 1) == {1_000, 2_000}
+
+
+@on_virtual_time
+async def test_a_letter_of_a_reset_that_is_retried_comes_out_of_turn() -> None:
+    world = LaneWorld(redrive_every_s=5.0)
+    world.append(2)
+    await start(world)
+    world.gateways.rejected = {("gateway-1", 1)}
+    await reset(world, settled=0)
+    world.gateways.rejected = set()
+    [letter] = world.letters.of("dead")
+    assert letter.delivery.in_turn
+    await world.letters.revive([letter.id], now_ms=1_000)
+    world.push(control.LettersRevived())
+    await settle_down()
+    assert [one.in_turn for one in tries(world, 1)] == [True, False]
 
 
 @on_virtual_time

@@ -20,7 +20,8 @@ What a full queue does to a live delivery is the subscription's choice: `park` f
 
 Records that a lane found missing (`lost`) are a delivery like any other: a Resync in the queue of
 one that is live, found in the log by one that catches up. What an operator wants delivered again
-(`redeliver`) waits beside the queue, which it takes turns with, and moves no position; but nothing
+(`redeliver`) waits beside the queue, which it takes turns with, and moves no position, so it is
+only for records that a position guards or a letter keeps; but nothing
 passes a redelivery of its partition that came before it, so that whoever keeps the last state of a
 key ends with the newer one.
 
@@ -209,6 +210,10 @@ class Feed(Generic[T]):
         self._queue.append(Resync(partition, first_seq - 1, last_seq + 1, "gap"))
         self._positions[partition] = last_seq
         return Delivered.QUEUED
+
+    def has_reached(self, partition: int, seq: int) -> bool:
+        """Whether it has had all up to there that concerns it, or was told that it won't."""
+        return seq <= self._positions.get(partition, 0)
 
     @property
     def takes_redeliveries(self) -> bool:

@@ -87,6 +87,7 @@ class Matching:
                 left=left.get(gateway_id, ()),
                 since=(),
                 broadcast=False,
+                in_turn=False,
             )
             for gateway_id in {**left, **found}
         }
@@ -141,4 +142,5 @@ def _delivery(
         left,
         again,
         wish=partition.wish if again else 0,
+        in_turn=again,
     )

@@ -666,6 +666,9 @@ def test_joined_deliveries_are_for_whom_either_of_them_is() -> None:
     assert both.left == ("a", "c"), "the newer one knows better what left whom"
     assert (both.epoch, both.redelivery) == (7, True)
     assert joined(one, one) is one
+    reset = msgspec.structs.replace(other, in_turn=True)
+    assert (joined(one, reset).in_turn, joined(reset, other).in_turn) == (True, False)
+    assert (joined(one, other).in_turn, joined(other, reset).in_turn) == (False, False)
     gap = msgspec.structs.replace(delivery(0, 9), subscriptions=(), lost_from=5)
     assert joined(gap, msgspec.structs.replace(gap, lost_from=3)).lost_from == 3
 

@@ -167,6 +167,27 @@ async def test_a_consumer_gets_what_comes_again_before_what_is_new() -> None:
         assert (await world.lanes.deliver(batch[2:3])).verdicts == ("duplicate",)
 
 
+async def test_what_a_reset_brings_for_the_first_time_is_guarded_by_a_position() -> None:
+    """It was parked until then, and its lane may have nobody to send it to later."""
+    async with grouped(consumers=ConsumerBounds(save_s=0.02)) as (world, coordinator):
+        coordinator.give("one", *range(TARGETS))
+        socket = await join(world)
+        await assigned(socket, TARGETS)
+        made = made_for_one_target(world, 3)
+        await world.lanes.deliver(made[:1])
+        ack(socket, first := await socket.next())
+        reset = [msgspec.structs.replace(one, in_turn=True) for one in again(made[:2])]
+        assert (await world.lanes.deliver([*reset, made[2]])).verdicts[1:] == ("accepted",) * 2
+        heard = [await socket.next() for _ in range(3)]
+        assert [(one["seq"], "redelivery" in one) for one in heard] == [
+            (1, True), (2, False), (3, False),
+        ]  # fmt: skip
+        ack_again(socket, heard[0])
+        socket.leave()
+        await until(lambda: not coordinator.registry)
+        assert committed(world, first["target"], 0) == 1
+
+
 async def test_what_comes_again_is_bounded_like_everything_else() -> None:
     async with grouped(consumers=ConsumerBounds(prefetch=10)) as (world, coordinator):
         coordinator.give("one", *range(TARGETS))

@@ -101,6 +101,48 @@ async def test_a_broadcast_comes_later_to_who_had_no_room(place: Stage) -> None:
     assert [place.seqs(name) for name in NAMES] == [[1, 2, 3], [3], [3]]
 
 
+# --- what is new to somebody ---------------------------------------------------------------------
+
+
+async def test_what_was_parked_until_a_reset_brings_it_is_the_record_itself(place: Stage) -> None:
+    """Once, and a position guards it as any other."""
+    place.deliver(event(1, "a"), event(1, "b"), event(2, "b"))
+    place.read("a")
+    place.read("b")
+    sent = [again(seq, "a", "b", in_turn=True, wish=7) for seq in (1, 2)]
+    assert place.deliver(*sent) == ("retry", "retry"), "somebody has yet to take what comes again"
+    for name in ("a", "b"):
+        place.read(name)
+    came = {name: [(one["seq"], "redelivery" in one) for one in place.sent[name]] for name in "ab"}
+    assert came == {
+        "a": [(1, False), (1, True), (2, False)],
+        "b": [(1, False), (2, False), (1, True), (2, True)],
+    }
+    assert place.subscribers["a"].feed.sent()[0] == 2
+    assert place.deliver(*sent, event(2, "a")) == ("duplicate",) * 3
+
+
+async def test_it_waits_behind_what_was_put_off(place: Stage) -> None:
+    place.deliver(event(3, "a"))
+    sent = [again(seq, "a", in_turn=True, wish=7) for seq in (1, 2, 3, 4)]
+    assert place.deliver(*sent) == ("retry",) * 4
+    assert not place.subscribers["a"].feed.has_reached(0, 4)
+    place.read("a")
+    assert place.deliver(*sent[2:]) == ("retry", "accepted")
+    place.read("a")
+    came = [(one["seq"], "redelivery" in one) for one in place.sent["a"]]
+    assert came[-2:] == [(3, True), (4, False)]
+
+
+async def test_a_retried_letter_is_nobodys_record(place: Stage) -> None:
+    """What stands before it may be parked, and would be taken for a repeat."""
+    place.deliver(event(1, "a"))
+    assert place.deliver(again(3, "a")) == ("retry",)
+    place.read("a")
+    assert [(one["seq"], "redelivery" in one) for one in place.sent["a"]] == [(1, False), (3, True)]
+    assert not place.subscribers["a"].feed.has_reached(0, 2)
+
+
 # --- what is remembered of it --------------------------------------------------------------------
 
 

@@ -55,7 +55,12 @@ def joined(one: Delivery, other: Delivery) -> Delivery:
         redelivery=one.redelivery or other.redelivery,
         broadcast=one.broadcast or other.broadcast,
         wish=other.wish or one.wish,
+        in_turn=_is_in_turn(one) and _is_in_turn(other) and (one.redelivery or other.redelivery),
     )
+
+
+def _is_in_turn(delivery: Delivery) -> bool:
+    return delivery.in_turn or not delivery.redelivery
 
 
 def _since_by_name(delivery: Delivery) -> dict[str, int]:

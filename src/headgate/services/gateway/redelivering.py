@@ -10,7 +10,10 @@ What is parked comes page by page (`Delivery.from_seq`): then it is known of eac
 itself how far it is (decide/paged.py), it is left out of all pages behind what was put off for it,
 and the lane hears from where on somebody has room again. Nothing has to be remembered per record.
 
-It is no position that anybody could resume from. So it isn't settled before every connection it is
+A partition that was reset may bring records that were parked until then: what somebody has not had
+yet is no redelivery to them, but the record itself (`Delivery.in_turn`).
+
+A redelivery is no position that anybody could resume from. So it isn't settled before every connection it is
 for has taken it, and every consumer has acknowledged it: until then the lane hears `retry`, keeps
 it, and asks again.
 """
@@ -20,13 +23,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headgate.decide.paged import Paged
 from headgate.decide.redelivered import Redelivered, Sending, sending_of
 from headgate.model.delivery import Delivery, GoOn, Verdict
 from headgate.model.event import PartitionRef
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
-from headgate.services.gateway.wire import shared_part
+from headgate.services.gateway.wire import Kind, shared_part
 
 
 @dataclass(slots=True)
@@ -79,14 +84,17 @@ class Redelivering:
         self._redelivered.forget_old(round_.now_s)
         had = self._had_by(sending, here)
         missing = [one for one in here if one.id not in had]
-        takers = [one for one in missing if _may_take(one, delivery, round_)]
-        have = had.union([one.id for one in takers])
+        firsts = [one for one in missing if _is_first(one, delivery, round_)]
+        others = [one for one in missing if one not in firsts] if firsts else missing
+        takers = [one for one in others if _may_take(one, delivery, round_)]
+        have = had.union([one.id for one in (*takers, *firsts)])
         if delivery.from_seq:
             _keep_page(sending, [one for one in here if one.id in have])
         elif not self._redelivered.put_off(sending, have, round_.now_s):
-            takers, have = [], had
+            takers, firsts, have = [], [], had
             self._redelivered.put_off(sending, have, round_.now_s)
         _hand_out(delivery, takers, round_)
+        _deliver(delivery, firsts, round_)
         late = [one.id for one in missing if one.id not in have]
         for name in late:
             round_.put_off.setdefault((name, delivery.partition), delivery.seq)
@@ -94,7 +102,7 @@ class Redelivering:
             return "retry"
         if not delivery.from_seq:
             self._redelivered.settled(sending, have, round_.now_s)
-        return "accepted" if takers else "duplicate"
+        return "accepted" if takers or firsts else "duplicate"
 
     def _had_by(self, sending: Sending, here: Sequence[Subscriber]) -> frozenset[str]:
         _, partition, seq, wish = sending
@@ -148,11 +156,35 @@ def _may_take(subscriber: Subscriber, delivery: Delivery, round_: Round) -> bool
     return subscriber.feed.takes_redeliveries and not round_.is_put_off(subscriber, delivery)
 
 
+def _is_first(subscriber: Subscriber, delivery: Delivery, round_: Round) -> bool:
+    """Whether it is the record itself to them, and stands where they are."""
+    return (
+        delivery.in_turn
+        and not subscriber.feed.has_reached(delivery.partition, delivery.seq)
+        and not round_.is_put_off(subscriber, delivery)
+    )
+
+
 def _keep_page(sending: Sending, subscribers: Iterable[Subscriber]) -> None:
     _, partition, seq, wish = sending
     for subscriber in subscribers:
         subscriber.paged = subscriber.paged or Paged()
         subscriber.paged.had(partition, wish, seq)
+
+
+def _deliver(delivery: Delivery, firsts: list[Subscriber], round_: Round) -> None:
+    """As any other record, which a position guards from now on."""
+    if not firsts:
+        return
+    record = replace(delivery, redelivery=False)
+    since = dict(zip(delivery.subscriptions, delivery.since, strict=False))
+    for subscriber in firsts:
+        kind: Kind = "left" if subscriber.id in delivery.left else "event"
+        shared = shared_part(record, kind)
+        subscriber.deliver(
+            delivery.partition, delivery.seq, shared, since=since.get(subscriber.id, 0)
+        )
+        round_.touched[subscriber.id] = subscriber
 
 
 def _hand_out(delivery: Delivery, takers: list[Subscriber], round_: Round) -> None:
