@@ -413,7 +413,7 @@ class Hour:
         group = Group(group_id("flights", "radar"), "flights", "radar", self.oracle.targets)
         found: list[str] = []
         for (partition, key), seqs in self.oracle.of_key.items():
-            name = group.target_name(self.oracle.target_of.get(key, -1))
+            name = group.target_name(self.oracle.placed(key))
             position = self.system.committed(name, partition)
             if position < seqs[-1]:
                 found.append(f"{name} at {position} of {(partition, seqs[-1])} {key}")

@@ -2,7 +2,7 @@
 
 It knows which record was appended when, which consumer began, ended and acknowledged what, which of
 them had a way to the coordinator at which time, and what an operator wished. It knows nothing of
-targets, epochs and positions but what messages say.
+targets, epochs and positions but what messages say, and how a key is placed, which is documented.
 
 Judged at once:
 - order, and that nothing is passed: when a record begins for the first time, or again, everything
@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.decide.placement import partition_of
 from headgate.model.client_messages import Event, Item, Resync
 from headgate.model.event import Fence
 from headgate.model.letters import Letter, NewLetter
@@ -390,8 +391,14 @@ class Oracle:
     def _is_accounted(self, partition: int, seq: int, key: str) -> bool:
         if (partition, seq) in self.acked or (partition, seq) in self.giving_up.letters:
             return True
-        told = self.told[self.target_of.get(key, -1), partition]
+        told = self.told[self.placed(key), partition]
         return any(after < seq < from_ for after, from_ in told)
+
+    def placed(self, key: str) -> int:
+        """Its target, also where nothing of the key was ever sent; -1 before anybody has joined."""
+        if key in self.target_of or not self.targets:
+            return self.target_of.get(key, -1)
+        return partition_of(key, collection="", count=self.targets)
 
     def _judge_repeat(self, work: Work) -> None:
         partition, seq = work.place
