@@ -14,7 +14,14 @@ from headgate import errors
 from headgate.decide.following import hands
 from headgate.decide.following.conversation import Acks, Phase
 from headgate.decide.following.later import Again, place_of
-from headgate.decide.following.membership import RENEW_EVERY_S, SOONEST_S, Membership
+from headgate.decide.following.membership import (
+    MOST_AT_WORK,
+    MOST_BYTES,
+    MOST_DELIVERIES,
+    RENEW_EVERY_S,
+    SOONEST_S,
+    Membership,
+)
 from headgate.decide.following.patience import Patience
 from headgate.model.client_messages import Event, Resync, decode_for_consumer, seq_of
 from tests.client.model_gateway import Group, ModelGateway, event
@@ -438,6 +445,49 @@ def test_a_resync_is_nothing_that_one_fails_with() -> None:
     driver.deliver()
     assert isinstance(driver.take(), Resync)
     assert membership.failing() == ()
+
+
+def test_what_comes_again_says_nothing_of_how_often_its_record_failed() -> None:
+    """It is at work, and named when the consumer connects again; the record is not."""
+    membership, driver = joined("manual", max_deliveries=3)
+    driver.do(membership.ack(take(driver), driver.now_s))
+    driver.do(membership.nack(take(driver), 60.0, driver.now_s))
+    driver.send(event("a", 1, target=0, epoch=1, redelivery=True))
+    driver.deliver()
+    assert take(driver).redelivery
+    driver.lose()
+    while driver.go_on():
+        pass
+    [*_, request] = [one for one in driver.said if one["type"] == "join"]
+    assert request["at_work"] == [[0, 0, 1, MOST_DELIVERIES]], "no count of a record reaches that"
+
+
+def test_a_join_is_never_longer_than_a_gateway_reads() -> None:
+    """Whatever filter and positions it begins with: what it works on is named as far as it fits."""
+    filling = {"where": "é" * 24_000, "from": {str(n): 10**11 for n in range(64)}}
+    membership = Membership("manual", Patience(), REQUEST | filling, max_deliveries=3)
+    for seq in range(MOST_AT_WORK):
+        membership._hands.take((0, 0, 10**12 + seq, False, 1), 1)
+    [request] = membership._requests()
+    assert MOST_BYTES - 30 < len(request) <= MOST_BYTES
+    assert 0 < len(msgspec.json.decode(request)["at_work"]) < MOST_AT_WORK
+
+
+def test_two_redeliveries_of_one_record_are_worked_on_by_themselves() -> None:
+    membership, driver = joined("manual")
+    for item in [take(driver), take(driver)]:
+        driver.do(membership.ack(item, driver.now_s))
+    for _ in range(2):
+        driver.send(event("a", 1, target=0, epoch=1, redelivery=True))
+        driver.deliver()
+    one, other = take(driver), take(driver)
+    driver.do(membership.ack(one, driver.now_s))
+    assert driver.session is not None
+    driver.session.revoke()
+    driver.deliver()
+    assert driver.said[-1]["type"] == "renew", "the other one is in the user's hands"
+    driver.do(membership.ack(other, driver.now_s))
+    assert driver.said[-1]["type"] == "released"
 
 
 # --- wanted later --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ again: then it may be there twice, under two epochs, and each is worked on by it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 MOST_REMEMBERED = 10_000
@@ -33,6 +34,8 @@ class Hands:
         """Per target and partition whose log has lost its history, the epoch it goes on under."""
         self._at_work: dict[Copy, int] = {}
         """What the user has, and which delivery of it that is; 0 of what can't fail."""
+        self._times: Counter[Copy] = Counter()
+        """How many of them the user has besides: one record may be redelivered twice at a time."""
 
     # --- what the user works on ------------------------------------------------------------------
 
@@ -40,10 +43,16 @@ class Hands:
         """The user has it now."""
         if len(self._at_work) >= MOST_REMEMBERED:
             self._at_work.clear()
+            self._times.clear()
+        if copy in self._at_work:
+            self._times[copy] += 1
         self._at_work[copy] = deliveries
 
     def give_back(self, copy: Copy) -> bool:
         """The user is done with it, or wants it later; whether they had it."""
+        if self._times and self._times[copy]:
+            self._times -= Counter((copy,))
+            return True
         return self._at_work.pop(copy, None) is not None
 
     def works_on(self, target: int) -> bool:

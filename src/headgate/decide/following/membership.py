@@ -54,9 +54,13 @@ ACK_EVERY_S = 0.05
 LOST_HISTORY = "lost_history"
 MOST_DELIVERIES = 10_000
 MOST_AT_WORK = 1_000
-"""Items that a gateway is told of."""
+"""Items that a gateway is told of, as far as they fit into a message."""
+MOST_BYTES = 64 * 1024
+"""Of a message to a gateway."""
 RENEW_EVERY_S = 3.0
 """A gateway waits three times as long to hear that a consumer needs more time."""
+AtWork = tuple[int, int, int, int]
+"""Target, partition, seq and delivery."""
 SOONEST_S = 0.001
 """A timer may fire a moment early; what it was for isn't due then, and is looked for again."""
 
@@ -358,12 +362,18 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return f"group {self._request['group']} is joined again"
 
     def _requests(self) -> Iterable[bytes]:
+        """A redelivery that the user works on says nothing of how often its record failed: it is
+        named as one that no count reaches."""
+        request = msgspec.json.encode(self._request)
+        if not self._max_deliveries or not self._hands.at_work:
+            return [request]
         at_work = sorted(
-            (target, partition, seq, max(1, deliveries))
-            for (target, partition, seq, _, _), deliveries in self._hands.at_work.items()
+            (target, partition, seq, MOST_DELIVERIES if again else max(1, deliveries))
+            for (target, partition, seq, again, _), deliveries in self._hands.at_work.items()
         )
-        said = {"at_work": at_work[:MOST_AT_WORK]} if at_work and self._max_deliveries else {}
-        return [msgspec.json.encode({**self._request, **said})]
+        room_bytes = MOST_BYTES - len(request) - len(',"at_work":[]')
+        said = fitting(at_work[:MOST_AT_WORK], room_bytes)
+        return [msgspec.json.encode({**self._request, "at_work": said})]
 
     def _farewell(self) -> Effects:
         acks = self._say_acks(self._said_s)
@@ -429,6 +439,17 @@ class Membership(Conversation[ToConsumer, Item | Again]):
             return True
         self._process(share, partition, seq)
         return False
+
+
+def fitting(entries: Iterable[AtWork], room_bytes: int) -> list[AtWork]:
+    """As many of the first ones as their JSON has room for, with a comma behind each."""
+    found: list[AtWork] = []
+    for entry in entries:
+        room_bytes -= len(msgspec.json.encode(entry)) + 1
+        if room_bytes < 0:
+            break
+        found.append(entry)
+    return found
 
 
 def _place(item: Item) -> Place:
