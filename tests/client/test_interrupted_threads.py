@@ -85,7 +85,7 @@ async def test_a_handler_may_close_the_client_whose_call_it_interrupts(
     def use(gateway: ServedGateway) -> None:
         with make(gateway) as client:
             interrupt(monkeypatch, client.close, when)
-            with pytest.raises(errors.HeadgateError, match="closed"):
+            with pytest.raises(errors.InvalidRequest, match="closed"):
                 client.next()
         assert not client._thread.is_alive()
 

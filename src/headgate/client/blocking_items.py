@@ -49,8 +49,14 @@ class BlockingItems(Blocking):
 
     def next(self, timeout_s: float | None = None) -> Item | None:
         """The next item; None when there is none within `timeout_s` (0: none that is here already).
-        Raises InvalidRequest when it is closed, so that no loop asks for ever."""
-        taken = self._take(timeout_s)
+        Raises InvalidRequest when it is closed, also in the middle of it, so that no loop asks for
+        ever."""
+        try:
+            taken = self._take(timeout_s)
+        except errors.NotNow:
+            if self._closed:
+                raise self._closed_error() from None
+            raise
         if taken == "end":
             raise self._closed_error()
         return taken
