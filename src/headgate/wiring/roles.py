@@ -177,7 +177,8 @@ def coordinator_url(config: Config) -> str:
 
 
 def gateway_options(config: Config) -> GatewayOptions:
-    from headgate.services.gateway.consumer import ConsumerBounds
+    from headgate.adapters.grpc.control import NOTICED_S
+    from headgate.services.gateway.consumer import ConsumerBounds, sure_for_s
     from headgate.services.gateway.service import DedupOptions, GatewayOptions
     from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 
@@ -203,7 +204,13 @@ def gateway_options(config: Config) -> GatewayOptions:
             soft_delete=config.subscriptions.soft_delete,
             ttl_s=config.subscriptions.ttl,
         ),
-        consumers=ConsumerBounds(unsure_s=config.coordinator.timeout / 2),
+        consumers=ConsumerBounds(
+            unsure_s=sure_for_s(
+                lease_s=config.coordinator.timeout,
+                check_in_s=config.coordinator.check_in,
+                noticed_s=NOTICED_S,
+            )
+        ),
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),
     )

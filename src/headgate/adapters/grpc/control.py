@@ -35,9 +35,13 @@ from headgate.model.control import (
 from headgate.tasks import Crew, Helpers
 
 METHOD = "/headgate.Control/Session"
+PING_EVERY_S = 5
+PONG_WITHIN_S = 3
+NOTICED_S = float(PING_EVERY_S + PONG_WITHIN_S)
+"""Within that time a session that is cut off knows it."""
 CHANNEL_OPTIONS = [
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.keepalive_time_ms", PING_EVERY_S * 1_000),
+    ("grpc.keepalive_timeout_ms", PONG_WITHIN_S * 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 256 << 20),

@@ -39,6 +39,10 @@ log = structlog.get_logger()
 
 OPEN_AGAIN_S = 0.5
 BURY_AGAIN_S = 1.0
+CHECK_INS_MISSED = 3
+"""After so many without an answer a connection to the coordinator is lost."""
+SURE_LEAST_S = 1.5
+"""More than passes between two looks whether the coordinator is there."""
 TELL_EVERY_S = 1.0
 """However often a consumer says that it needs more time."""
 
@@ -60,6 +64,18 @@ class ConsumerBounds:
     store says are still this consumer's."""
     beyond_end_s: float = 30.0
     """For a log that has lost what the group has seen of it to be moved on."""
+
+
+def sure_for_s(*, lease_s: float, check_in_s: float, noticed_s: float) -> float:
+    """How long events may be handed out after the coordinator was last thought to be there.
+
+    The lease of a gateway that is cut off began with its last check-in. It notices after
+    `noticed_s`, or a few check-ins; what is left of the lease by then is how long it may go on, and
+    half of a lease is enough. A lease that is too short for that leaves `SURE_LEAST_S`.
+    """
+    noticed_s = min(noticed_s, CHECK_INS_MISSED * check_in_s)
+    left_s = lease_s - check_in_s - noticed_s
+    return max(SURE_LEAST_S, min(lease_s / 2, left_s))
 
 
 class Sink(Protocol):
