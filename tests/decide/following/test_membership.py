@@ -815,7 +815,8 @@ def test_what_was_lost_with_the_history_says_nothing_of_what_has_its_seq_now(
     membership, driver = joined("manual")
     former = [take(driver), take(driver)]
     begins_again(driver, "lost_history")
-    assert isinstance(resync := driver.take(), Resync)
+    resync = driver.take()
+    assert isinstance(resync, Resync)
     driver.do(membership.ack(resync, driver.now_s))
     new = [take(driver), take(driver)]
     if again:

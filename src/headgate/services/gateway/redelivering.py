@@ -13,9 +13,9 @@ and the lane hears from where on somebody has room again. Nothing has to be reme
 A partition that was reset may bring records that were parked until then: what somebody has not had
 yet is no redelivery to them, but the record itself (`Delivery.in_turn`).
 
-A redelivery is no position that anybody could resume from. So it isn't settled before every connection it is
-for has taken it, and every consumer has acknowledged it: until then the lane hears `retry`, keeps
-it, and asks again.
+A redelivery is no position that anybody could resume from. So it isn't settled before every
+connection it is for has taken it, and every consumer has acknowledged it: until then the lane hears
+`retry`, keeps it, and asks again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from headgate.decide.leaving import Kind
 from headgate.decide.paged import Paged
 from headgate.decide.redelivered import Redelivered, Sending, sending_of
 from headgate.model.delivery import Delivery, GoOn, Verdict
 from headgate.model.event import PartitionRef
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
-from headgate.services.gateway.wire import Kind, shared_part
+from headgate.services.gateway.wire import shared_part
 
 
 @dataclass(slots=True)
