@@ -50,7 +50,7 @@ def test_sorted_keys_are_a_sorted_list(toggled: list[set[int]], at: int) -> None
             assert list(order.above(at, inclusive=True)) == plain[bisect_left(plain, at) :]
 
 
-@pytest.mark.parametrize("step", [1, 10, 64, 100, 256, 1_000, 1_024, 65_536], ids=str)
+@pytest.mark.parametrize("step", [1, 10, 64, 100, 256, 1_000, 1_024, 65_536, 2**32 + 1], ids=str)
 def test_regular_numbers_do_not_meet_in_one_shard(step: int) -> None:
     numbers = dict.fromkeys((number * step for number in range(20_000)), 1)
     made = Sharded[int, int]().changed(numbers)
