@@ -19,12 +19,12 @@ from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport, MemoryGateways
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
-from headgate.decide.routing import Mode
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.lanes import Mode
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import GatewayRing, Node, Owner, Topology
 from headgate.ports.control import HelloSource

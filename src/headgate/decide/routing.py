@@ -20,12 +20,12 @@ one, so no record is routed half by one and half by the other.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from headgate.decide.gateway_ring import Places, subscriber_of
+from headgate.model.lanes import Mode
 from headgate.model.topology import GatewayRing
 
-Mode = Literal["direct", "consistent_hash", "broadcast"]
 MATCHED = Mapping[str, tuple[str, ...]]
 """Per gateway that holds them, the subscriptions that want a record."""
 
