@@ -10,17 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
-import structlog
-
-from headgate.lane.run import Lane
-from headgate.lane.spec import LaneReceipt, LaneSpec
-from headgate.tasks import Crew, start_thread
-from headgate.telemetry import LogEvent
-
-log = structlog.get_logger()
+from headgate.lane.lives import Lives, Living
+from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.tasks import start_thread
 
 Shared = TypeVar("Shared")
 
@@ -36,39 +31,26 @@ class LaneHost(Generic[Shared]):
     def __init__(
         self,
         share: Callable[[], Shared],
-        open_lane: Callable[[LaneSpec, Shared], tuple[Lane, Callable[[], Awaitable[None]]]],
+        open_lane: Callable[[LaneSpec, Shared], tuple[Living, Callable[[], Awaitable[None]]]],
     ) -> None:
         self._share = share
         self._open_lane = open_lane
         self._loop = _new_loop()
         self._shared: Shared | None = None
-        self._lives = Crew("lanes")
+        self._lives = Lives(self._open)
         self.pid = os.getpid()
         sys.setswitchinterval(SWITCH_S)
         start_thread("lanes", self._loop.run_forever)
 
     def run(self, spec: LaneSpec) -> LaneReceipt:
         """Run a lane until its window is over; called in the task's own thread."""
-        return self._await(self._window(spec))
+        receipt = self._lives.window(spec)
+        return asyncio.run_coroutine_threadsafe(receipt, self._loop).result()
 
-    def _await(self, work: Coroutine[Any, Any, LaneReceipt]) -> LaneReceipt:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _window(self, spec: LaneSpec) -> LaneReceipt:
+    def _open(self, spec: LaneSpec) -> tuple[Living, Callable[[], Awaitable[None]]]:
         if self._shared is None:
             self._shared = self._share()
-        lane, close = self._open_lane(spec, self._shared)
-        self._lives.start("life", self._live(lane, close), about=str(spec.lane))
-        return await lane.receipt()
-
-    async def _live(self, lane: Lane, close: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await lane.run()
-        except Exception:
-            # Spark hears of it only while the window is open; afterwards this is the only trace.
-            log.exception(LogEvent.UNEXPECTED)
-        finally:
-            await close()
+        return self._open_lane(spec, self._shared)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
