@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.decide.gateway_ring import Places, subscriber_of
-from headgate.decide.routing import Mode, Routes, Share
+from headgate.decide.routing import Routes, Share
+from headgate.model.lanes import Mode
 from headgate.model.topology import GatewayRing
 
 NAMES = [f"gateway-{n}" for n in range(6)]

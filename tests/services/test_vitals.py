@@ -18,6 +18,7 @@ from pyreqwest.client import Client, ClientBuilder
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.adapters.http.app import HttpApp
+from headgate.adapters.http.health import HttpHealthSource
 from headgate.adapters.http.server import HttpServer
 from headgate.config import Config
 from headgate.decide.health import RouterView
@@ -30,8 +31,8 @@ from headgate.model.event import PartitionRef
 from headgate.model.position import Tally
 from headgate.model.topology import Owner
 from headgate.services.coordinator.service import Coordinator
+from headgate.services.router.vitals import RouterVitals
 from headgate.spark.progress import ProgressListener
-from headgate.spark.vitals import RouterVitals
 from headgate.wiring import roles
 from tests.waiting import until
 
@@ -114,7 +115,7 @@ async def router(
 ) -> AsyncIterator[tuple[str, RouterMetrics]]:
     """What a router's driver serves, without Spark."""
     metrics = RouterMetrics()
-    vitals = RouterVitals(metrics, lambda: view, lambda: coordinator_url)
+    vitals = RouterVitals(metrics, lambda: view, lambda: coordinator_url, HttpHealthSource())
     server = HttpServer()
     port = await server.start(HttpApp(vitals.table()), "127.0.0.1", 0)
     try:

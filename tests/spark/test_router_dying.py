@@ -1,11 +1,16 @@
-"""What a router's driver does in the background dies of a mistake: the driver ends, and /health
-says why. Without Spark: its query is played by the test."""
+"""Windows on Spark keep what their port promises, and say so when they can't any more.
+
+But for the first test, which starts Spark in a process of its own, its query is played by the test.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,107 +18,166 @@ from typing import Any
 import pytest
 
 from headgate.adapters.embedded.notes import FileRouterNotes
+from headgate.adapters.http.health import HttpHealthSource
+from headgate.adapters.http.server import HttpServer
 from headgate.client.http import HttpClient
-from headgate.lane.spec import LaneReceipt, LaneSettings
+from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.api import Health
-from headgate.model.event import PartitionRef
-from headgate.model.topology import Owner
+from headgate.model.lanes import LaneReceipt, LaneSettings
 from headgate.ports.control import ControlSession, HelloSource
-from headgate.spark import router as router_module
+from headgate.services.router.plans import RouterSettings
+from headgate.services.router.service import Router, RouterPorts
+from headgate.spark import open_windows
 from headgate.spark.java import Java
-from headgate.spark.plans import RouterSettings
-from headgate.spark.router import JvmDied, Router
+from headgate.spark.open_windows import JvmDied, SparkSettings, SparkWindows
 from headgate.tasks import TaskDied
+from tests.contracts.windows import Planned
 from tests.services.ingest_doubles import ScriptedCoordinator
-from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_spark_keeps_the_contract(tmp_path: Path) -> None:
+    """The workers import the lanes of the contract from the tests."""
+    paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.windows_process", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["kept"]), done.stderr[-3_000:]
 
 
 class Query:
-    """A query whose first window, an empty one, has come back."""
+    """A query whose first window, an empty one, comes back when it is started."""
 
     has_spark = False
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, returned: Callable[[list[LaneReceipt]], None]) -> None:
+        self._returned = returned
+        self.calls: list[str] = []
+        self.is_dead = False
+        self.ask: Callable[[], str | None] = lambda: None
 
     def start_spark(self) -> None: ...
 
     def start(self, _plan_url: str) -> None:
-        self._router._window_returned([])
+        self.calls.append("start")
+        self._returned([])
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
+        self._returned([])
 
     def jvm_is_dead(self) -> bool:
-        return False
+        return self.is_dead
 
-    def has_failed(self) -> bool:
-        return False
-
-
-class FailingQuery(Query):
-    """Fails soon, each time it is started; `windows` has what comes back before, from its end."""
-
-    def __init__(self, router: Router, windows: list[list[LaneReceipt]]) -> None:
-        super().__init__(router)
-        self.windows = windows
-
-    def start(self, _plan_url: str) -> None:
-        self._router._window_returned(self.windows.pop())
-
-    def abandon(self) -> None: ...
-
-    def has_failed(self) -> bool:
-        return True
-
-    def error(self) -> str:
-        return "a lane died"
+    def fault(self) -> str | None:
+        return self.ask()
 
 
-class SilentQuery(Query):
-    """Its JVM gives no answer before `answers`; its first window is under way, or comes back."""
+def played(folder: Path) -> tuple[SparkWindows, Query]:
+    settings = SparkSettings(
+        app_name="headgate-tests",
+        master="local[4,4]",
+        slots=2,
+        driver_memory="1g",
+        scratch=folder / "scratch",
+        run_lane="",
+        warm_lane="",
+    )
+    windows = SparkWindows(settings, Java(folder, 17, "JAVA_HOME"), RouterMetrics())
+    query: Any = Query(windows._window_returned)
+    windows._query = query
+    return windows, query
 
-    def __init__(self, router: Router, *, begins: bool) -> None:
-        super().__init__(router)
-        self._begins = begins
-        self.answers = threading.Event()
 
-    def start(self, plan_url: str) -> None:
-        if self._begins:
-            super().start(plan_url)
+@asynccontextmanager
+async def launched(folder: Path) -> AsyncIterator[tuple[SparkWindows, Query]]:
+    windows, query = played(folder)
+    await windows.launch()
+    try:
+        yield windows, query
+    finally:
+        await windows.stop()
+        await windows.close()
 
-    def has_failed(self) -> bool:
-        self.answers.wait(5)
-        return True
+
+async def test_what_an_abandoned_query_still_returns_is_nobodys(tmp_path: Path) -> None:
+    async with launched(tmp_path) as (windows, query):
+        first, second = Planned(), Planned()
+        await windows.begin(first)
+        assert first.seen == [[]]
+        await windows.begin(second)
+        assert query.calls == ["start", "abandon", "start"]
+        assert first.seen == [[]]
+
+
+async def test_a_query_that_ended_says_why(tmp_path: Path) -> None:
+    async with launched(tmp_path) as (windows, query):
+        await windows.begin(Planned())
+        assert await windows.fault() is None
+        query.ask = lambda: "a lane died"
+        assert await windows.fault() == "a lane died"
+
+
+async def test_a_jvm_that_ended_is_dead(tmp_path: Path) -> None:
+    async with launched(tmp_path) as (windows, query):
+        query.is_dead = True
+        with pytest.raises(JvmDied, match="the Spark driver's JVM ended"):
+            await windows.fault()
+
+
+async def test_a_jvm_that_gives_no_answer_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop goes on meanwhile, and after a while it counts as dead."""
+    monkeypatch.setattr(open_windows, "JVM_TIMEOUT_S", 0.2)
+    answers = threading.Event()
+    async with launched(tmp_path) as (windows, query):
+        query.ask = lambda: "late" if answers.wait(20) else None
+        asking = asyncio.ensure_future(windows.fault())
+        await asyncio.sleep(0.05)
+        assert not asking.done()
+        with pytest.raises(JvmDied, match="doesn't answer any more"):
+            await asking
+        answers.set()
+
+
+# --- with a router -------------------------------------------------------------------------------
 
 
 class Stage:
-    owns: tuple[Owner, ...] = ()
-    """What it is assigned."""
-
     def __init__(self, folder: Path) -> None:
         self.coordinator = ScriptedCoordinator()
+        self.windows, _ = played(folder)
         settings = RouterSettings(
             node_id="router-1",
             incarnation="a",
             coordinator="nowhere:1",
-            master="local[4,4]",
             slots=2,
-            driver_memory="1g",
             data=folder,
-            scratch=folder / "scratch",
-            run_lane="",
-            warm_lane="",
             lane=LaneSettings(),
         )
-        notes = FileRouterNotes(folder / "notes")
-        self.router = Router(settings, Java(folder, 17, "JAVA_HOME"), self._open, notes)
-        query: Any = Query(self.router)
-        self.router._query = query
+        ports = RouterPorts(
+            windows=self.windows,
+            connect=self._open,
+            notes=FileRouterNotes(folder / "notes"),
+            listener=HttpServer(),
+            others=HttpHealthSource(),
+        )
+        self.router = Router(settings, ports, RouterMetrics())
         self.client: HttpClient
 
     def _open(self, hello: HelloSource) -> ControlSession:
-        """The coordinator assigns it what it `owns`, at once."""
+        """The coordinator assigns it nothing, at once."""
         session = self.coordinator.open(hello)
-        self.coordinator.say(control.Assign(1, self.owns))
+        self.coordinator.say(control.Assign(1, ()))
         return session
 
     async def died(self) -> list[str]:
@@ -126,29 +190,17 @@ class Stage:
 async def staged(folder: Path) -> AsyncIterator[Stage]:
     stage = Stage(folder)
     try:
-        await stage.router.start()
+        assert await stage.router.start() == "local[4,4]"
         async with HttpClient(stage.router.url) as stage.client:
             yield stage
     finally:
         await stage.router.stop()
 
 
-async def test_a_router_that_can_not_listen_any_more_ends(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
-        assert await stage.died() == []
-        stage.coordinator.say(control.PushTopology(None))  # type: ignore[arg-type]
-        with pytest.raises(AttributeError):
-            await asyncio.wait_for(stage.router.failed(), 10)
-        [reason] = await stage.died()
-        assert reason.startswith("router control died")
-        assert "so this process ends" in reason
-        metrics = (await stage.client.call("GET", "/metrics")).decode()
-        assert 'headgate_task_deaths_total{task="router control"} 1.0' in metrics
-
-
 async def test_a_router_whose_windows_nobody_can_ask_for_ends(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
-        plans: Any = stage.router._http._server
+        assert await stage.died() == []
+        plans: Any = stage.windows._server._server._server
         plans.stop()
         with pytest.raises(TaskDied, match="http server returned"):
             await asyncio.wait_for(stage.router.failed(), 10)
@@ -160,53 +212,3 @@ async def test_a_router_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
         watching = asyncio.create_task(stage.router.failed())
         await stage.router.stop()
         await asyncio.wait_for(watching, 10)
-
-
-async def test_only_failures_without_a_window_in_between_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A router that has run for months has met more of them than it takes in a row."""
-    monkeypatch.setattr(router_module, "QUERY_RESTARTS_MAX", 2)
-    monkeypatch.setattr(router_module, "WATCH_S", 0.01)
-    well = LaneReceipt(
-        lane=0,
-        window=1,
-        pid=1,
-        reason="time",
-        fenced=False,
-        read=0,
-        matched=0,
-        delivered=0,
-        started_s=1.0,
-        ended_s=2.0,
-    )
-    async with staged(tmp_path) as stage:
-        windows: list[list[LaneReceipt]] = [[], [], [well], []]
-        query: Any = FailingQuery(stage.router, windows)
-        stage.router._query = query
-        with pytest.raises(JvmDied, match="the query failed 3 times in a row"):
-            await asyncio.wait_for(stage.router.failed(), 10)
-        assert windows == []
-
-
-@pytest.mark.parametrize("begins", [False, True], ids=["no window", "no lanes"])
-async def test_a_router_whose_jvm_gives_no_answer_while_it_starts_does_and_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
-) -> None:
-    monkeypatch.setattr(router_module, "JVM_TIMEOUT_S", 0.5)
-    stage = Stage(tmp_path)
-    stage.owns = (Owner(PartitionRef("flights", 0), "router-1", 1),)
-    query: Any = SilentQuery(stage.router, begins=begins)
-    stage.router._query = query
-    starting = asyncio.create_task(stage.router.start())
-    try:
-        await until(lambda: stage.router.url)
-        async with HttpClient(stage.router.url) as client:
-            while not starting.done():
-                await asyncio.wait_for(client.get("/health", Health), 0.4)
-                await asyncio.sleep(0.01)
-        with pytest.raises(JvmDied, match="doesn't answer any more"):
-            await starting
-    finally:
-        query.answers.set()
-        await stage.router.stop()

@@ -8,7 +8,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.cli.main import app
 from headgate.config import Config
 from headgate.decide.windows import Patience
-from headgate.spark.plans import RouterSettings
+from headgate.services.router.plans import RouterSettings
 from headgate.wiring import roles
 
 START_S = 10.0

@@ -26,7 +26,7 @@ from headgate.telemetry import configure_logging
 from headgate.wiring.roles import build_router
 
 if TYPE_CHECKING:
-    from headgate.spark.router import Router
+    from headgate.services.router.service import Router
 
 
 class Open(msgspec.Struct, tag=True):

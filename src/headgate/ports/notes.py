@@ -48,14 +48,14 @@ class RouterNotes(Protocol):
     def recall(self) -> RouterMemory:
         """What was noted last; nothing (window 0) where there is none."""
 
-    def remember(self, memory: RouterMemory) -> None:
-        """Durable on return; raises StorageFailed."""
+    async def remember(self, memory: RouterMemory) -> None:
+        """Durable on return, after what was noted before; raises StorageFailed."""
 
-    def next_window(self, memory: RouterMemory) -> int:
+    async def next_window(self, memory: RouterMemory) -> int:
         """Note what the window after `memory.window` is planned with, and return its number: the
         next one, or a higher one where another process of this router's name has given that out.
 
-        Durable on return; raises StorageFailed.
+        Durable on return, after what was noted before; raises StorageFailed.
         """
 
     def tidy(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from py4j.protocol import Py4JError
 
-from headgate.lane.spec import LaneReceipt
+from headgate.model.lanes import LaneReceipt
 from headgate.spark.windows import FORMAT, WindowSource
 from headgate.tasks import start_thread
 
@@ -89,11 +89,14 @@ class WindowQuery:
         if self._spark is not None:
             self._spark.stop()
 
-    def has_failed(self) -> bool:
+    def fault(self) -> str | None:
+        """Why the query has ended; None while it hasn't."""
         try:
-            return self._query is not None and not self._query.isActive
+            if self._query is None or self._query.isActive:
+                return None
         except (Py4JError, OSError):
-            return True  # the JVM doesn't answer
+            pass  # the JVM doesn't answer
+        return self.error()
 
     def error(self) -> str:
         try:

@@ -25,15 +25,14 @@ import psutil
 
 from headgate.config import inherited_environment
 from headgate.errors import NoJava
-from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.metrics.roles import RouterMetrics
+from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec, WindowPlan
 from headgate.spark.class_archive import ClassArchive, options_to_insist, options_to_make
 from headgate.spark.java import Java, find_java
 from headgate.spark.noop_read import identity
 from headgate.spark.progress import ProgressListener
 from headgate.spark.query import WindowQuery
 from headgate.spark.session import archive_for, build_session
-from headgate.spark.windows import WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,20 +22,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from headgate.lane.spec import LaneReceipt, LaneSpec
+from headgate.model.lanes import LaneReceipt, LaneSpec, WindowPlan
 
 FORMAT = "headgate_window"
 PLAN_PATH = "/internal/v1/next-window"
 POLL_TIMEOUT_S = 10.0
 """Above the time for which the router holds a request open."""
-
-
-class WindowPlan(msgspec.Struct, frozen=True):
-    """One window. Without lanes it only keeps workers warm, `warm` of them."""
-
-    window: int
-    lanes: tuple[LaneSpec, ...] = ()
-    warm: int = 0
 
 
 class LanePartition(InputPartition):

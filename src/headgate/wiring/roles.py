@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from headgate.services.gateway.listeners import ListenerOptions
     from headgate.services.gateway.service import Gateway, GatewayOptions
     from headgate.services.ingest.node import Ingest, IngestOptions
-    from headgate.spark.plans import RouterSettings
-    from headgate.spark.router import Router
+    from headgate.services.router.plans import RouterSettings
+    from headgate.services.router.service import Router
+    from headgate.spark.open_windows import SparkSettings
 
 RUN_LANE = "headgate.wiring.lanes:run_lane"
 WARM_LANE = "headgate.wiring.lanes:warm_lane"
@@ -248,7 +249,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
 
 
 def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
-    from headgate.spark.plans import RouterSettings
+    from headgate.services.router.plans import RouterSettings
 
     settings = config.router
     return RouterSettings(
@@ -256,32 +257,49 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         incarnation=incarnation(),
         weight=settings.weight,
         coordinator=addresses(settings.server_address, settings.server_port),
-        master=settings.master,
         slots=settings.slots,
-        driver_memory=settings.driver_memory,
-        class_archive=settings.class_archive,
         http=(settings.host, settings.http_port),
         origins=origins_of(config.public.origins),
         data=folder.root,
+        lane=lane_settings(config),
+    )
+
+
+def spark_settings(config: Config, folder: DataFolder, *, node_id: str) -> SparkSettings:
+    from headgate.spark.open_windows import SparkSettings
+
+    settings = config.router
+    return SparkSettings(
+        app_name=f"headgate-{node_id}",
+        master=settings.master,
+        slots=settings.slots,
+        driver_memory=settings.driver_memory,
         scratch=folder.spark_scratch(),
         run_lane=RUN_LANE,
         warm_lane=WARM_LANE,
-        lane=lane_settings(config),
-        spark_settings={"spark.python.daemon.module": WORKER_DAEMON},
+        class_archive=settings.class_archive,
+        settings={"spark.python.daemon.module": WORKER_DAEMON},
     )
 
 
 def build_router(config: Config, folder: DataFolder) -> Router:
+    from headgate.adapters.http.health import HttpHealthSource
+    from headgate.adapters.http.server import HttpServer
+    from headgate.metrics.roles import RouterMetrics
+    from headgate.services.router.service import Router, RouterPorts
     from headgate.spark.java import find_java
-    from headgate.spark.router import Router
+    from headgate.spark.open_windows import SparkWindows
 
-    settings = router_settings(config, folder)
-    return Router(
-        settings,
-        find_java(inherited_environment()),
-        connector(addresses(config.router.server_address, config.router.server_port)),
-        FileRouterNotes(folder.notes_dir(settings.node_id)),
+    settings, metrics = router_settings(config, folder), RouterMetrics()
+    on_spark = spark_settings(config, folder, node_id=settings.node_id)
+    ports = RouterPorts(
+        windows=SparkWindows(on_spark, find_java(inherited_environment()), metrics),
+        connect=connector(addresses(config.router.server_address, config.router.server_port)),
+        notes=FileRouterNotes(folder.notes_dir(settings.node_id)),
+        listener=HttpServer(),
+        others=HttpHealthSource(),
     )
+    return Router(settings, ports, metrics)
 
 
 def lane_settings(config: Config) -> LaneSettings:

@@ -286,30 +286,30 @@ def test_a_killed_process_has_left_all_it_had_said(tmp_path: Path) -> None:
 # --- of a router ---------------------------------------------------------------------------------
 
 
-def test_a_router_recalls_what_it_remembered(tmp_path: Path) -> None:
+async def test_a_router_recalls_what_it_remembered(tmp_path: Path) -> None:
     notes = FileRouterNotes(tmp_path / "of-router-1")
     assert notes.recall() == RouterMemory()
     memory = RouterMemory(8, Assign(3, (Owner(P, "router-1", 5),)), TOPOLOGY)
-    notes.remember(memory)
+    await notes.remember(memory)
     assert FileRouterNotes(tmp_path / "of-router-1").recall() == memory
-    assert notes.next_window(memory) == 9
+    assert await notes.next_window(memory) == 9
     assert FileRouterNotes(tmp_path / "of-router-1").recall() == replace(memory, window=9)
-    notes.remember(memory)
+    await notes.remember(memory)
     assert notes.recall().window == 9, "a number that was given out stays so"
     (tmp_path / "of-router-1" / "memory.json").write_bytes(b"{")
     assert notes.recall() == RouterMemory()
 
 
-def test_no_two_routers_of_a_name_give_a_window_the_same_number(tmp_path: Path) -> None:
+async def test_no_two_routers_of_a_name_give_a_window_the_same_number(tmp_path: Path) -> None:
     """Their lanes would have the same fence, which keeps neither from what the other holds."""
     one, other = FileRouterNotes(tmp_path), FileRouterNotes(tmp_path)
-    assert one.next_window(RouterMemory(window=7)) == 8
-    assert other.next_window(RouterMemory(window=7)) == 9
-    assert one.next_window(RouterMemory(window=8)) == 10
+    assert await one.next_window(RouterMemory(window=7)) == 8
+    assert await other.next_window(RouterMemory(window=7)) == 9
+    assert await one.next_window(RouterMemory(window=8)) == 10
     with (tmp_path / "memory.lock").open("wb") as writes:
         fcntl.flock(writes, fcntl.LOCK_EX)
         with pytest.raises(StorageFailed, match="stop all routers of this name but one"):
-            other.next_window(RouterMemory(window=10))
+            await other.next_window(RouterMemory(window=10))
     assert other.recall().window == 10
 
 

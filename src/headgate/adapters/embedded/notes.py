@@ -153,6 +153,7 @@ class FileRouterNotes:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / "memory.json"
+        self._writing = asyncio.Lock()
 
     def recall(self) -> RouterMemory:
         try:
@@ -160,11 +161,13 @@ class FileRouterNotes:
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return RouterMemory()
 
-    def remember(self, memory: RouterMemory) -> None:
-        self._write(memory, opened=0)
+    async def remember(self, memory: RouterMemory) -> None:
+        async with self._writing:
+            await asyncio.to_thread(self._write, memory, opened=0)
 
-    def next_window(self, memory: RouterMemory) -> int:
-        return self._write(memory, opened=1)
+    async def next_window(self, memory: RouterMemory) -> int:
+        async with self._writing:
+            return await asyncio.to_thread(self._write, memory, opened=1)
 
     def _write(self, memory: RouterMemory, *, opened: int) -> int:
         try:

@@ -1,15 +1,14 @@
-"""What a router is told, and the plan of each of its windows: a lane for some of its partitions."""
+"""What a router is built with, and the plan of each of its windows: a lane for some of its
+partitions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from headgate.decide.windows import Patience, plan_lanes
-from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model.control import Assign
-from headgate.spark.windows import WindowPlan
+from headgate.model.lanes import LaneSettings, LaneSpec, WindowPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +16,14 @@ class RouterSettings:
     node_id: str
     incarnation: str
     coordinator: str
-    master: str
     slots: int
-    driver_memory: str
     data: Path
-    scratch: Path
-    run_lane: str
-    warm_lane: str
     lane: LaneSettings
     weight: float = 1.0
     http: tuple[str, int] = ("127.0.0.1", 0)
     """Where it serves /health and /metrics."""
     origins: tuple[str, ...] = ()
     """Of web pages that may look at those."""
-    class_archive: Literal["make", "use", "off"] = "use"
-    """Whether Spark starts from an archive of its classes, and has a missing one made."""
-    spark_settings: dict[str, str] = field(default_factory=dict)
     patience: Patience = field(default_factory=Patience)
 
 

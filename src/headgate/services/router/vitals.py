@@ -8,14 +8,9 @@ while that is away it repeats what it heard last and says so.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from importlib.metadata import version
-
-import msgspec
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import PyreqwestError
+from typing import Protocol
 
 from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.health import RouterView, http_status, of_router
@@ -26,26 +21,36 @@ from headgate.tasks import deaths
 ASK_TIMEOUT_S = 1.5
 ASK_EVERY_S = 1.0
 
-_decode = msgspec.json.Decoder(Health).decode
+
+class HealthSource(Protocol):
+    """How others fare, by their own word."""
+
+    async def health_at(self, url: str, *, timeout_s: float) -> Health | None:
+        """What the role that serves HTTP at `url` says of itself; None where nobody answers so in
+        time."""
+
+    async def close(self) -> None: ...
 
 
 class RouterVitals:
     """`view` is what the driver knows, `coordinator_url` where the coordinator serves HTTP (empty:
-    not known yet)."""
+    not known yet), `others` the way to ask there."""
 
     def __init__(
         self,
         metrics: RouterMetrics,
         view: Callable[[], RouterView],
         coordinator_url: Callable[[], str],
+        others: HealthSource,
     ) -> None:
         self._metrics = metrics
         self._view = view
         self._coordinator_url = coordinator_url
-        self._client: Client | None = None
+        self._others = others
         self._asking = asyncio.Lock()
-        self._started_s = time.monotonic()
-        self._asked_s = -ASK_EVERY_S
+        self._now_s = asyncio.get_running_loop().time
+        self._started_s = self._now_s()
+        self._asked_s: float | None = None
         self._heard_s: float | None = None
         self._partitions: list[PartitionVitals] = []
 
@@ -69,8 +74,7 @@ class RouterVitals:
         ]
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        await self._others.close()
 
     async def _show_health(self, _request: Request) -> Response:
         health = await self._health()
@@ -88,7 +92,7 @@ class RouterVitals:
     async def _health(self) -> Health:
         async with self._asking:
             await self._ask()
-        now_s = time.monotonic()
+        now_s = self._now_s()
         return of_router(
             self._view(),
             self._partitions,
@@ -101,17 +105,14 @@ class RouterVitals:
     async def _ask(self) -> None:
         """Have the coordinator's word on all partitions, not older than a moment if it answers."""
         url = self._coordinator_url()
-        if not url or time.monotonic() - self._asked_s < ASK_EVERY_S:
+        if not url or not self._may_ask():
             return
-        if self._client is None:
-            self._client = ClientBuilder().no_proxy().build()
         try:
-            request = self._client.get(f"{url}/health").timeout(timedelta(seconds=ASK_TIMEOUT_S))
-            answer = await request.build().send()
-            health = _decode(await answer.bytes())
-        except (PyreqwestError, msgspec.MsgspecError):
-            return
+            health = await self._others.health_at(url, timeout_s=ASK_TIMEOUT_S)
         finally:
-            self._asked_s = time.monotonic()
-        if health.role == "coordinator":
-            self._partitions, self._heard_s = health.partitions, time.monotonic()
+            self._asked_s = self._now_s()
+        if health is not None and health.role == "coordinator":
+            self._partitions, self._heard_s = health.partitions, self._now_s()
+
+    def _may_ask(self) -> bool:
+        return self._asked_s is None or self._now_s() - self._asked_s >= ASK_EVERY_S

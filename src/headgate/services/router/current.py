@@ -1,0 +1,94 @@
+"""The window that is open, and how those before it went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from headgate.decide.windows import OpenWindow, Patience, overdue_s
+from headgate.metrics.roles import RouterMetrics
+from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.ports.windows import WindowsDied
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+WARM_EVERY_S = 40.0
+"""Spark ends Python workers after 60 s without a task; starting them anew takes seconds."""
+QUERY_RESTARTS_MAX = 20
+"""Without a window of lanes that went well in between; after that the process begins anew."""
+
+
+class CurrentWindow:
+    """Two clocks come in: the loop's, by which a window is overdue, and wall time (`wall_s`), which
+    lanes in other processes share."""
+
+    def __init__(self, metrics: RouterMetrics, *, length_s: float, patience: Patience) -> None:
+        self._metrics = metrics
+        self._length_s = length_s
+        self._patience = patience
+        self._open = OpenWindow(0.0, 0.0)
+        self._last_ended_s = 0.0
+        self._faults = 0
+        """Since lanes came back last."""
+        self.plan: WindowPlan | None = None
+        """What runs; None between two windows."""
+        self.change_ms = 0.0
+        """From the end of a window to the first lane of the next, the last time."""
+        self.trouble = ""
+
+    # --- what happens to it ----------------------------------------------------------------------
+
+    def opened(self, plan: WindowPlan, *, now_s: float) -> None:
+        self.plan = plan
+        self._open = OpenWindow(now_s, self._length_s)
+
+    def told_to_end(self, *, now_s: float) -> None:
+        self._open = replace(self._open, told_s=now_s)
+
+    def returned(self, receipts: Sequence[LaneReceipt], *, wall_s: float) -> None:
+        if receipts:
+            self._faults = 0
+            started_s = min(receipt.started_s for receipt in receipts)
+            if self._last_ended_s:
+                self.change_ms = (started_s - self._last_ended_s) * 1000
+                self._metrics.window_latency.observe(max(0.0, started_s - self._last_ended_s))
+            self._last_ended_s = max(receipt.ended_s for receipt in receipts)
+        else:
+            self._last_ended_s = wall_s
+        self._metrics.windows.inc()
+        self.trouble = ""
+        for receipt in receipts:
+            log.info(LogEvent.LANE_ENDED, **msgspec.structs.asdict(receipt))
+        self.plan = None
+
+    def failed(self, reason: str) -> None:
+        """Nothing runs it any more, or it doesn't end; the next one is on its way. Raises
+        WindowsDied when that has happened too often."""
+        self._faults += 1
+        if self._faults > QUERY_RESTARTS_MAX:
+            raise WindowsDied(f"the query failed {self._faults} times in a row; giving up")
+        log.error(LogEvent.QUERY_FAILED, restarts=self._faults, error=reason)
+        self.trouble = f"its query failed and was started again: {reason}"
+        self._metrics.restarts.inc()
+        self.plan = None
+
+    # --- what is known of it ---------------------------------------------------------------------
+
+    @property
+    def is_first(self) -> bool:
+        """Whether none has ended yet."""
+        return not self._last_ended_s
+
+    def is_cold(self, wall_s: float) -> bool:
+        """Whether an empty window would keep workers from being ended."""
+        return wall_s - self._last_ended_s >= WARM_EVERY_S
+
+    def is_overdue(self, *, now_s: float, connected_s: float | None) -> bool:
+        """True when a window should have returned its receipts long ago. Spark would wait for them
+        for ever."""
+        at_s = overdue_s(self._open, connected_s=connected_s, patience=self._patience)
+        return self.plan is not None and at_s is not None and now_s > at_s

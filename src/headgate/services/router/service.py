@@ -1,0 +1,330 @@
+"""The router's shell: plans windows, listens to the coordinator, reports, watches and stops.
+
+It plans each window from the newest assignment when it is asked for one, and looks after those who
+run them: what failed is begun again; when there is nothing left to run windows on, the process ends
+(the supervisor brings it back, under a new epoch). On stop it asks for the window's end, waits
+until the lanes have settled and returned their receipts, and only then stops what runs them.
+
+While the coordinator is away, windows stay open and nothing is overdue.
+
+It knows nothing of what windows run on: ports.windows. Its life is a table: decide.router_life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from headgate.adapters.http.app import HttpApp
+from headgate.decide.health import RouterView
+from headgate.decide.notes import nobody_reads
+from headgate.decide.router_life import LIFE, Event, State, is_stopping, word
+from headgate.decide.states import Life
+from headgate.decide.web_pages import WebPages
+from headgate.metrics.roles import RouterMetrics
+from headgate.model import control
+from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.ports.notes import RouterNotes
+from headgate.ports.windows import Windows
+from headgate.services.router.bearings import Bearings
+from headgate.services.router.current import CurrentWindow
+from headgate.services.router.news import News
+from headgate.services.router.plans import RouterSettings, plan_window
+from headgate.services.router.stream import Connect, Stream
+from headgate.services.router.vitals import HealthSource, RouterVitals
+from headgate.tasks import Crew, first_of
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+HOLD_S = 2.0
+"""How long a request for a window is held open while there is nothing to run."""
+WATCH_S = 0.25
+ASSIGNMENT_WAIT_S = 2.0
+"""With something to read, the first window has lanes at once; without, it only warms up."""
+AWAY_S = 5.0
+"""For so long a coordinator that doesn't answer may only be slow."""
+LANES_WAIT_S = 60.0
+"""For lanes to read what is there to be read; after that /health says who doesn't."""
+NOTHING_NOTED = (
+    "it has noted nothing that it could go on with, and waits for the coordinator to tell it what "
+    "to read; start the coordinator"
+)
+NO_WINDOW = (
+    "the coordinator went away before the window could end that was open when it was assigned; "
+    "start the coordinator"
+)
+OVERDUE = "its window should have ended; a lane doesn't return"
+
+
+class Listener(Protocol):
+    """One address where an application is served. Start it once, stop it once."""
+
+    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
+        """Listen and serve; returns the port. `setting` is the config key of the port."""
+
+    async def failed(self) -> None:
+        """Waits for as long as it serves, and raises what keeps it from doing so."""
+
+    async def stop(self, timeout_s: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPorts:
+    """What a router needs from outside: where its windows run, the stream to the coordinator, its
+    notes, where it is asked how it fares, whom it asks that itself, and the time of day."""
+
+    windows: Windows
+    connect: Connect
+    notes: RouterNotes
+    listener: Listener
+    others: HealthSource
+    wall_s: Callable[[], float] = time.time
+
+
+class Router:
+    """`start`, then `failed` keeps windows running until `stop` is called. Implements
+    ports.windows.Plans."""
+
+    def __init__(
+        self, settings: RouterSettings, ports: RouterPorts, metrics: RouterMetrics
+    ) -> None:
+        self._settings = settings
+        self._ports = ports
+        self._life = Life(LIFE)
+        self._news = News()
+        self._bearings = Bearings(ports.notes)
+        self._current = CurrentWindow(
+            metrics, length_s=settings.lane.window_s, patience=settings.patience
+        )
+        self._stream = Stream(ports.connect)
+        self._vitals = RouterVitals(
+            metrics, self._view, lambda: self._stream.coordinator_url, ports.others
+        )
+        self._loop = asyncio.get_running_loop()
+        self._crew = Crew("router")
+        self.url = ""
+
+    # --- starting --------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """Returns what windows run on, when lanes read what is the router's, or could without
+        delay; while there is neither a coordinator nor anything to go on with, it waits."""
+        await self._serve()
+        place = await self._ports.windows.launch()
+        self._life.meets(Event.LAUNCHED)
+        self._crew.need("control", self._listen(self._stream.open(self._hello)))
+        self._crew.need("plans", self._ports.windows.failed())
+        self._crew.need("http", self._ports.listener.failed())
+        await self._assigned()
+        self._life.meets(Event.TOLD)
+        await self._ports.windows.begin(self)
+        await self._lanes_read()
+        await self._report()
+        self._ports.windows.settled_in()
+        return place
+
+    async def _serve(self) -> None:
+        host, wanted = self._settings.http
+        pages = WebPages.of(host, origins=self._settings.origins)
+        app = HttpApp(self._vitals.table(), pages)
+        port = await self._ports.listener.start(app, host, wanted, setting="router.http_port")
+        self.url = f"http://{host}:{port}"
+
+    async def _assigned(self) -> None:
+        """Wait until it is clear what to read, with or without the coordinator."""
+        bearings, is_connected = self._bearings, self._stream.is_connected
+        bearings.recall()
+        await self._news.until(is_connected, AWAY_S)
+        if not is_connected() and not bearings.could_go_on:
+            log.error(LogEvent.WAITS_FOR_COORDINATOR, reason=NOTHING_NOTED)
+            while not is_connected():
+                await self._news.until(is_connected, WATCH_S)
+        await self._news.until(lambda: bearings.assignment is not None, ASSIGNMENT_WAIT_S)
+        self._go_on_alone()
+
+    def _go_on_alone(self) -> None:
+        if not self._stream.is_connected() and self._bearings.go_on_alone():
+            self._news.tell()
+
+    async def _lanes_read(self) -> None:
+        """Wait until a window has begun, and until lanes read, as far as there is anything to read
+        and somebody to say so."""
+        life, fault = self._life, None
+        while life.state is State.OPENING and fault is None:
+            await self._news.until(lambda: life.state is not State.OPENING, WATCH_S)
+            fault = await self._ports.windows.fault()
+        deadline_s = self._loop.time() + LANES_WAIT_S
+        while self._waits_for_lanes() and fault is None and self._loop.time() < deadline_s:
+            await self._news.until(lambda: life.state is not State.OPEN, WATCH_S)
+            fault = await self._ports.windows.fault()
+        if life.state is not State.READY:
+            life.meets(Event.WAITED)
+
+    def _waits_for_lanes(self) -> bool:
+        is_possible = self._bearings.has_something_to_read() and self._stream.is_connected()
+        return is_possible and self._life.state is State.OPEN
+
+    # --- watching --------------------------------------------------------------------------------
+
+    async def failed(self) -> None:
+        """Keep windows running; raises WindowsDied when there is nothing left to run them on, or
+        what else it can't do without."""
+        await first_of(self._keep_running(), self._crew.failed())
+
+    async def _keep_running(self) -> None:
+        while not self._is_stopping():
+            await asyncio.sleep(WATCH_S)
+            fault = await self._ports.windows.fault()
+            self._stream.look()
+            self._go_on_alone()
+            if fault is None and self._is_overdue():
+                fault = "a lane did not return"
+            if fault is not None:
+                self._current.failed(fault)
+                await self._ports.windows.begin(self)
+
+    def _is_overdue(self) -> bool:
+        return self._current.is_overdue(
+            now_s=self._loop.time(), connected_s=self._stream.connected_s
+        )
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    def _is_stopping(self) -> bool:
+        return is_stopping(self._life.state)
+
+    async def stop(self) -> None:
+        """End the window, wait for its receipts, then stop what runs it; bounded at every step. A
+        `start` that is under way must have been cancelled before."""
+        if self._life.state is State.STOPPED:
+            return
+        self._life.meets(Event.STOP)
+        ports, current, lane = self._ports, self._current, self._settings.lane
+        self._crew.dismiss()
+        await self._ask_for_the_end()
+        deadline_s = self._loop.time() + lane.flush_timeout_s + lane.checkpoint_timeout_s
+        while current.plan and not ports.windows.is_dead and self._loop.time() < deadline_s:
+            await self._news.until(lambda: current.plan is None, WATCH_S)
+        await ports.windows.stop()
+        await self._stream.close()
+        await self._crew.close()
+        await ports.windows.close()
+        await ports.listener.stop(1.0)
+        await self._vitals.close()
+        self._life.meets(Event.ENDED)
+
+    async def _ask_for_the_end(self) -> None:
+        """Asked again after a broken stream: lanes hear of it from the coordinator alone."""
+        await self._stream.send(control.EndMyWindow(self._bearings.window, "the router stops"))
+
+    # --- windows ---------------------------------------------------------------------------------
+
+    async def next_plan(self) -> WindowPlan | None:
+        bearings, current = self._bearings, self._current
+        hold_s = 0.0 if current.is_first else HOLD_S
+        await self._news.until(bearings.has_something_to_read, hold_s)
+        is_wanted = bearings.has_something_to_read() or current.is_cold(self._ports.wall_s())
+        if self._is_stopping() or not is_wanted:
+            return None
+        assignment = bearings.assignment
+        await bearings.number_window(assignment)
+        if self._is_stopping():  # since then
+            return None
+        plan = plan_window(self._settings, assignment, bearings.window)
+        current.opened(plan, now_s=self._loop.time())
+        if plan.lanes:
+            self._life.meets(Event.BEGUN)
+        self._news.tell()
+        await self._report()
+        return plan
+
+    async def returned(self, receipts: Sequence[LaneReceipt]) -> None:
+        self._current.returned(receipts, wall_s=self._ports.wall_s())
+        self._life.meets(Event.BEGUN)
+        self._news.tell()
+        await self._report()
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def _hello(self) -> control.Hello:
+        settings, bearings = self._settings, self._bearings
+        return control.Hello(
+            role="router",
+            node_id=settings.node_id,
+            incarnation=settings.incarnation,
+            url=self.url,
+            pid=os.getpid(),
+            assignment=bearings.assignment.number if bearings.assignment else 0,
+            owns=bearings.sources,
+            generation=bearings.topology.generation,
+            weight=settings.weight,
+        )
+
+    async def _listen(self, messages: AsyncIterator[control.FromCoordinator]) -> None:
+        async for message in messages:
+            match message:
+                case control.Welcome():
+                    await self._welcomed(message)
+                case control.Assign():
+                    self._bearings.assign(message)
+                    self._news.tell()
+                    await self._bearings.note(message)
+                case control.PushTopology(topology):
+                    self._bearings.apply(topology)
+                    await self._stream.send(control.AckTopology(topology.generation))
+                case control.AllRead():
+                    self._life.meets(Event.ALL_READ)
+                    self._news.tell()
+                case control.EndWindow(reason):
+                    self._current.told_to_end(now_s=self._loop.time())
+                    log.info(LogEvent.WINDOW_ENDS, window=self._bearings.window, reason=reason)
+                case control.Refused(reason):
+                    log.warning(LogEvent.REFUSED, reason=reason)
+                case _:
+                    pass
+
+    async def _welcomed(self, welcome: control.Welcome) -> None:
+        self._stream.welcomed(welcome.url)
+        self._news.tell()
+        if self._is_stopping():
+            await self._ask_for_the_end()
+        if welcome.learning:
+            await self._stream.send(control.Recall(self._bearings.topology))
+        await self._report()
+
+    async def _report(self) -> None:
+        said, change_ms = word(self._life.state), round(self._current.change_ms, 1)
+        await self._stream.send(control.RouterReport(said, self._bearings.window, change_ms))
+
+    # --- how it fares ----------------------------------------------------------------------------
+
+    def _view(self) -> RouterView:
+        bearings, current = self._bearings, self._current
+        return RouterView(
+            word(self._life.state),
+            connected=self._stream.is_connected(),
+            sources=frozenset(owner.ref for owner in bearings.sources),
+            window=bearings.window,
+            lanes=len(current.plan.lanes) if current.plan else 0,
+            trouble=OVERDUE if self._is_overdue() else current.trouble,
+            waiting=(*self._ports.notes.waiting(), *self._unplanned()),
+        )
+
+    def _unplanned(self) -> list[str]:
+        """What no lane reads because nobody ends the window that doesn't know of it."""
+        if self._stream.is_connected():
+            return []
+        if self._bearings.assignment is None:
+            return [NOTHING_NOTED]
+        if self._current.plan is None:
+            return []
+        planned = {owner for lane in self._current.plan.lanes for owner in lane.owns}
+        missing = [owner.ref for owner in self._bearings.sources if owner not in planned]
+        return nobody_reads(dict.fromkeys(missing, NO_WINDOW))

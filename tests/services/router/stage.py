@@ -1,0 +1,255 @@
+"""A router with all around it in the test's hands, on virtual time: its lanes, the coordinator, its
+notes and whoever asks how it fares. Without a socket, a thread or Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.http.app import HttpApp, Request, Response
+from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.notes import MemoryRouterNotes
+from headgate.lane.plain import PlainWindows
+from headgate.metrics.roles import RouterMetrics
+from headgate.model import control
+from headgate.model.api import Health
+from headgate.model.event import PartitionRef
+from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec
+from headgate.model.notes import RouterMemory
+from headgate.model.topology import Owner
+from headgate.ports.control import HelloSource
+from headgate.services.router.plans import RouterSettings
+from headgate.services.router.service import Router, RouterPorts
+from tests.services.ingest_doubles import ScriptedCoordinator
+from tests.virtual_time import run_virtual
+
+P, Q = PartitionRef("flights", 0), PartitionRef("flights", 1)
+MINE = Owner(P, "router-1", 1)
+WALL_S = 1_800_000_000.0
+"""When the clock of these tests begins."""
+LANE = LaneSettings(window_s=120.0)
+NOTHING = RouterMemory()
+
+
+def on_virtual_time(scenario: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def test() -> None:
+        run_virtual(scenario())
+
+    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    return test
+
+
+def wall_s() -> float:
+    return WALL_S + asyncio.get_running_loop().time()
+
+
+class ScriptedLane:
+    """Implements lane.lives.Living; gives its receipt, fails and ends when the test says so."""
+
+    def __init__(self, spec: LaneSpec) -> None:
+        self.spec = spec
+        self.lives = True
+        self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
+        self._ending = asyncio.Event()
+        self._began_s = wall_s()
+
+    async def run(self) -> None:
+        try:
+            await self._ending.wait()
+        except asyncio.CancelledError:
+            self._receipt.cancel()
+            raise
+        finally:
+            self.lives = False
+
+    async def receipt(self) -> LaneReceipt:
+        return await asyncio.shield(self._receipt)
+
+    async def close(self) -> None: ...
+
+    def returns(self, reason: str = "time", *, began_late_s: float = 0.0) -> None:
+        """Its window is over. It goes on: nobody has taken over yet."""
+        self._receipt.set_result(
+            LaneReceipt(
+                lane=self.spec.lane,
+                window=self.spec.window,
+                pid=1,
+                reason=reason,
+                fenced=False,
+                read=0,
+                matched=0,
+                delivered=0,
+                started_s=self._began_s + began_late_s,
+                ended_s=wall_s(),
+            )
+        )
+
+    def fails(self, reason: str = "a lane died") -> None:
+        self._receipt.set_exception(RuntimeError(reason))
+        self._ending.set()
+
+
+class Lookout:
+    """Implements services.router.service.Listener; whoever asks is the test."""
+
+    def __init__(self) -> None:
+        self._app: HttpApp | None = None
+        self._stopped = asyncio.Event()
+
+    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
+        self._app = app
+        return port
+
+    async def failed(self) -> None:
+        await self._stopped.wait()
+
+    async def stop(self, timeout_s: float) -> None:
+        self._stopped.set()
+
+    async def get(self, path: str) -> bytes:
+        async def nothing() -> dict[str, str]:
+            return {"type": "http.disconnect"}
+
+        assert self._app is not None
+        answer = await self._app.answer(Request("GET", path, receive=nothing))
+        assert isinstance(answer, Response)
+        return answer.body
+
+
+class NobodyElse:
+    """Implements services.router.vitals.HealthSource."""
+
+    async def health_at(self, url: str, *, timeout_s: float) -> Health | None:
+        return None
+
+    async def close(self) -> None: ...
+
+
+class Stage:
+    """`answer` is what the coordinator does when the router calls."""
+
+    def __init__(
+        self, answer: Callable[[Stage], None], noted: RouterMemory, settings: LaneSettings
+    ) -> None:
+        self.coordinator = ScriptedCoordinator()
+        self.lanes: list[ScriptedLane] = []
+        self.notes = MemoryRouterNotes(noted)
+        self.windows = PlainWindows(self._open_lane)
+        self.lookout = Lookout()
+        self._answer = answer
+        self.router = Router(
+            RouterSettings(
+                node_id="router-1",
+                incarnation="a",
+                coordinator="nowhere:1",
+                slots=2,
+                data=Path("nowhere"),
+                lane=settings,
+                http=("nowhere", 1),
+            ),
+            RouterPorts(
+                windows=self.windows,
+                connect=self._connect,
+                notes=self.notes,
+                listener=self.lookout,
+                others=NobodyElse(),
+                wall_s=wall_s,
+            ),
+            RouterMetrics(),
+        )
+
+    def _open_lane(
+        self, spec: LaneSpec
+    ) -> tuple[ScriptedLane, Callable[[], Coroutine[Any, Any, None]]]:
+        self.lanes.append(lane := ScriptedLane(spec))
+        return lane, lane.close
+
+    def _connect(self, hello: HelloSource) -> MemoryControlSession:
+        session = self.coordinator.open(hello)
+        self._answer(self)
+        return session
+
+    # --- what the test does ----------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """The coordinator goes away."""
+        self.coordinator.session.cut()
+
+    async def opened(self, count: int = 1) -> ScriptedLane:
+        """Waits until so many lanes were opened in all; returns the last one."""
+        await until(lambda: len(self.lanes) >= count)
+        return self.lanes[count - 1]
+
+    # --- what the test sees ----------------------------------------------------------------------
+
+    @property
+    def said(self) -> list[str]:
+        """The states that the router has reported, each with its window; no two alike in a row."""
+        reports = [one for one in self.coordinator.sent if isinstance(one, control.RouterReport)]
+        words = [f"{one.state} {one.window}" for one in reports]
+        return [word for at, word in enumerate(words) if at == 0 or words[at - 1] != word]
+
+    async def health(self) -> Health:
+        return msgspec.json.decode(await self.lookout.get("/health"), type=Health)
+
+    async def reasons(self, *words: str) -> list[str]:
+        """What /health says with one of these words."""
+        said = (await self.health()).reasons
+        return [reason for reason in said if any(word in reason for word in words)]
+
+
+def is_away(stage: Stage) -> None:
+    stage.leave()
+
+
+def says_nothing(stage: Stage) -> None:
+    """It welcomes the router, and that is all."""
+
+
+def assigns(*owners: Owner) -> Callable[[Stage], None]:
+    return lambda stage: stage.coordinator.say(control.Assign(4, owners))
+
+
+def assigns_mine(stage: Stage) -> None:
+    assigns(MINE)(stage)
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 200.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - the condition is somebody else's state
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def starting(
+    answer: Callable[[Stage], None] = assigns_mine,
+    *,
+    noted: RouterMemory = NOTHING,
+    settings: LaneSettings = LANE,
+) -> AsyncIterator[Stage]:
+    """A router that starts; it must be ready before the block ends, or soon."""
+    stage = Stage(answer, noted, settings)
+    start = asyncio.ensure_future(stage.router.start())
+    try:
+        yield stage
+        assert await asyncio.wait_for(start, 100) == "plain lanes"
+    finally:
+        start.cancel()
+        await stage.router.stop()
+
+
+@asynccontextmanager
+async def ready(
+    answer: Callable[[Stage], None] = assigns_mine, *, settings: LaneSettings = LANE
+) -> AsyncIterator[Stage]:
+    """A router that is ready and has a window open, if there is anything to read."""
+    async with starting(answer, settings=settings) as stage:
+        await until(lambda: {"starting 1", "ready 1"}.intersection(stage.said))
+        stage.coordinator.say(control.AllRead())
+        await until(lambda: "ready 1" in stage.said)
+        yield stage
