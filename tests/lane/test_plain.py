@@ -10,7 +10,7 @@ import pytest
 from headgate.lane.plain import PlainWindows
 from headgate.model.lanes import LaneReceipt, LaneSpec
 from headgate.ports.windows import WindowsDied
-from tests.contracts.windows import Planned, keeps_its_contract, plan, run_lane
+from tests.contracts.windows import ERROR, FAILS, Planned, keeps_its_contract, plan, run_lane
 from tests.lane.world import on_virtual_time
 
 
@@ -83,10 +83,21 @@ async def test_what_is_begun_anew_ends_the_lanes_that_were_there() -> None:
 async def test_a_lane_that_fails_is_started_again_under_the_next_attempt() -> None:
     lanes = Lanes()
     windows = PlainWindows(lanes.open, attempts=3)
-    await windows.begin(Planned(plan(1, assignment=13)))
+    await windows.begin(Planned(plan(1, assignment=FAILS)))
     await asyncio.sleep(1.0)
     assert [lane.spec.attempt for lane in lanes.opened] == [0, 1, 2]
     assert await windows.fault() is not None
+    await windows.stop()
+
+
+@on_virtual_time
+async def test_a_fault_ends_all_lanes() -> None:
+    lanes = Lanes(lives_s=30.0)
+    windows = PlainWindows(lanes.open)
+    await windows.begin(Planned(plan(1), plan(2, assignment=FAILS)))
+    await asyncio.sleep(1.0)
+    assert await windows.fault() == ERROR
+    assert not any(lane.lives for lane in lanes.opened)
     await windows.stop()
 
 

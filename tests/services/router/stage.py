@@ -130,6 +130,33 @@ class NobodyElse:
     async def close(self) -> None: ...
 
 
+class FaultyNotes(MemoryRouterNotes):
+    """Writing raises `failing` while that is set, and waits while `gate` is there and not open; a
+    window gets no number while `stuck` is set, which is raised instead."""
+
+    def __init__(self, memory: RouterMemory) -> None:
+        super().__init__(memory)
+        self.failing: Exception | None = None
+        self.stuck: Exception | None = None
+        self.gate: asyncio.Event | None = None
+
+    async def remember(self, memory: RouterMemory) -> None:
+        await self._checked()
+        await super().remember(memory)
+
+    async def next_window(self, memory: RouterMemory) -> int:
+        await self._checked()
+        if self.stuck is not None:
+            raise self.stuck
+        return await super().next_window(memory)
+
+    async def _checked(self) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failing is not None:
+            raise self.failing
+
+
 class Stage:
     """`answer` is what the coordinator does when the router calls."""
 
@@ -138,7 +165,7 @@ class Stage:
     ) -> None:
         self.coordinator = ScriptedCoordinator()
         self.lanes: list[ScriptedLane] = []
-        self.notes = MemoryRouterNotes(noted)
+        self.notes = FaultyNotes(noted)
         self.windows = PlainWindows(self._open_lane)
         self.lookout = Lookout()
         self._answer = answer

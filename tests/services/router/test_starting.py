@@ -83,6 +83,18 @@ async def test_it_is_ready_to_begin_again_when_its_windows_fail() -> None:
 
 
 @on_virtual_time
+async def test_it_is_so_too_when_they_fail_before_one_has_begun() -> None:
+    async with starting() as stage:
+        stage.notes.stuck = RuntimeError("a mistake")
+        await asyncio.sleep(service.LANES_WAIT_S / 2)
+        assert stage.said[-1] == "ready 0"
+        stage.notes.stuck = None
+        keeping = asyncio.ensure_future(stage.router.failed())
+        await stage.opened()
+        keeping.cancel()
+
+
+@on_virtual_time
 async def test_a_start_that_goes_on_after_a_stop_is_a_mistake() -> None:
     stage = Stage(assigns_mine, NOTHING, LANE)
     start = asyncio.ensure_future(stage.router.start())
