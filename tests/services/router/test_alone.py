@@ -9,7 +9,7 @@ import structlog
 from headgate.model import control
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner, Topology
-from headgate.services.router.service import NO_WINDOW, NOTHING_NOTED
+from headgate.services.router.plans import NO_WINDOW, NOTHING_NOTED
 from headgate.telemetry import LogEvent
 from tests.services.router.stage import (
     MINE,

@@ -1,14 +1,24 @@
 """What a router is built with, and the plan of each of its windows: a lane for some of its
-partitions."""
+partitions, and what is left out while nobody ends a window."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headgate.decide.notes import nobody_reads
 from headgate.decide.windows import Patience, plan_lanes
 from headgate.model.control import Assign
 from headgate.model.lanes import LaneSettings, LaneSpec, WindowPlan
+
+NOTHING_NOTED = (
+    "it has noted nothing that it could go on with, and waits for the coordinator to tell it what "
+    "to read; start the coordinator"
+)
+NO_WINDOW = (
+    "the coordinator went away before the window could end that was open when it was assigned; "
+    "start the coordinator"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +57,15 @@ def plan_window(settings: RouterSettings, assignment: Assign | None, window: int
         for number, owns in enumerate(plan_lanes(assignment.sources, settings.slots))
     ]
     return WindowPlan(window, tuple(lanes))
+
+
+def unread_alone(assignment: Assign | None, plan: WindowPlan | None) -> list[str]:
+    """What no lane reads while the coordinator is away: nobody ends the open window that doesn't
+    know of it."""
+    if assignment is None:
+        return [NOTHING_NOTED]
+    if plan is None:
+        return []
+    planned = {owner for lane in plan.lanes for owner in lane.owns}
+    missing = [owner.ref for owner in assignment.sources if owner not in planned]
+    return nobody_reads(dict.fromkeys(missing, NO_WINDOW))

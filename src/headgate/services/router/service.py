@@ -23,7 +23,6 @@ import structlog
 
 from headgate.adapters.http.app import HttpApp
 from headgate.decide.health import RouterView
-from headgate.decide.notes import nobody_reads
 from headgate.decide.router_life import LIFE, Event, State, is_stopping, word
 from headgate.decide.states import Life
 from headgate.decide.web_pages import WebPages
@@ -35,7 +34,12 @@ from headgate.ports.windows import Windows
 from headgate.services.router.bearings import Bearings
 from headgate.services.router.current import CurrentWindow
 from headgate.services.router.news import News
-from headgate.services.router.plans import RouterSettings, plan_window
+from headgate.services.router.plans import (
+    NOTHING_NOTED,
+    RouterSettings,
+    plan_window,
+    unread_alone,
+)
 from headgate.services.router.stream import Connect, Stream
 from headgate.services.router.vitals import HealthSource, RouterVitals
 from headgate.tasks import Crew, first_of
@@ -52,14 +56,6 @@ AWAY_S = 5.0
 """For so long a coordinator that doesn't answer may only be slow."""
 LANES_WAIT_S = 60.0
 """For lanes to read what is there to be read; after that /health says who doesn't."""
-NOTHING_NOTED = (
-    "it has noted nothing that it could go on with, and waits for the coordinator to tell it what "
-    "to read; start the coordinator"
-)
-NO_WINDOW = (
-    "the coordinator went away before the window could end that was open when it was assigned; "
-    "start the coordinator"
-)
 OVERDUE = "its window should have ended; a lane doesn't return"
 
 
@@ -306,25 +302,14 @@ class Router:
     # --- how it fares ----------------------------------------------------------------------------
 
     def _view(self) -> RouterView:
-        bearings, current = self._bearings, self._current
+        connected = self._stream.is_connected()
+        unread = [] if connected else unread_alone(self._bearings.assignment, self._current.plan)
         return RouterView(
             word(self._life.state),
-            connected=self._stream.is_connected(),
-            sources=frozenset(owner.ref for owner in bearings.sources),
-            window=bearings.window,
-            lanes=len(current.plan.lanes) if current.plan else 0,
-            trouble=OVERDUE if self._is_overdue() else current.trouble,
-            waiting=(*self._ports.notes.waiting(), *self._unplanned()),
+            connected=connected,
+            sources=frozenset(owner.ref for owner in self._bearings.sources),
+            window=self._bearings.window,
+            lanes=len(self._current.plan.lanes) if self._current.plan else 0,
+            trouble=OVERDUE if self._is_overdue() else self._current.trouble,
+            waiting=(*self._ports.notes.waiting(), *unread),
         )
-
-    def _unplanned(self) -> list[str]:
-        """What no lane reads because nobody ends the window that doesn't know of it."""
-        if self._stream.is_connected():
-            return []
-        if self._bearings.assignment is None:
-            return [NOTHING_NOTED]
-        if self._current.plan is None:
-            return []
-        planned = {owner for lane in self._current.plan.lanes for owner in lane.owns}
-        missing = [owner.ref for owner in self._bearings.sources if owner not in planned]
-        return nobody_reads(dict.fromkeys(missing, NO_WINDOW))
