@@ -23,7 +23,7 @@ from headgate.services.gateway.subscriptions import Bounds
 from tests.lane.world import FakeGateways, LaneWorld, settle_down
 from tests.services.gateway.test_deliveries import Stage, stage
 from tests.virtual_time import run_virtual
-from tests.written_log import TOPIC
+from tests.written_log import TOPIC, WrittenLog
 
 WHERE = {"a": None, "b": "kind == 'x'", "c": "kind != 'x'"}
 
@@ -80,8 +80,12 @@ class Scene:
 async def scene(
     *names: str, records: int, bounds: Bounds | None = None, **lane: Any
 ) -> AsyncIterator[Scene]:
-    """So many records of partition 0 are in the log, and come again."""
+    """So many records of partition 0 are in the log, which everybody has had, and come again."""
     async with stage(bounds=bounds or Bounds(), remembered=10_000) as place:
+        log = place.subscriptions._reader
+        assert isinstance(log, WrittenLog)
+        for number in range(records):
+            log.append({"n": number})
         for name in names:
             await place.subscribe(name)
         world = LaneWorld(window_s=1e6, **lane)
