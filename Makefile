@@ -12,8 +12,8 @@
 # PYTHON=python3.13 chooses the interpreter of a new environment.
 
 BIN := .venv/bin
-# Two runs of tests side by side, also where there are more cores: each has its own Spark.
-WORKERS := 2
+# Three runs of tests side by side, also where there are more cores: one starts Spark, one waits, one computes.
+WORKERS := 3
 
 .PHONY: help demo test check plants bench format proto lock clean setup
 

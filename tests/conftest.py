@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.remote import Producer
 
-    from tests.scheduling import SparkFirst
+    from tests.scheduling import LongestFirst
     from tests.servers.etcd import Etcd
     from tests.servers.mongodb import MongoReplicaSet
     from tests.servers.nats import Nats
@@ -80,10 +80,10 @@ def _arguments(process: psutil.Process) -> list[str]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkFirst:
-    from tests.scheduling import SparkFirst
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
+    from tests.scheduling import LongestFirst
 
-    return SparkFirst(config, log)
+    return LongestFirst(config, log)
 
 
 STARTED = pytest.StashKey[float]()

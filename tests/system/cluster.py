@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +22,9 @@ from tests.system.harness import (
     until,
 )
 from tests.system.recorder import RecordingGateway
+
+PLAIN_ROUTER = (sys.executable, "-m", "tests.system.plain_router")
+"""For clusters in which it doesn't matter that lanes run on Spark."""
 
 
 def own_port() -> dict[str, str]:
@@ -99,7 +103,7 @@ class Cluster:
                 self.start("ingest", node_id)
             self.url = self._start_gateway()
             for node_id in self.router_ids:
-                self.begin("router", node_id, program=self._router_program)
+                self.begin("router", node_id)
             for node_id in self.router_ids:
                 self.await_ready(node_id)
             until(self._all_are_known, "all nodes are known")
@@ -137,14 +141,15 @@ class Cluster:
         node_id: str,
         settings: Mapping[str, str] | None = None,
         *,
-        program: Sequence[str] = HEADGATE,
+        program: Sequence[str] = (),
     ) -> Command:
         own = {**self.settings, "HEADGATE_CLIENT_ID": node_id, **(settings or {})}
         if role == "coordinator":
             names = ("ROUTER_PORT", "CONSUMER_PORT", "HTTP_PORT")
             ports = self._coordinators[node_id]
             own |= {f"HEADGATE_COORDINATOR__{n}": str(p) for n, p in zip(names, ports, strict=True)}
-        self._running[node_id] = Command([role], environment(own), program=program)
+        usual = self._router_program if role == "router" else HEADGATE
+        self._running[node_id] = Command([role], environment(own), program=program or usual)
         return self._running[node_id]
 
     def await_ready(self, node_id: str) -> str:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.servers.etcd import EtcdCluster
-from tests.system.cluster import Cluster
+from tests.system.cluster import PLAIN_ROUTER, Cluster
 from tests.system.harness import until
 from tests.system.traffic import Traffic
 
@@ -51,7 +51,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, etcd: EtcdCluster) -> Iter
     }
     data = tmp_path_factory.mktemp("faults") / "data"
     with Cluster(
-        data, coordinators=2, ingest_nodes=2, routers=1, recording=True, settings=settings
+        data,
+        coordinators=2,
+        ingest_nodes=2,
+        routers=1,
+        recording=True,
+        settings=settings,
+        router_program=PLAIN_ROUTER,
     ) as running:
         yield running
         assert running.gateway is not None

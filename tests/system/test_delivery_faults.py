@@ -30,7 +30,7 @@ from tests.system.accounting import (
     unaffected,
     wait_s,
 )
-from tests.system.cluster import Cluster, own_port, same_port
+from tests.system.cluster import PLAIN_ROUTER, Cluster, own_port, same_port
 from tests.system.harness import environment, until
 from tests.system.link import Cut, Link
 from tests.system.traffic import Traffic
@@ -88,7 +88,7 @@ def letters_disk(folder: DataFolder) -> Iterator[Path | None]:
 def cluster(folder: DataFolder, letters_disk: Path | None, nats: Nats) -> Iterator[Cluster]:
     settings = {**SETTINGS, "HEADGATE_TRANSPORT__NATS": nats.url}
     data = folder.root
-    with Cluster(data, routers=1, settings=settings) as running:
+    with Cluster(data, routers=1, settings=settings, router_program=PLAIN_ROUTER) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ from tests.system.accounting import (
     unaffected,
     wait_s,
 )
-from tests.system.cluster import Cluster, own_port, same_port
+from tests.system.cluster import PLAIN_ROUTER, Cluster, own_port, same_port
 from tests.system.harness import until
 from tests.system.readers import Readers
 from tests.system.traffic import Traffic
@@ -47,7 +47,9 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data = tmp_path_factory.mktemp("gateways") / "data"
-    with Cluster(data, routers=1, settings={**SETTINGS, **own_port()}) as running:
+    with Cluster(
+        data, routers=1, settings={**SETTINGS, **own_port()}, router_program=PLAIN_ROUTER
+    ) as running:
         yield running
 
 

@@ -1,15 +1,16 @@
-"""Partitions change hands between real Spark routers while events flow, and everything arrives."""
+"""Partitions change hands between routers while events flow, and everything arrives."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.cluster import Cluster
+from tests.system.cluster import PLAIN_ROUTER, Cluster
 from tests.system.harness import until
 from tests.system.traffic import Traffic
 
@@ -25,7 +26,9 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data = tmp_path_factory.mktemp("handoff") / "data"
-    with Cluster(data, routers=2, recording=True, settings=SETTINGS) as running:
+    with Cluster(
+        data, routers=2, recording=True, settings=SETTINGS, router_program=PLAIN_ROUTER
+    ) as running:
         yield running
         assert running.gateway is not None
         running.gateway.check_fences()
@@ -45,7 +48,18 @@ def restarted(cluster: Cluster, node_id: str) -> None:
     cluster.start(node_id.rpartition("-")[0], node_id)
 
 
+def test_a_drained_router_on_spark_hands_everything_over_and_takes_it_back(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "data", routers=2, recording=True, settings=SETTINGS) as on_spark:
+        drained_and_back(on_spark)
+        assert on_spark.gateway is not None
+        on_spark.gateway.check_fences()
+
+
 def test_a_drained_router_hands_everything_over_and_takes_it_back(cluster: Cluster) -> None:
+    drained_and_back(cluster)
+
+
+def drained_and_back(cluster: Cluster) -> None:
     with Traffic(cluster) as traffic:
         shared(cluster, traffic.topic, "router-1", "router-2")
         assert cluster.command("node", "drain", "router-2").wait() == 0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.decide.history import next_head
-from tests.system.cluster import Cluster
+from tests.system.cluster import PLAIN_ROUTER, Cluster
 from tests.system.harness import Command, until
 
 Totals = Callable[[], dict[str, int]]
@@ -22,7 +22,8 @@ SETTINGS = {"HEADGATE_RELIABILITY__CHECKPOINT__INTERVAL": "500ms"}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("reset") / "data", settings=SETTINGS) as running:
+    data = tmp_path_factory.mktemp("reset") / "data"
+    with Cluster(data, settings=SETTINGS, router_program=PLAIN_ROUTER) as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""Two workers share the tests so that one begins with Spark and the other with everything else."""
+"""Workers share the tests: one begins with Spark, one with what waits, others with the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling import ROUGHLY_S, SHARED_SPARK, SHARING, SparkFirst
+from tests.scheduling import ROUGHLY_S, SHARED_SPARK, SHARING, LongestFirst
 
 ROOT = Path(__file__).parents[2]
 TESTS = [
@@ -35,18 +35,20 @@ class Worker:
         self.shutting_down = True
 
 
-def test_one_worker_begins_with_the_longest_and_the_other_with_what_starts_no_spark() -> None:
+def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_the_rest() -> None:
     option = SimpleNamespace(loadscopereorder=True)
-    config: Any = SimpleNamespace(option=option, getvalue=lambda _: ["2*popen"])
-    scheduler = SparkFirst(config)
-    first, second = (Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1"))
-    for worker in (first, second):
+    config: Any = SimpleNamespace(option=option, getvalue=lambda _: ["3*popen"])
+    scheduler = LongestFirst(config)
+    workers = [Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1", "gw2")]
+    for worker in workers:
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, TESTS)
     scheduler.schedule()
-    handoff, source, end = TESTS[4], TESTS[1], TESTS[5]
-    assert first.given == [handoff, source, end]
-    assert second.given == [TESTS[0], TESTS[2]]
+    one, source, other, executors, handoff, end = TESTS
+    spark, waiting, computing = (worker.given for worker in workers)
+    assert spark == [source, end, executors]
+    assert waiting[0] == handoff
+    assert computing[0] in (one, other)
 
 
 @pytest.mark.parametrize("path", [*SHARING, *(name for name in ROUGHLY_S if name != SHARED_SPARK)])

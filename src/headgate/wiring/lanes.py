@@ -30,6 +30,8 @@ class Shared:
         self.kept = KeptIndex()
 
 
+OpenedLane = tuple[Lane, Callable[[], Awaitable[None]]]
+
 _hosts: list[LaneHost[Shared]] = []
 """The lane host of this worker process, once it has one."""
 
@@ -47,7 +49,7 @@ def warm_lane() -> None:
 def _lane_host() -> LaneHost[Shared]:
     # A forked process has its parent's list but not its parent's threads.
     if not _hosts or _hosts[-1].pid != os.getpid():
-        _hosts[:] = [LaneHost(Shared, _open_lane)]
+        _hosts[:] = [LaneHost(Shared, _open_in_worker)]
         # Spark collects garbage after every task, while the lanes of that window still run:
         # all that was imported must not be looked through each time.
         gc.collect()
@@ -64,8 +66,13 @@ def _transport(place: TransportPlace, shared: Shared) -> DeliveryTransport:
     return transports[place]
 
 
-def _open_lane(spec: LaneSpec, shared: Shared) -> tuple[Lane, Callable[[], Awaitable[None]]]:
+def _open_in_worker(spec: LaneSpec, shared: Shared) -> OpenedLane:
     configure_logging(spec.settings.log_level, role="lane", node_id=spec.router_id)
+    return open_lane(spec, shared)
+
+
+def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
+    """A lane on the stores that its settings name, with what closes them."""
     folder = DataFolder(Path(spec.data))
     reader = open_log_reader(spec.settings.log, folder)
     checkpoints = open_checkpoints(spec.settings.checkpoints, folder)

@@ -29,6 +29,8 @@ from headgate.wiring.stores import (
 
 if TYPE_CHECKING:
     from headgate.decide.placing import PlacingRules
+    from headgate.metrics.roles import RouterMetrics
+    from headgate.ports.windows import Windows
     from headgate.services.coordinator.service import Coordinator, CoordinatorSettings
     from headgate.services.gateway.listeners import ListenerOptions
     from headgate.services.gateway.service import Gateway, GatewayOptions
@@ -282,18 +284,25 @@ def spark_settings(config: Config, folder: DataFolder, *, node_id: str) -> Spark
     )
 
 
+def windows_on_spark(
+    config: Config, folder: DataFolder, *, node_id: str, metrics: RouterMetrics
+) -> Windows:
+    from headgate.spark.java import find_java
+    from headgate.spark.open_windows import SparkWindows
+
+    settings = spark_settings(config, folder, node_id=node_id)
+    return SparkWindows(settings, find_java(inherited_environment()), metrics)
+
+
 def build_router(config: Config, folder: DataFolder) -> Router:
     from headgate.adapters.http.health import HttpHealthSource
     from headgate.adapters.http.server import HttpServer
     from headgate.metrics.roles import RouterMetrics
     from headgate.services.router.service import Router, RouterPorts
-    from headgate.spark.java import find_java
-    from headgate.spark.open_windows import SparkWindows
 
     settings, metrics = router_settings(config, folder), RouterMetrics()
-    on_spark = spark_settings(config, folder, node_id=settings.node_id)
     ports = RouterPorts(
-        windows=SparkWindows(on_spark, find_java(inherited_environment()), metrics),
+        windows=windows_on_spark(config, folder, node_id=settings.node_id, metrics=metrics),
         connect=connector(addresses(config.router.server_address, config.router.server_port)),
         notes=FileRouterNotes(folder.notes_dir(settings.node_id)),
         listener=HttpServer(),
