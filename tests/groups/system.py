@@ -87,7 +87,7 @@ class VirtualCoordinator(DecidingCoordinator):
     def apply(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, FenceCheckpoints):
-                self.crew.start("fencing", self._fence(effect.owners))
+                self.crew.start("fencing", self._fence(effect))
             elif isinstance(effect, Refuse):
                 raise effect.error
             elif isinstance(effect, Persist):
@@ -95,12 +95,12 @@ class VirtualCoordinator(DecidingCoordinator):
             else:
                 super().apply([effect])
 
-    async def _fence(self, owners: tuple[Owner, ...]) -> None:
+    async def _fence(self, wanted: FenceCheckpoints) -> None:
         cluster = self.cluster
         done: list[Owner] = []
         overtaken: list[tuple[PartitionRef, int]] = []
-        for owner in owners:
-            fence, reset = Fence(owner.epoch), cluster.resets.putting.get(owner.ref)
+        for owner in wanted.owners:
+            fence, reset = Fence(owner.epoch), wanted.resets.get(owner.ref)
             try:
                 await self._checkpoints.claim(owner.ref, fence)
                 await self._letters.claim({owner.ref: fence})

@@ -18,6 +18,7 @@ from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicE
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.stored import StoredReset
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from tests.decide.coordination.faults import Fault
@@ -197,6 +198,21 @@ def test_an_epoch_is_above_that_of_the_letters_too() -> None:
             await asyncio.sleep(1)
         [owner] = [one for one in term.cluster.sources.of_node("router-1") if one.ref == FLIGHTS]
         assert owner.epoch > 99
+
+    on_stage(play)
+
+
+def test_effects_say_all_that_it_takes_to_carry_them_out() -> None:
+    """Also when the state is that of a later event by then."""
+
+    async def play(stage: Stage, term: FailingTerm) -> None:
+        await term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
+        effects = term.cluster.reset(FLIGHTS, Reset(7), term.now_ms())
+        term.cluster.delete_topic("flights")
+        expected = StoredReset(FLIGHTS, 7, is_released=True)
+        assert [e.state.resets for e in effects if isinstance(e, Persist)][-1] == (expected,)
+        await term._carry_out(effects)
+        assert (await stage.positions.list())[FLIGHTS].settled == 7
 
     on_stage(play)
 

@@ -158,8 +158,8 @@ class Simulation:
                 self.durable = state
                 if self.dies_after_persist:
                     raise CoordinatorDied
-            case FenceCheckpoints(owners) if not self.store_is_away:
-                return [e for owner in owners for e in self._fence(owner)]
+            case FenceCheckpoints(owners, resets) if not self.store_is_away:
+                return [e for owner in owners for e in self._fence(owner, resets.get(owner.ref))]
             case Send(session, message):
                 self._check_told(message)
                 self._steps.append(partial(self._hear, session, message))
@@ -169,13 +169,13 @@ class Simulation:
                 raise error
         return []
 
-    def _fence(self, owner: Owner) -> list[Effect]:
+    def _fence(self, owner: Owner, reset: Reset | None) -> list[Effect]:
         held = self.checkpoints.get(owner.ref, Fence(0))
         if held > Fence(owner.epoch):
             above = (owner.ref, max(held.epoch, owner.epoch))
             return self._decided(lambda: self.cluster.fenced((), overtaken=(above,)))
         self.checkpoints[owner.ref] = Fence(owner.epoch)
-        if (reset := self.cluster.resets.putting.get(owner.ref)) is not None:
+        if reset is not None:
             self._put(owner.ref, reset)
         return self._decided(lambda: self.cluster.fenced((owner,)))
 

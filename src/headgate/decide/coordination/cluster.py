@@ -36,7 +36,6 @@ from headgate.decide.coordination import (
 )
 from headgate.decide.coordination.effects import (
     Effect,
-    FenceCheckpoints,
     Hang,
     Persist,
     Refuse,
@@ -372,7 +371,7 @@ class Cluster(State):
         if not self.unfenced or now_ms < self.fence_at_ms:
             return []
         self.fence_at_ms = now_ms + FENCE_AGAIN_MS
-        return [FenceCheckpoints(tuple(self.unfenced[ref] for ref in sorted(self.unfenced)))]
+        return [topology_changes.fence(self, [self.unfenced[ref] for ref in sorted(self.unfenced)])]
 
     def overtaken(self, ref: PartitionRef, epoch: int) -> list[Effect]:
         """The checkpoint of `ref` is held under a higher epoch than was given out: go above it."""

@@ -1,11 +1,18 @@
-"""What the coordinator's decisions ask its shell to do, in order."""
+"""What the coordinator's decisions ask its shell to do, in order.
+
+Each effect says all that it takes to carry it out: whoever does so needs no look at the state,
+which may be that of a later event by then.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from headgate.decide.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.control import FromCoordinator
+from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
 
@@ -34,14 +41,15 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class FenceCheckpoints:
-    """Claim each partition's checkpoint at its new epoch before any later effect, and put it where
-    an operator wants it (`State.resets`).
+    """Claim each partition's checkpoint at its new epoch before any later effect, and put those in
+    `resets` where an operator wants them.
 
     The cluster wants to know what came of it: `Cluster.fenced`, also where a higher epoch holds
     one. While the store is away it hears nothing, and asks again.
     """
 
     owners: tuple[Owner, ...]
+    resets: Mapping[PartitionRef, Reset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

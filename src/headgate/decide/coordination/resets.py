@@ -50,6 +50,10 @@ class Resets:
     def __contains__(self, ref: PartitionRef) -> bool:
         return ref in self.releasing or ref in self.putting
 
+    def wanted(self, refs: Iterable[PartitionRef]) -> dict[PartitionRef, Reset]:
+        """Where those of `refs` are put that have no reader any more."""
+        return {ref: self.putting[ref] for ref in refs if ref in self.putting}
+
     def all(self) -> tuple[StoredReset, ...]:
         wanted = {ref: reset for ref, (reset, _) in self.releasing.items()} | self.putting
         return tuple(

@@ -40,7 +40,7 @@ def changed(
     effects: list[Effect] = [Persist(state.to_store())]
     if fenced:
         state.unfenced |= {owner.ref: owner for owner in fenced}
-        effects.append(FenceCheckpoints(tuple(fenced)))
+        effects.append(fence(state, fenced))
         effects += windows.overtaken(state.lanes.fence(fenced))
     effects += [
         Send(session, state.out.message)
@@ -48,6 +48,10 @@ def changed(
         for session in state.sessions_of(role)
     ]
     return effects + assign_routers(state)
+
+
+def fence(state: State, owners: Collection[Owner]) -> FenceCheckpoints:
+    return FenceCheckpoints(tuple(owners), state.resets.wanted(owner.ref for owner in owners))
 
 
 def assign_routers(state: State) -> list[Effect]:

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from headgate.adapters.grpc.control import ServerStream
+from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import invariants, operating
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
@@ -302,16 +303,18 @@ class Term:
                 case Persist(state):
                     self._check_goes_on()
                     await self._store.save(state)
-                case FenceCheckpoints(owners):
-                    follow_up += await self._fence(owners)
+                case FenceCheckpoints():
+                    follow_up += await self._fence(effect)
                 case Refuse():
                     raise AssertionError("refused, and decided all the same")
         return follow_up
 
-    async def _fence(self, owners: tuple[Owner, ...]) -> list[Effect]:
+    async def _fence(self, wanted: FenceCheckpoints) -> list[Effect]:
         """Claim the positions and the letters; a store that is away is asked again with a later
         tick."""
-        outcomes = await asyncio.gather(*map(self._claim, owners), return_exceptions=True)
+        owners = wanted.owners
+        claims = (self._claim(owner, wanted.resets.get(owner.ref)) for owner in owners)
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
         fenced: list[Owner] = []
         overtaken: list[tuple[PartitionRef, int]] = []
         for owner, outcome in zip(owners, outcomes, strict=True):
@@ -347,8 +350,8 @@ class Term:
                 break
         return left
 
-    async def _claim(self, owner: Owner) -> None:
-        fence, reset = Fence(owner.epoch), self.cluster.resets.putting.get(owner.ref)
+    async def _claim(self, owner: Owner, reset: Reset | None) -> None:
+        fence = Fence(owner.epoch)
         position = await self._checkpoints.claim(owner.ref, fence)
         if reset is None or (reset.only_forward and position.settled >= reset.settled):
             return
