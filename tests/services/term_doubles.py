@@ -70,14 +70,14 @@ class FailingTerm(Term):
     stage: Stage
     at_the_fault: tuple[int, int] | None = None
 
-    def _whole(self, decide: Decide, by: Hello | None) -> list[Effect]:
+    def _decided(self, decide: Decide, by: Hello | None = None) -> list[Effect]:
         def failing(now_ms: int) -> list[Effect]:
             with self.faults.deciding():
                 return decide(now_ms)
 
         struck = self.faults.struck
         try:
-            return super()._whole(failing, by)
+            return super()._decided(failing, by)
         finally:
             if self.faults.struck != struck:
                 self.at_the_fault = self.stage.known_outside()

@@ -58,8 +58,8 @@ def session_of_nobody(cluster: Cluster) -> None:
     cluster.sessions[99] = ("gateway", "gateway-9")
 
 
-def client_without_session(cluster: Cluster) -> None:
-    cluster.clients[99] = Client(0)
+def session_of_a_client_too(cluster: Cluster) -> None:
+    cluster.clients[next(iter(cluster.sessions))] = Client(0)
 
 
 def lane_without_session(cluster: Cluster) -> None:
@@ -178,7 +178,7 @@ CORRUPTIONS: dict[Callable[[Cluster], None], str] = {
     another_session: "members speak for themselves",
     known_twice: "members speak for themselves",
     session_of_nobody: "sessions are somebody's",
-    client_without_session: "sessions are somebody's",
+    session_of_a_client_too: "sessions are somebody's",
     lane_without_session: "lanes have sessions",
     no_weight: "a plan is possible",
     unknown_owner: "owners are known",

@@ -4,9 +4,11 @@ Pure: no clock, no I/O, no log. The shell feeds it what happened together with t
 milliseconds) and carries out the effects in order: what must be durable comes before what tells
 anybody about it. What it knows is in state.py; each kind of decision has a module of its own.
 
-Every event is refused before it changes anything (`Refuse`, or `Refused` to a node), or carried out
-whole. A decision never raises but by a fault of this program, and leaves half of itself behind
-then: whoever decides must throw this value away and begin with what is stored (services' Term).
+Every event is refused before it changes anything (`Refuse`, or `Refused` to a node), or decided
+whole, on a copy that takes the place of this state (drafts.py). What is merely heard (`NOTED`), and
+what only concerns a client, is noted in place. A decision never raises but by a fault of this
+program: then whoever decides begins anew with what is stored (services' Term), also because the
+subscriptions aren't copied.
 
 Invariants:
 - epochs, generations and revisions only grow;
@@ -34,13 +36,8 @@ from headgate.decide.coordination import (
     topology_changes,
     windows,
 )
-from headgate.decide.coordination.effects import (
-    Effect,
-    Hang,
-    Persist,
-    Refuse,
-    Send,
-)
+from headgate.decide.coordination.drafts import checked, whole
+from headgate.decide.coordination.effects import Effect, Hang, Persist, Refuse, Send
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.publishing import Client
@@ -55,6 +52,19 @@ from headgate.model.topology import Owner, Placement
 ABSENCE_MS = 3_000
 """A longer time between two ticks means that the coordinator itself stood still."""
 FENCE_AGAIN_MS = 1_000
+NOTED = (
+    control.AckSubscriptions,
+    control.GatewayReport,
+    control.IngestReport,
+    control.LaneReport,
+    control.MayClaim,
+    control.Register,
+    control.RegistrationComplete,
+    control.RouterReport,
+    control.StillInHand,
+    control.Unregister,
+)
+"""What is heard all the time and changes a row of whoever says it, or the subscriptions."""
 
 
 @dataclass(slots=True)
@@ -68,6 +78,11 @@ class Cluster(State):
     # --- sessions ------------------------------------------------------------------------------
 
     def opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
+        if hello.role == "client":  # they come by the ten thousand
+            return checked(self, self._opened(session, hello, now_ms))
+        return self._opened_whole(session, hello, now_ms)
+
+    def _opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
         learns = self.learning.is_on or self._begins_to_learn(hello)
         if reason := self._refusal(hello, now_ms, learns=learns):
             return [Send(session, control.Refused(reason)), Hang(session)]
@@ -77,7 +92,8 @@ class Cluster(State):
         if hello.generation > self.generation:
             # The one who gave that out is forgotten, so everybody must hear from us above it.
             self.out.publish(self.described(hello.generation + 1), to_all=True)
-            effects += [Send(other, self.out.message) for other in self.sessions]
+            everybody = (*self.sessions, *self.clients)
+            effects += [Send(other, self.out.message) for other in everybody]
         foreign = hello.role == "lane" and not self.lanes.knows(hello)
         raised = self.registry.raise_above(hello.revision, foreign=foreign)
         self.seen_roles.add(hello.role)
@@ -87,7 +103,6 @@ class Cluster(State):
             if troubled := hints.in_trouble(self):
                 effects.append(Send(session, control.TroubledGateways(troubled)))
         elif hello.role == "client":
-            self.sessions[session] = ("client", hello.node_id)
             self.clients[session] = Client(now_ms, hello.generation)
             effects.append(Send(session, self.out.message))
         else:
@@ -95,6 +110,8 @@ class Cluster(State):
         if raised:
             effects += subscribing.spread_snapshot(self)
         return self._withheld(effects + subscribing.settle_floor(self))
+
+    _opened_whole = whole(_opened)
 
     def _refusal(self, hello: Hello, now_ms: int, *, learns: bool) -> str:
         """Why this can't be who it says it is; empty when it can."""
@@ -139,9 +156,12 @@ class Cluster(State):
 
     def closed(self, session: int, now_ms: int) -> list[Effect]:
         """The stream is over without a goodbye: the lease decides."""
+        return [] if self.clients.pop(session, None) else self._closed(session, now_ms)
+
+    @whole
+    def _closed(self, session: int, now_ms: int) -> list[Effect]:
         member = self.member_of(session)
         self.sessions.pop(session, None)
-        self.clients.pop(session, None)
         if member is not None:
             member.session = None
             member.seen_ms = now_ms
@@ -149,12 +169,17 @@ class Cluster(State):
         return subscribing.settle_floor(self)
 
     def received(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
-        role, _ = self.sessions.get(session, (None, ""))
+        role = "client" if session in self.clients else self.sessions.get(session, (None, ""))[0]
         if role is None:
             return []  # it was refused, replaced or cut off, and is about to hear of it
         if reason := plausible.message_refusal(self, role, message):
             return [Send(session, control.Refused(reason)), Hang(session)]
-        return self._heard(session, message, now_ms)
+        if isinstance(message, control.CheckIn) or role == "client":
+            return self._heard(session, message, now_ms)  # no invariant is about that
+        is_row = isinstance(message, control.AckTopology) and not self.unassigned
+        if isinstance(message, NOTED) or is_row:
+            return checked(self, self._heard(session, message, now_ms))
+        return self._heard_whole(session, message, now_ms)
 
     def _heard(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
         member, lane = self.member_of(session), self.lanes.by_session.get(session)
@@ -194,6 +219,8 @@ class Cluster(State):
             case _:
                 pass
         return []
+
+    _heard_whole = whole(_heard)
 
     def _claiming(
         self, session: int, message: control.MayClaim | control.Claimed, now_ms: int
@@ -262,6 +289,7 @@ class Cluster(State):
 
     # --- time ----------------------------------------------------------------------------------
 
+    @whole
     def tick(self, now_ms: int) -> list[Effect]:
         """Ends leases, and windows that wait for a lane that doesn't report; plans when due."""
         self._forgive_own_absence(now_ms)
@@ -347,6 +375,7 @@ class Cluster(State):
 
     # --- what the stores know better -----------------------------------------------------------
 
+    @whole
     def fenced(
         self, owners: Iterable[Owner], *, overtaken: Iterable[tuple[PartitionRef, int]] = ()
     ) -> list[Effect]:
@@ -398,21 +427,25 @@ class Cluster(State):
 
     # --- operators -----------------------------------------------------------------------------
 
+    @whole
     def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
         if (error := operating.creation_refusal(self, name, partitions)) is not None:
             return [Refuse(error)]
         return operating.create_topic(self, name, partitions, placement)
 
+    @whole
     def delete_topic(self, name: str) -> list[Effect]:
         if (error := operating.deletion_refusal(self, name)) is not None:
             return [Refuse(error)]
         return operating.delete_topic(self, name)
 
+    @whole
     def rebalance(self, now_ms: int) -> list[Effect]:
         if (error := operating.learning_refusal(self)) is not None:
             return [Refuse(error)]
         return self._rebalance(now_ms)
 
+    @whole
     def reset(self, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
         """Put the position of a source partition elsewhere, and read it from there."""
         error = operating.learning_refusal(self) or resetting.refusal(self, ref)
@@ -420,6 +453,7 @@ class Cluster(State):
             return [Refuse(error)]
         return resetting.begin(self, ref, reset, now_ms)
 
+    @whole
     def drain(self, node_id: str, now_ms: int, *, draining: bool = True) -> list[Effect]:
         """Let a node give everything away and get nothing, or end that."""
         if (error := operating.drain_refusal(self, node_id, draining=draining)) is not None:

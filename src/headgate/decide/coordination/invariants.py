@@ -2,8 +2,9 @@
 
 Each invariant is a name, a sentence and a predicate that yields what contradicts it. They are about
 the state alone: what they forbid can't come from anything that a node says, which is looked at
-before it is believed (plausible.py), so a contradiction is a fault of this program. Whoever decides
-checks before an effect is carried out: a state that contradicts itself is neither kept nor told.
+before it is believed (plausible.py), so a contradiction is a fault of this program. A decision is
+checked before it takes the place of the state (drafts.py): what contradicts itself is neither kept
+nor told.
 
 What grows is guarded where it is written, at no cost: epochs in ownership.py, generations in
 publishing.py. The rest costs as much as there is to look at, and `scale` says of what:
@@ -72,16 +73,12 @@ def _member_sessions(state: State) -> Iterator[str]:
 
 def _every_session(state: State) -> Iterator[str]:
     for session, (role, node_id) in state.sessions.items():
-        if role == "client":
-            if session not in state.clients:
-                yield f"session {session} has no client"
-        elif role != "lane":
+        if session in state.clients:
+            yield f"session {session} is of {role} {node_id}, and of a client"
+        if role != "lane":
             member = state.members.get(node_id)
             if member is None or member.session != session or member.hello.role != role:
                 yield f"session {session} is of {role} {node_id}, which is {member}"
-    for session in state.clients:
-        if session not in state.sessions:
-            yield f"client {session} has no session"
 
 
 def _lane_sessions(state: State) -> Iterator[str]:

@@ -151,7 +151,7 @@ def goodbye(state: State, session: int, now_ms: int) -> list[Effect]:
     if role == "lane":
         state.lanes.end(session, now_ms=now_ms)
         return moving.advance(state, now_ms) + subscribing.settle_floor(state)
-    if role == "client" or role is None:
+    if role is None:
         state.clients.pop(session, None)
         return []
     state.members[node_id].seen_ms = now_ms

@@ -48,7 +48,7 @@ class State:
     draining: set[str] = field(init=False)
     clients: dict[int, Client] = field(default_factory=dict)
     sessions: dict[int, tuple[SessionRole, str]] = field(default_factory=dict)
-    """Role and node id of every session."""
+    """Role and node id of every session that isn't a client's."""
     seen_roles: set[str] = field(default_factory=set)
     """Those of which somebody was ever there."""
     lanes: Lanes = field(default_factory=Lanes)
@@ -120,6 +120,8 @@ class State:
         return [m for _, m in sorted(self.members.items()) if m.hello.role == role]
 
     def sessions_of(self, role: SessionRole) -> list[int]:
+        if role == "client":
+            return list(self.clients)
         return [session for session, (of, _) in self.sessions.items() if of == role]
 
     def nodes(self) -> tuple[Node, ...]:

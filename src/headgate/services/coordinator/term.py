@@ -1,11 +1,11 @@
 """One leadership of a coordinator: everything it decides, from the state it found to its end.
 
 Whatever changes the cluster runs through `apply`, one at a time: the decision is made without I/O,
-what came of it is held against the invariants, then its effects are carried out in order, so what
-is announced is already durable. A decision that is refused has changed nothing. One that fails has
-half changed the state, and a term that can't carry out what it decided may have told half of it:
-then the term is over and never comes back. Nothing is decided, kept or told from its state any
-more, whoever asked hears so, and only a new term from the store brings everybody together again.
+whole and sound or not at all, then its effects are carried out in order, so what is announced is
+already durable. A decision that is refused has changed nothing. One that fails is a fault of this
+program, and a term that can't carry out what it decided may have told half of it: then the term is
+over and never comes back. Nothing is decided, kept or told from its state any more, whoever asked
+hears so, and only a new term from the store brings everybody together again.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Term:
             assert not effects, f"{effects} follow, and nobody carries them out"
             return effects
 
-        self._whole(news, by)
+        self._decided(news, by)
 
     # --- decisions -----------------------------------------------------------------------------
 
@@ -250,19 +250,8 @@ class Term:
                 self._changed.notify_all()
 
     def _decided(self, decide: Decide, by: Hello | None = None) -> list[Effect]:
-        """Decide, and look at what came of it before any of it is kept or told."""
-
-        def checked(now_ms: int) -> list[Effect]:
-            effects = decide(now_ms)
-            is_kept = any(isinstance(effect, Persist) for effect in effects)
-            invariants.check(self.cluster, invariants.KEPT if is_kept else invariants.ALWAYS)
-            return effects
-
-        return self._whole(checked, by)
-
-    def _whole(self, decide: Decide, by: Hello | None) -> list[Effect]:
-        """What follows; whatever `decide` raises is a fault of this program, and half of what it
-        decided may be in the state by then, so the term ends with it."""
+        """What follows; whatever `decide` raises is a fault of this program, which may strike again
+        and may have changed the subscriptions, so the term ends with it."""
         self._check_goes_on()
         try:
             return decide(self.now_ms())

@@ -1,0 +1,85 @@
+"""How a decision can't half-happen: it is made on a copy of the state, and takes its place whole.
+
+Copied is what can be changed in place: tables, sets, and their rows down to the frozen ones. What
+is kept `IN_PLACE` isn't: a million subscriptions, the clients, and counters, which decide nothing.
+So whatever a decision raises, the state is what it was, but for them.
+
+Invariant: a state that contradicts itself takes nobody's place (invariants.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from headgate.decide.coordination import invariants
+from headgate.decide.coordination.effects import Effect, Persist
+from headgate.decide.coordination.state import State
+
+IN_PLACE = frozenset({"registry", "clients", "lane_totals", "growth", "load"})
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+T = TypeVar("T")
+S = TypeVar("S", bound=State)
+P = ParamSpec("P")
+Decision = Callable[Concatenate[S, P], list[Effect]]
+
+
+def whole(decide: Decision[S, P]) -> Decision[S, P]:
+    """`decide`, on a copy that becomes the state once it is decided and found sound."""
+
+    @wraps(decide)
+    def decided(state: S, /, *args: P.args, **kwargs: P.kwargs) -> list[Effect]:
+        draft = drafted(state)
+        effects = checked(draft, decide(draft, *args, **kwargs))
+        for name in _changing(type(state)):
+            setattr(state, name, getattr(draft, name))
+        return effects
+
+    return decided
+
+
+def checked(state: State, effects: list[Effect]) -> list[Effect]:
+    """`effects`, of a decision that `state` came of; raises Contradiction where that can't be."""
+    is_kept = any(isinstance(effect, Persist) for effect in effects)
+    invariants.check(state, invariants.KEPT if is_kept else invariants.ALWAYS)
+    return effects
+
+
+def drafted(value: T) -> T:
+    """A copy that can be changed without `value`; `value` itself where nothing can change it."""
+    copy = _copier(value)
+    return value if copy is None else copy(value)
+
+
+def _copier(value: object) -> Callable[[Any], Any] | None:
+    kind = type(value)
+    if kind is set:
+        return set.copy
+    if kind is dict:
+        return _rows_copied
+    return _fields_copied if _changing(kind) else None
+
+
+def _changing(kind: type[Any]) -> tuple[str, ...]:
+    """What an instance holds, of a kind that can be changed."""
+    if kind not in _FIELDS:
+        can_change = is_dataclass(kind) and not kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        _FIELDS[kind] = tuple(field.name for field in fields(kind)) if can_change else ()
+    return _FIELDS[kind]
+
+
+def _rows_copied(table: dict[Any, Any]) -> dict[Any, Any]:
+    """All rows of a table are of one kind."""
+    copy = _copier(next(iter(table.values()), None))
+    return table.copy() if copy is None else {key: copy(row) for key, row in table.items()}
+
+
+def _fields_copied(value: T) -> T:
+    draft = object.__new__(type(value))
+    for name in _changing(type(value)):
+        part = getattr(value, name)
+        setattr(draft, name, part if name in IN_PLACE else drafted(part))
+    return draft

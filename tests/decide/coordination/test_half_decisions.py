@@ -1,0 +1,188 @@
+"""No decision half-happens: whichever of its lines fails, the state is what it was, and nothing is
+asked of anybody.
+
+Every event of every scenario, and of random walks, is first decided on copies of its state that
+fail at one line after the other: each line once for each kind of event that leads to it. What is
+noted in place instead is named here; a term ends with it (services/test_coordinator_terms.py).
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination import drafts
+from headgate.decide.coordination.cluster import NOTED, Cluster
+from headgate.decide.coordination.effects import Effect
+from headgate.model.control import Hello, ToCoordinator
+from headgate.model.topology import Placement
+from tests.decide.coordination import scenario, simulation, test_group_invariants
+from tests.decide.coordination.faults import Fault, Faults
+from tests.decide.coordination.scenario import play
+from tests.decide.coordination.stage import Stage
+from tests.decide.coordination.test_group_invariants import GroupMachine
+from tests.decide.coordination.test_invariants import CoordinatorMachine
+from tests.decide.coordination.test_scenarios import FILES
+from tests.decide.coordination.world import World, ref
+
+IN_PLACE = {*(kind.__name__ for kind in NOTED), "CheckIn", "AckTopology", "a client"}
+"""What changes rows of who says it, or the subscriptions."""
+
+Decision = Callable[[Cluster], list[Effect]]
+struck: set[tuple[str, str]] = set()
+"""Which kinds of events have failed where."""
+heard: Counter[str] = Counter()
+OFTEN = 50
+"""Of a kind that came more often than this, every tenth event is looked at."""
+
+
+class Lines(Faults):
+    """Where a decision goes, without a fault."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 1_000_000
+        self.passed: list[str] = []
+
+    def _executed(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "line":
+            self.passed.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+        return super()._executed(frame, event, argument)
+
+
+def image(state: Cluster) -> dict[str, str]:
+    names = (field.name for field in fields(state))
+    return {name: repr(getattr(state, name)) for name in names if name not in drafts.IN_PLACE}
+
+
+def fails_anywhere(state: Cluster, kind: str, decide: Decision) -> None:
+    """Decide on copies of `state`, each of which fails at a line that hasn't failed yet."""
+    heard[kind] += 1
+    if heard[kind] > OFTEN and heard[kind] % 10:
+        return
+    blob = pickle.dumps(state)
+    lines = Lines()
+    with lines.deciding():
+        decide(pickle.loads(blob))
+    for number, where in enumerate(lines.passed, 1):
+        if (kind, where) not in struck:
+            struck.add((kind, where))
+            _fails_at(number, pickle.loads(blob), kind, decide)
+
+
+def _fails_at(line: int, state: Cluster, kind: str, decide: Decision) -> None:
+    faults, before = Faults(), image(state)
+    faults.left = line
+    with pytest.raises(Fault) as fault, faults.deciding():
+        decide(state)
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(fault.tb)]
+    if any((c.co_filename, c.co_name) == (drafts.__file__, "decided") for c in codes):
+        after = image(state)
+        changed = [name for name in before if before[name] != after[name]]
+        assert not changed, f"{kind} failed at {fault.value}, and left {changed} changed"
+    else:
+        assert kind in IN_PLACE or image(state) == before, f"{kind} fails in place, {fault.value}"
+
+
+class Torn(Cluster):
+    """One that fails anywhere before it decides."""
+
+    def _decided(self, kind: str, decide: Decision) -> list[Effect]:
+        fails_anywhere(self, kind, decide)
+        return decide(self)
+
+    def opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
+        kind = "a client" if hello.role == "client" else f"opened {hello.role}"
+        return self._decided(kind, lambda state: Cluster.opened(state, session, hello, now_ms))
+
+    def closed(self, session: int, now_ms: int) -> list[Effect]:
+        kind = "a client" if session in self.clients else "closed"
+        return self._decided(kind, lambda state: Cluster.closed(state, session, now_ms))
+
+    def received(self, session: int, message: ToCoordinator, now_ms: int) -> list[Effect]:
+        kind = "a client" if session in self.clients else type(message).__name__
+        return self._decided(kind, lambda x: Cluster.received(x, session, message, now_ms))
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        return self._decided("tick", lambda state: Cluster.tick(state, now_ms))
+
+    def fenced(self, *args: Any, **kwargs: Any) -> list[Effect]:
+        return self._decided("fenced", lambda state: Cluster.fenced(state, *args, **kwargs))
+
+    def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
+        create = partial(
+            Cluster.create_topic, name=name, partitions=partitions, placement=placement
+        )
+        return self._decided("create_topic", create)
+
+    def delete_topic(self, name: str) -> list[Effect]:
+        return self._decided("delete_topic", partial(Cluster.delete_topic, name=name))
+
+    def rebalance(self, now_ms: int) -> list[Effect]:
+        return self._decided("rebalance", partial(Cluster.rebalance, now_ms=now_ms))
+
+    def reset(self, *args: Any) -> list[Effect]:
+        return self._decided("reset", lambda state: Cluster.reset(state, *args))
+
+    def drain(self, *args: Any, **kwargs: Any) -> list[Effect]:
+        return self._decided("drain", lambda state: Cluster.drain(state, *args, **kwargs))
+
+
+@pytest.fixture(autouse=True)
+def torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (simulation, test_group_invariants):
+        monkeypatch.setattr(module, "Cluster", Torn)
+
+
+def test_no_event_of_any_scenario_half_happens() -> None:
+    for path in FILES:
+        play(Stage(), scenario.read(path))
+    kinds = {kind for kind, _ in struck}
+    assert kinds >= {"tick", "fenced", "create_topic", "delete_topic", "reset", "drain", "Goodbye"}
+    assert kinds >= {"opened lane", "opened router", "opened gateway", "opened ingest", "closed"}
+    assert kinds >= {"Released", "Claimed", "AckTopology", "Recall", "EpochTooLow", "LaneReport"}
+
+
+@pytest.mark.parametrize("machine", [CoordinatorMachine, GroupMachine])
+def test_nor_does_one_of_any_walk(machine: type[RuleBasedStateMachine]) -> None:
+    walks = settings(max_examples=20, stateful_step_count=30, deadline=None)
+    run_state_machine_as_test(machine, settings=walks)
+
+
+def test_what_is_decided_on_a_copy_shares_nothing_that_changes() -> None:
+    world = World()
+    for role in ("ingest", "router", "gateway"):
+        world.join(role, f"{role}-1")
+    world.lane(*world.create("flights", 2))
+    cluster = world.cluster
+    draft = drafts.drafted(cluster)
+    assert image(draft) == image(cluster)
+    before = image(cluster)
+    [lane] = draft.lanes.by_session.values()
+    lane.handed_off[ref("flights")] = draft.sources.take(ref("flights"), "router-2")
+    draft.members["router-1"].session = None
+    draft.resets.begin(ref("flights"), Reset(1), 0)
+    draft.learning.missing.add("router-2")
+    draft.out.publish(draft.described(draft.generation + 1))
+    assert image(cluster) == before
+    assert draft.registry is cluster.registry
+
+
+def test_what_is_refused_is_no_fault() -> None:
+    world = World()
+    world.create("flights")
+    before = image(world.cluster)
+    world.cluster.create_topic("flights", 1, "keyed")
+    assert image(world.cluster) == before
