@@ -95,7 +95,9 @@ class OperatedServer:
         if node is None:
             raise errors.NotFound(f"there is no node {name}: see `headgate node list`")
         self.calls.append(f"{request.method} {name}")
-        node.state = "draining" if request.method == "POST" else "ready"
+        state = "draining" if request.method == "POST" else "ready"
+        at = self.now.nodes.index(node)
+        self.now.nodes[at] = node = msgspec.structs.replace(node, state=state)
         self.on_change()
         return json_response(node)
 

@@ -16,10 +16,11 @@ from tests.cli.operated import OperatedServer, partition, status, topic
 def owned_by(*routers: str, draining: str = "r-1", **fields: object) -> Status:
     details = [partition(number, router=router) for number, router in enumerate(routers)]
     made = status(topic("flights", *details), **fields)
-    for node in made.nodes:
-        if node.id == draining:
-            node.state = "draining"
-    return made
+    nodes = [
+        msgspec.structs.replace(node, state="draining") if node.id == draining else node
+        for node in made.nodes
+    ]
+    return msgspec.structs.replace(made, nodes=nodes)
 
 
 def moving(*partitions: int) -> list[MoveStatus]:

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from headgate.cli.json_lines import EventReader, EventShape
@@ -191,7 +192,8 @@ async def test_an_unknown_topic_is_said_before_anything_is_read(server: ProduceS
 async def test_a_key_for_an_opportunistic_topic_is_said_before_anything_is_sent(
     server: ProduceServer,
 ) -> None:
-    server.topics["flights"].placement = "opportunistic"
+    topic = server.topics["flights"]
+    server.topics["flights"] = msgspec.structs.replace(topic, placement="opportunistic")
     result = await headgate("produce", "flights", "--key", "id", url=server.url, given=lines(1))
     assert result.code == 2
     assert "flights is opportunistic and takes no keys" in result.err

@@ -160,11 +160,14 @@ def _something_became(changed: LettersChanged) -> bool:
 
 def _sum(so_far: LettersChanged, one: LettersChanged) -> LettersChanged:
     both = LettersChanged(so_far.count + one.count, one.last_id, one.more)
-    if (so_far.delivered, one.delivered) != (UNSET, UNSET):
-        both.delivered = (so_far.delivered or 0) + (one.delivered or 0)
-        both.dead_again = (so_far.dead_again or 0) + (one.dead_again or 0)
-        both.errors = sorted({*(so_far.errors or ()), *(one.errors or ())})
-    return both
+    if (so_far.delivered, one.delivered) == (UNSET, UNSET):
+        return both
+    return msgspec.structs.replace(
+        both,
+        delivered=(so_far.delivered or 0) + (one.delivered or 0),
+        dead_again=(so_far.dead_again or 0) + (one.dead_again or 0),
+        errors=sorted({*(so_far.errors or ()), *(one.errors or ())}),
+    )
 
 
 async def _count(client: HttpClient, change: Change, chosen: Chosen) -> int:

@@ -105,7 +105,8 @@ async def _drain(
                 total=max(len(drained.moves), owned(after, node_id), int(after.learning)),
                 timeout_s=wait_s,
             )
-            drained.node.partitions = 0
+            empty = msgspec.structs.replace(drained.node, partitions=0)
+            drained = msgspec.structs.replace(drained, node=empty)
             if not quiet:
                 say(f"{node_id} owns nothing any more and can be stopped")
     return drained

@@ -28,7 +28,7 @@ NAME_RULE = (
 )
 
 
-class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
+class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of POST /v1/topics. Without `partitions` the topic gets `routing.num_partitions`."""
 
     name: str
@@ -39,7 +39,7 @@ class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
 PartitionHealth = Literal["healthy", "lagging", "stale", "failed"]
 
 
-class TopicPartition(msgspec.Struct):
+class TopicPartition(msgspec.Struct, frozen=True):
     """`settled` is the highest seq with everything up to it settled; lag = head - settled.
 
     A partition is `lagging` when its oldest unsettled record waits for more than 30 s, `stale`
@@ -65,7 +65,7 @@ class TopicPartition(msgspec.Struct):
     """When it was last seen to have grown, since 1970 (0: not since this coordinator leads)."""
 
 
-class Totals(msgspec.Struct):
+class Totals(msgspec.Struct, frozen=True):
     """What became of all records: appended = settled + waiting, and settled + repeated =
     acknowledged + parked + dead + released + unmatched + skipped + uncounted.
 
@@ -86,7 +86,7 @@ class Totals(msgspec.Struct):
     uncounted: int = 0
 
 
-class TopicInfo(msgspec.Struct):
+class TopicInfo(msgspec.Struct, frozen=True):
     name: str
     partitions: int
     placement: Placement
@@ -97,11 +97,13 @@ class TopicInfo(msgspec.Struct):
     totals: Totals = msgspec.field(default_factory=Totals)
 
 
-class TopicList(msgspec.Struct):
+class TopicList(msgspec.Struct, frozen=True):
     topics: list[TopicInfo]
 
 
-class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class ProduceEvent(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """`event_id` is the idempotency key; one is made up when it's missing. `earlier` is the
     document before the change, for subscribers whose filters matched that one only."""
 
@@ -116,7 +118,7 @@ class ProduceEvent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     ) = msgspec.UNSET
 
 
-class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
+class ProduceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`version` is the partitioning version that the sender routed the events under, if it routes:
     then what doesn't belong here is redirected, else it is handed on."""
 
@@ -125,17 +127,17 @@ class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None
 
 
-class ErrorBody(msgspec.Struct):
+class ErrorBody(msgspec.Struct, frozen=True):
     code: str
     message: str
     details: dict[str, Any] = {}
 
 
-class ErrorAnswer(msgspec.Struct):
+class ErrorAnswer(msgspec.Struct, frozen=True):
     error: ErrorBody
 
 
-class ProduceResult(msgspec.Struct, omit_defaults=True, gc=False):
+class ProduceResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Either `partition` and `seq`, or `error`."""
 
     event_id: str
@@ -144,11 +146,11 @@ class ProduceResult(msgspec.Struct, omit_defaults=True, gc=False):
     error: ErrorBody | None = None
 
 
-class ProduceAnswer(msgspec.Struct):
+class ProduceAnswer(msgspec.Struct, frozen=True):
     events: list[ProduceResult]
 
 
-class NodeStatus(msgspec.Struct):
+class NodeStatus(msgspec.Struct, frozen=True):
     """`state` is ready, starting, draining (it gives its partitions away) or lost (its stream
     broke, its lease has not ended yet)."""
 
@@ -162,7 +164,7 @@ class NodeStatus(msgspec.Struct):
     partitions: int = 0
 
 
-class PlannedMove(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
+class PlannedMove(msgspec.Struct, frozen=True, rename={"from_id": "from", "to_id": "to"}):
     """A partition that changes hands: of the log between ingest nodes, of the sources between
     routers, or a target between the consumers of a group (then `topic` is `topic/group`). `from` is
     empty where nobody has it."""
@@ -174,7 +176,7 @@ class PlannedMove(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
     to_id: str
 
 
-class MoveStatus(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
+class MoveStatus(msgspec.Struct, frozen=True, rename={"from_id": "from", "to_id": "to"}):
     """A handoff under way: `releasing` until the former router has let go, then `starting`."""
 
     topic: str
@@ -185,13 +187,13 @@ class MoveStatus(msgspec.Struct, rename={"from_id": "from", "to_id": "to"}):
     age_ms: int = 0
 
 
-class RebalanceRequest(msgspec.Struct, forbid_unknown_fields=True):
+class RebalanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of POST /v1/rebalance."""
 
     dry_run: bool = False
 
 
-class RebalanceAnswer(msgspec.Struct):
+class RebalanceAnswer(msgspec.Struct, frozen=True):
     """What is moved, or with `dry_run` would be."""
 
     moves: list[PlannedMove]
@@ -201,7 +203,7 @@ class RebalanceAnswer(msgspec.Struct):
 ResetTo = Literal["earliest", "latest"] | int
 
 
-class ResetPartition(msgspec.Struct, forbid_unknown_fields=True):
+class ResetPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of POST /v1/topics/{name}/partitions/{number}/reset: `to` is the next record to read.
 
     With `resync`, subscribers are told of what is skipped. A dry run only says what would happen.
@@ -212,7 +214,7 @@ class ResetPartition(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class ResetAnswer(msgspec.Struct):
+class ResetAnswer(msgspec.Struct, frozen=True):
     """`next_seq` is read next; `repeats` records that were settled come again, marked as
     redeliveries; `skips` records never come."""
 
@@ -226,7 +228,7 @@ class ResetAnswer(msgspec.Struct):
     dry_run: bool
 
 
-class LaneStatus(msgspec.Struct):
+class LaneStatus(msgspec.Struct, frozen=True):
     """One lane of a router's open window; `pid` is its Python worker's."""
 
     router: str
@@ -250,21 +252,21 @@ class LaneStatus(msgspec.Struct):
     """What is wrong with the store of positions, if anything is."""
 
 
-class GatewayStatus(msgspec.Struct):
+class GatewayStatus(msgspec.Struct, frozen=True):
     id: str
     subscribers: int
     depth: int
     sent: int
 
 
-class WindowStatus(msgspec.Struct):
+class WindowStatus(msgspec.Struct, frozen=True):
     router: str
     state: str
     window: int
     change_ms: float
 
 
-class ConsumerStatus(msgspec.Struct):
+class ConsumerStatus(msgspec.Struct, frozen=True):
     """A consumer of a group and the targets it owns; `lost`: its connection broke, and its lease
     hasn't ended."""
 
@@ -274,7 +276,7 @@ class ConsumerStatus(msgspec.Struct):
     targets: list[int]
 
 
-class GroupStatus(msgspec.Struct):
+class GroupStatus(msgspec.Struct, frozen=True):
     """`moving` targets are on their way from one consumer to another, `unowned` ones wait for a
     consumer."""
 
@@ -287,7 +289,7 @@ class GroupStatus(msgspec.Struct):
     consumers: list[ConsumerStatus]
 
 
-class Status(msgspec.Struct):
+class Status(msgspec.Struct, frozen=True):
     """Answer of GET /v1/status."""
 
     version: str
@@ -322,7 +324,7 @@ class Status(msgspec.Struct):
     """The roles of which it has heard somebody since then."""
 
 
-class TopologyAnswer(msgspec.Struct):
+class TopologyAnswer(msgspec.Struct, frozen=True):
     """Answer of GET /v1/topology. `control` is where a client opens a control stream (host:port)
     to be told of changes; empty when there is no such place."""
 
@@ -330,7 +332,7 @@ class TopologyAnswer(msgspec.Struct):
     control: str = ""
 
 
-class PartitionVitals(msgspec.Struct):
+class PartitionVitals(msgspec.Struct, frozen=True):
     """How one partition fares: `lag` in records, `lag_ms` the age of the oldest that isn't settled,
     `event_rate` in events per second. `last_event` is null where nobody has seen one yet."""
 
@@ -347,7 +349,7 @@ class PartitionVitals(msgspec.Struct):
 HealthStatus = Literal["healthy", "degraded", "unhealthy"]
 
 
-class Health(msgspec.Struct):
+class Health(msgspec.Struct, frozen=True):
     """Answer of GET /health on every role, with 503 when it is unhealthy: when more than half of
     the partitions aren't healthy, or the node stops. `reasons` says all that isn't well."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _OPENED = msgspec.Raw(b"[")
 
 
-class EventMessage(msgspec.Struct, gc=False):
+class EventMessage(msgspec.Struct, frozen=True, gc=False):
     type: Literal["event", "left"]
     topic: str
     partition: int

@@ -23,7 +23,7 @@ WAIT_MAX_MS = 10_000
 WAIT = "A time, such as 500ms or 2s; 10s at most."
 
 
-class LetterInfo(msgspec.Struct):
+class LetterInfo(msgspec.Struct, frozen=True):
     """A letter with its event, for a `gateway` or for a consumer `group`; the other is empty.
     `at_ms` is when it was written, `time_ms` when the event was; `document` is left out of lists
     unless it is asked for."""
@@ -51,7 +51,7 @@ class LetterInfo(msgspec.Struct):
     )
 
 
-class LetterList(msgspec.Struct):
+class LetterList(msgspec.Struct, frozen=True):
     """`more`: there are letters after `last_id`; ask for them with `after`."""
 
     letters: list[LetterInfo]
@@ -59,7 +59,7 @@ class LetterList(msgspec.Struct):
     more: bool
 
 
-class LetterFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class LetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which dead letters are meant: those that are all of this; an empty filter means every one."""
 
     gateway: str | None = None
@@ -72,7 +72,7 @@ class LetterFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     group: str | None = None
 
 
-class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class LetterSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Body of POST /v1/dead-letters/retry and …/delete: `ids` or a `filter`.
 
     One call changes up to `limit` letters with ids above `after`; call again with `after` set to
@@ -88,7 +88,7 @@ class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     wait: Annotated[str, msgspec.Meta(description=WAIT)] | None = None
 
 
-class LettersChanged(msgspec.Struct):
+class LettersChanged(msgspec.Struct, frozen=True):
     """How many were changed, or with `dry_run` would be. Who waits for what becomes of letters that
     are sent again also learns how many were `delivered` to everybody who is subscribed now, how
     many are `dead_again`, and why (`errors`); the others are on their way."""

@@ -1,8 +1,9 @@
 """The coordinator's mind: sessions, topics and reports in, effects out.
 
-Pure: no clock, no I/O, no log. The shell feeds it what happened together with the time (monotonic
-milliseconds) and carries out the effects in order: what must be durable comes before what tells
-anybody about it. What it knows is in state.py; each kind of decision has a module of its own.
+No clock, no I/O, no chance, no log. The shell feeds it what happened together with the time
+(monotonic milliseconds) and carries out the effects in order: what must be durable comes before
+what tells anybody about it. What it knows is in state.py; each kind of decision has a module of its
+own.
 
 Every event is refused before it changes anything (`Refuse`, or `Refused` to a node), or decided
 whole, on a copy that takes the place of this state (drafts.py). What is merely heard (`NOTED`), and

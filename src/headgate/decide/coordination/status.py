@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from headgate.decide.coordination import accounting, moving
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.group_status import describe_groups, planned_targets
@@ -159,8 +161,8 @@ def _partition(
         tally=tally,
         last_event_ms=wall_ms - (now_ms - growth.moved_ms) if growth and growth.moved_ms else 0,
     )
-    partition.state, partition.reason = accounting.partition_state(partition, report)
-    return partition
+    state, reason = accounting.partition_state(partition, report)
+    return msgspec.structs.replace(partition, state=state, reason=reason)
 
 
 def _node(cluster: Cluster, member: Member, now_ms: int) -> api.NodeStatus:

@@ -170,10 +170,14 @@ class LetterRoutes:
             left = await self._left_of(ids, asked_ms / 1_000)
             dead = [letter for letter in left if letter.state == "dead"]
             stranded = [letter for letter in found if self._is_stranded(letter)]
-            changed.count += len(stranded)
-            changed.delivered, changed.dead_again = len(ids) - len(left), len(dead) + len(stranded)
             errors = [one.error for one in dead] + [f"it {_is_nobodys(one)}" for one in stranded]
-            changed.errors = sorted(set(errors))
+            changed = msgspec.structs.replace(
+                changed,
+                count=changed.count + len(stranded),
+                delivered=len(ids) - len(left),
+                dead_again=len(dead) + len(stranded),
+                errors=sorted(set(errors)),
+            )
         return json_response(changed)
 
     async def _left_of(self, ids: Sequence[int], timeout_s: float) -> list[Letter]:

@@ -251,10 +251,14 @@ class CoordinatorRoutes:
             wall_ms=_wall_ms(),
         )
         me = api.NodeStatus(self._node_id, "coordinator", "ready", self.url, pid=os.getpid())
-        status.nodes.insert(0, me)
-        status.letters, status.letters_error = await self._letters.counted()
-        status.checkpoints_error = term.positions_error
-        return status
+        letters, letters_error = await self._letters.counted()
+        return msgspec.structs.replace(
+            status,
+            nodes=[me, *status.nodes],
+            letters=letters,
+            letters_error=letters_error,
+            checkpoints_error=term.positions_error,
+        )
 
     async def _topology(self, _request: Request) -> Response:
         answer = api.TopologyAnswer(self._term().cluster.topology(), self.client_address)
