@@ -1,6 +1,7 @@
 """Everything the coordinator knows, and the questions the decisions ask of it.
 
-Only the modules beside this one change it, and only in the course of one event.
+Only the modules beside this one change it, and only in the course of one event, most on a copy that
+takes its place then (drafts.py).
 """
 
 from __future__ import annotations
