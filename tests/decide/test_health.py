@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from headgate.decide.health import (
@@ -183,9 +184,7 @@ def cluster(**changes: object) -> Status:
         windows=[],
         subscriptions=0,
     )
-    for name, value in changes.items():
-        setattr(status, name, value)
-    return status
+    return msgspec.structs.replace(status, **changes)
 
 
 def test_partitions_carry_what_the_status_knows() -> None:
