@@ -19,6 +19,7 @@ from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport, MemoryGateways
 from headgate.adapters.memory.letters import MemoryLetterStore
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Refuse
 from headgate.decide.coordination.members import Balance, Timing
 from headgate.lane.run import Lane, LanePorts
@@ -395,6 +396,7 @@ class Router:
             system.letters,
             MemoryDeliveryTransport(system.deliveries),
             system.coordinator.open_session,
+            system.machine,
         )
 
 
@@ -403,6 +405,8 @@ class System:
 
     def __init__(self, chance: random.Random, tap: Tap, letter_tap: LetterTap) -> None:
         self.chance = chance
+        clock = asyncio.get_running_loop().time
+        self.machine = ScriptedMachine(chance.getrandbits(32), begins_ms=1_000, clock=clock)
         self.log = WrittenLog()
         self.log._safety_s = LOOK_EVERY_S
         self.checkpoints = FaultyCheckpoints()

@@ -19,6 +19,7 @@ from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport, MemoryGateways
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
@@ -123,6 +124,7 @@ class Run:
 class PromiseWorld:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.machine = ScriptedMachine(clock=asyncio.get_running_loop().time)
         self.ledger = Ledger()
         self.log = WrittenLog()
         self.letters = JudgedLetters(self.ledger)
@@ -232,6 +234,7 @@ class PromiseWorld:
             cast("LetterStore", letters),
             LinkedTransport(link, self.reachable),
             lambda hello: self._connect(run, hello),
+            self.machine,
         )
         lane = Lane(spec, ports)
         life = asyncio.get_running_loop().create_task(lane.run())

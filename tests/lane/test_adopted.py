@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.decide.matching.index import MatchIndex
 from headgate.decide.notes import Known
 from headgate.lane.adopted import Adopted, KeptIndex, Read
@@ -44,7 +45,7 @@ async def take(
 
 
 async def test_nothing_of_a_snapshot_counts_before_its_last_part() -> None:
-    lane = Adopted()
+    lane = Adopted(THIS_MACHINE)
     await take(lane, SubscriptionSnapshot(1, some("old")))
     adopting = asyncio.create_task(lane.adopt(unread))
     lane.hear(SubscriptionSnapshot(2, some("a", "b"), more=True))
@@ -68,7 +69,7 @@ async def test_nothing_of_a_snapshot_counts_before_its_last_part() -> None:
 async def test_what_was_not_taken_up_is_forgotten_with_its_connection(
     before: SubscriptionSnapshot | SubscriptionChanges,
 ) -> None:
-    lane = Adopted()
+    lane = Adopted(THIS_MACHINE)
     lane.hear(before)
     lane.said_hello()
     lane.hear(SubscriptionSnapshot(2, some("a")))
@@ -77,14 +78,14 @@ async def test_what_was_not_taken_up_is_forgotten_with_its_connection(
 
 
 async def test_half_a_snapshot_is_replaced_by_a_newer_one() -> None:
-    lane = Adopted()
+    lane = Adopted(THIS_MACHINE)
     lane.hear(SubscriptionSnapshot(2, some("ghost"), more=True))
     await take(lane, SubscriptionSnapshot(3, some("a")))
     assert held(lane, "ghost", "a") == {"a"}
 
 
 async def test_an_older_revision_is_acknowledged_and_changes_nothing() -> None:
-    lane = Adopted()
+    lane = Adopted(THIS_MACHINE)
     await take(lane, SubscriptionSnapshot(5, some("a")))
     assert lane.hear(SubscriptionChanges(4, some("b"), ("a",)))
     assert lane.hear(SubscriptionSnapshot(5, ()))
@@ -92,7 +93,7 @@ async def test_an_older_revision_is_acknowledged_and_changes_nothing() -> None:
 
 
 async def test_what_comes_together_is_taken_up_as_one() -> None:
-    lane = Adopted()
+    lane = Adopted(THIS_MACHINE)
     await take(
         lane,
         SubscriptionSnapshot(1, some("a", "b")),
@@ -105,7 +106,7 @@ async def test_what_comes_together_is_taken_up_as_one() -> None:
 
 @pytest.mark.parametrize("large", [1, 1_000], ids=["built in a thread", "built at once"])
 async def test_late_ones_are_known_until_they_end(large: int) -> None:
-    lane = Adopted(large=large)
+    lane = Adopted(THIS_MACHINE, large=large)
     await take(lane, SubscriptionSnapshot(1, some("early")))
     await take(lane, SubscriptionChanges(2, some("early", "late")), read=lambda: {REF: 7})
     assert lane.since(REF, ("early", "late")) == (0, 7)
@@ -136,7 +137,7 @@ class Building:
 async def test_a_large_index_is_built_while_the_lane_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    building, lane = Building(monkeypatch), Adopted(large=2)
+    building, lane = Building(monkeypatch), Adopted(THIS_MACHINE, large=2)
     read = {REF: 3}
     lane.hear(SubscriptionSnapshot(2, some("a", "b")))
     adopting = asyncio.create_task(lane.adopt(lambda: dict(read)))
@@ -157,7 +158,7 @@ async def test_an_index_that_was_built_across_a_hello_is_not_taken_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The hello named the former revision, and whoever heard it may count differently."""
-    building, lane = Building(monkeypatch), Adopted(large=1)
+    building, lane = Building(monkeypatch), Adopted(THIS_MACHINE, large=1)
     lane.hear(SubscriptionSnapshot(9, some("ghost")))
     adopting = asyncio.create_task(lane.adopt(unread))
     await building.begun.wait()
@@ -170,7 +171,7 @@ async def test_an_index_that_was_built_across_a_hello_is_not_taken_up(
 
 
 async def test_a_large_index_is_frozen_for_the_garbage_collector() -> None:
-    lane = Adopted(large=100)
+    lane = Adopted(THIS_MACHINE, large=100)
     frozen = gc.get_freeze_count()
     try:
         await take(lane, SubscriptionSnapshot(1, some(*map(str, range(99)))))
@@ -201,8 +202,8 @@ def test_what_an_earlier_lane_left_never_shows(
 
     async def scenario() -> None:
         kept = KeptIndex()
-        await take(Adopted(kept=kept), SubscriptionSnapshot(900, registered(before)))
-        later = Adopted(kept=kept)
+        await take(Adopted(THIS_MACHINE, kept=kept), SubscriptionSnapshot(900, registered(before)))
+        later = Adopted(THIS_MACHINE, kept=kept)
         await take(later, SubscriptionSnapshot(1, registered(now)))
         fresh = MatchIndex.of(registered(now))
         record = Record("flights", 0, 1, 1, "e", None, "", "insert", b"", None, None, 0)
@@ -219,7 +220,7 @@ def test_what_an_earlier_lane_left_never_shows(
 
 async def test_a_later_lane_shares_what_an_earlier_one_built() -> None:
     kept = KeptIndex()
-    first, second = Adopted(kept=kept), Adopted(kept=kept)
+    first, second = Adopted(THIS_MACHINE, kept=kept), Adopted(THIS_MACHINE, kept=kept)
     await take(first, SubscriptionSnapshot(1, some("a", "b")))
     await take(second, SubscriptionSnapshot(2, some("a", "c")))
     assert second.index.subscription("a") is first.index.subscription("a")
@@ -238,7 +239,7 @@ def test_what_is_noted_is_what_is_matched_with(
 ) -> None:
     async def scenario() -> None:
         known = Known()
-        lane = Adopted(large=large, note=known.read)
+        lane = Adopted(THIS_MACHINE, large=large, note=known.read)
         for revision, (whole, upserts, removals) in enumerate(steps, 1):
             message: SubscriptionSnapshot | SubscriptionChanges
             if whole or revision == 1:
@@ -256,7 +257,7 @@ def test_what_is_noted_is_what_is_matched_with(
 async def test_nothing_is_taken_up_before_it_is_noted() -> None:
     """Taken up, it is acknowledged: whoever goes on from the notes must know it."""
     revisions: list[int] = []
-    lane = Adopted(note=lambda _: revisions.append(lane.revision))
+    lane = Adopted(THIS_MACHINE, note=lambda _: revisions.append(lane.revision))
     await take(lane, SubscriptionSnapshot(1, some("a")))
     await take(lane, SubscriptionChanges(2, some("b")))
     assert revisions == [0, 1]
@@ -264,7 +265,7 @@ async def test_nothing_is_taken_up_before_it_is_noted() -> None:
 
 async def test_what_others_knew_is_noted_again_and_can_be_forgotten() -> None:
     known = Known()
-    lane = Adopted(note=known.read)
+    lane = Adopted(THIS_MACHINE, note=known.read)
     await lane.begin_with(7, some("a", "b"))
     assert (lane.revision, held(lane, "a", "b")) == (7, {"a", "b"})
     assert (known.revision, set(known.subscriptions)) == (7, {"a", "b"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import control
 from headgate.model.control import LATENCY_BUCKETS_S, Latencies
@@ -44,7 +42,7 @@ async def test_the_age_is_that_of_the_record() -> None:
     world = LaneWorld()
     world.start()
     await world.subscribed(everything("all"))
-    world.log.append({"n": 1}, time_ms=round(time.time() * 1_000) - 20_000)
+    world.log.append({"n": 1}, time_ms=world.machine.wall_ms() - 20_000)
     await settle_down(1)
     routing = last_report(world).routing
     assert (at_most(routing, 10.0), at_most(routing, 30.0)) == (0, 1)

@@ -14,6 +14,7 @@ from headgate.adapters.embedded.notes import FileLaneNotes
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport
 from headgate.adapters.memory.letters import MemoryLetterStore
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
 from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
@@ -219,6 +220,7 @@ class LaneWorld:
             data="nowhere",
             settings=LaneSettings(**settings),  # type: ignore[arg-type]
         )
+        self.machine = ScriptedMachine(clock=asyncio.get_running_loop().time)
         self.lane: Lane
         self.life: asyncio.Task[None]
 
@@ -229,6 +231,7 @@ class LaneWorld:
             self.letters,
             self.gateways,
             self._connect,
+            self.machine,
             notes=NoNotes() if self.notes is None else self._lane_notes(self.notes),
         )
         self.lane = Lane(self.spec, ports)

@@ -27,6 +27,7 @@ from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.adapters.http.delivery import HttpDeliveryTransport
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.decide.windows import plan_lanes
 from headgate.lane.run import Lane, LanePorts
@@ -201,7 +202,9 @@ class LightRouter:
                 await checkpoints.close()
                 await letters.close()
 
-        lane = Lane(spec, LanePorts(reader, checkpoints, letters, self._transport, connect))
+        lane = Lane(
+            spec, LanePorts(reader, checkpoints, letters, self._transport, connect, THIS_MACHINE)
+        )
         self._crew.start("lane", live(), about=str(number))
         return lane
 

@@ -18,11 +18,13 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from headgate.decide.matching.index import MatchIndex
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Subscription
+from headgate.ports.machine import Machine
 
 Read = Mapping[PartitionRef, int]
 """How far each partition was read; empty while the lane hasn't begun to read."""
@@ -83,8 +85,14 @@ class Adopted:
     down what is about to be taken up, and may be called in a thread."""
 
     def __init__(
-        self, *, large: int = LARGE, kept: KeptIndex | None = None, note: Note = lambda _: None
+        self,
+        machine: Machine,
+        *,
+        large: int = LARGE,
+        kept: KeptIndex | None = None,
+        note: Note = lambda _: None,
     ) -> None:
+        self._machine = machine
         self._kept = kept or KeptIndex()
         self._note = note
         self.index = MatchIndex.empty()
@@ -174,7 +182,7 @@ class Adopted:
             return self._build(news)
         gc.disable()  # a million new objects, none of them garbage
         try:
-            return await asyncio.to_thread(self._build, news)
+            return await self._machine.offload(partial(self._build, news))
         finally:
             gc.enable()
 

@@ -31,6 +31,7 @@ from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Node
 from headgate.ports.letters import LetterStore
+from headgate.ports.machine import Machine
 from headgate.ports.transport import DeliveryTransport
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
@@ -60,6 +61,7 @@ class Dispatcher:
         holding: Holding,
         ledger: Ledger,
         crew: Crew,
+        machine: Machine,
     ) -> None:
         self._settings = settings
         self._fence = fence
@@ -69,9 +71,16 @@ class Dispatcher:
         self._ledger = ledger
         self._rules = rules_of(settings)
         self._crew = crew
-        self._letters = LetterWriter(store, holding, ledger)
+        self._machine = machine
+        self._letters = LetterWriter(store, holding, ledger, machine=machine)
         self._retrying = Retrying(
-            store, matching, holding, ledger, self._send_again, every_s=settings.redrive_every_s
+            store,
+            matching,
+            holding,
+            ledger,
+            self._send_again,
+            machine=machine,
+            every_s=settings.redrive_every_s,
         )
         self._pipelines: dict[str, GatewayPipeline] = {}
         self._behind: dict[str, frozenset[PartitionRef]] = {}
@@ -198,6 +207,7 @@ class Dispatcher:
                 holding=self._holding,
                 sink=self._ledger,
                 crew=self._crew,
+                machine=self._machine,
                 timeout_s=self._settings.delivery_timeout_s,
             )
             pipeline.be_wary(gateway_id in self._troubled)

@@ -16,8 +16,7 @@ there and the next one send it.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import is_
 
@@ -38,6 +37,7 @@ from headgate.model.control import GatewayLink
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import PartitionRef
 from headgate.ports.letters import LetterStore
+from headgate.ports.machine import Machine
 from headgate.ports.transport import DeliveryTransport
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
@@ -73,8 +73,8 @@ class GatewayPipeline:
         holding: Holding,
         sink: Sink,
         crew: Crew,
+        machine: Machine,
         timeout_s: float,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self.gateway_id = gateway_id
         self._outbound = Outbound(rules, behind)
@@ -84,7 +84,7 @@ class GatewayPipeline:
         self._holding = holding
         self._sink = sink
         self._timeout_s = timeout_s
-        self._jitter = jitter
+        self._jitter = machine.jitter
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -111,6 +111,7 @@ class GatewayPipeline:
             failed=self._failed,
             wanted=self._wanted,
             drop=self.drop,
+            machine=machine,
             now_s=self._loop.time,
         )
         crew.need("delivery", self._run(), about=gateway_id)

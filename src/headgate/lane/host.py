@@ -8,13 +8,13 @@ end the process at any time: nothing here is needed to recover.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from headgate.lane.lives import Lives, Living
 from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.ports.machine import Machine
 from headgate.tasks import start_thread
 
 Shared = TypeVar("Shared")
@@ -32,13 +32,15 @@ class LaneHost(Generic[Shared]):
         self,
         share: Callable[[], Shared],
         open_lane: Callable[[LaneSpec, Shared], tuple[Living, Callable[[], Awaitable[None]]]],
+        *,
+        machine: Machine,
     ) -> None:
         self._share = share
         self._open_lane = open_lane
         self._loop = _new_loop()
         self._shared: Shared | None = None
         self._lives = Lives(self._open)
-        self.pid = os.getpid()
+        self.pid = machine.pid()
         sys.setswitchinterval(SWITCH_S)
         start_thread("lanes", self._loop.run_forever)
 

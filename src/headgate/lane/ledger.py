@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from headgate.decide.latencies import Stopwatch
@@ -13,6 +12,7 @@ from headgate.lane.saving import Saving
 from headgate.lane.sink import ref_of
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
+from headgate.ports.machine import Machine
 
 
 class Ledger:
@@ -20,11 +20,17 @@ class Ledger:
     something was settled, so that there may be room for more."""
 
     def __init__(
-        self, holding: Holding, saving: Saving, overtaken: Callable[[PartitionRef, str], None]
+        self,
+        holding: Holding,
+        saving: Saving,
+        overtaken: Callable[[PartitionRef, str], None],
+        *,
+        machine: Machine,
     ) -> None:
         self._holding = holding
         self._saving = saving
         self._overtaken = overtaken
+        self._wall_s = machine.wall_s
         self.progress = asyncio.Event()
         self.delivered = 0
         self.routing = Stopwatch()
@@ -35,7 +41,7 @@ class Ledger:
             return  # whoever has it now delivers it again
         if outcome == "acknowledged" and not delivery.lost_from:
             self.delivered += 1
-            self.routing.took(time.time() - delivery.time_ms / 1_000)
+            self.routing.took(self._wall_s() - delivery.time_ms / 1_000)
         before = partition.tracker.position
         partition.settle(delivery.seq, outcome)
         self._saving.count(partition.tracker.position - before)

@@ -10,9 +10,7 @@ newer has are dropped: it writes its own.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import Callable
 from itertools import islice
 
 import structlog
@@ -25,6 +23,7 @@ from headgate.lane.holding import Holding
 from headgate.lane.sink import Sink, let_go
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import LetterStore
+from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -42,16 +41,16 @@ class LetterWriter:
         holding: Holding,
         sink: Sink,
         *,
+        machine: Machine,
         capacity: int = CAPACITY,
         backoff: Backoff | None = None,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._store = store
         self._holding = holding
         self._sink = sink
         self._capacity = capacity
         self._backoff = backoff or Backoff(0.2, 5.0)
-        self._wall_ms = wall_ms
+        self._machine = machine
         self._waiting: deque[NewLetter] = deque()
         self._portion = Portion(WRITE_BYTES)
         self._added = self._written = 0
@@ -117,7 +116,7 @@ class LetterWriter:
         held = [letter for letter in letters if letter.ref in fences]
         if held:
             with self._portion.tried():
-                await self._store.put(held, fences, now_ms=self._wall_ms())
+                await self._store.put(held, fences, now_ms=self._machine.wall_ms())
         for _ in letters:
             self._waiting.popleft()
         for letter in held:

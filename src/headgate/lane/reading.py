@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -26,6 +25,7 @@ from headgate.lane.saving import Saving
 from headgate.lane.spec import LaneSettings
 from headgate.model.event import PartitionRef, Record
 from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -52,6 +52,7 @@ class Reading:
         matching: Matching,
         dispatcher: Dispatcher,
         saving: Saving,
+        machine: Machine,
     ) -> None:
         self._settings = settings
         self._reader = reader
@@ -60,6 +61,7 @@ class Reading:
         self._matching = matching
         self._dispatcher = dispatcher
         self._saving = saving
+        self._machine = machine
         self._is_level = False
         """Was everything read that there was?"""
         self.read = self.matched = self.gaps = 0
@@ -182,7 +184,7 @@ class Reading:
         log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
         self.gaps += 1
         gateways = list(self._holding.urls) if self._settings.gap_enabled else []
-        partition.lose(gap, untold=len(gateways), now_ms=time.time_ns() // 1_000_000)
+        partition.lose(gap, untold=len(gateways), now_ms=self._machine.wall_ms())
         for gateway_id in gateways:
             self._dispatcher.put(gateway_id, partition.notice(gap))
 

@@ -15,7 +15,6 @@ under the lane's fence.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryAnswer,
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, NewLetter
 from headgate.ports.letters import Fences, LetterStore
+from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -71,6 +71,7 @@ class Redriving:
         failed: Callable[[HeadgateError], None],
         wanted: Callable[[Delivery], Delivery | None],
         drop: Callable[[PartitionRef], None],
+        machine: Machine,
         now_s: Callable[[], float],
     ) -> None:
         self._gateway_id = gateway_id
@@ -83,6 +84,7 @@ class Redriving:
         self._failed = failed
         self._wanted = wanted
         self._drop = drop
+        self._machine = machine
         self._now_s = now_s
         self._through: dict[PartitionRef, int] = {}
         """Of each partition the newest letter that the gateway took."""
@@ -159,7 +161,7 @@ class Redriving:
 
     async def _bury_left(self, letters: Sequence[Letter], fences: Fences) -> None:
         dead = [replace(one, reason="left", error=LEFT) for one in letters]
-        await self._store.bury(dead, fences, now_ms=time.time_ns() // 1_000_000)
+        await self._store.bury(dead, fences, now_ms=self._machine.wall_ms())
         self.counts.dead += len(dead)
 
     async def _send_letters(self, letters: _Sent, fences: Fences, step: Redrive) -> None:
@@ -212,7 +214,7 @@ class Redriving:
         lanes to come; and where the gateway took a newer one before, the letter is marked, or it
         would be taken for a repeat later on. Until that is written, what passed it stays parked:
         nothing else would tell the next lane."""
-        now_s, now_ms = self._now_s(), time.time_ns() // 1_000_000
+        now_s, now_ms = self._now_s(), self._machine.wall_ms()
         dead: list[Letter] = []
         halting: list[NewLetter] = []
         for letter in letters:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -24,6 +23,7 @@ from headgate.lane.sink import Sink, let_go
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.letters import Letter
 from headgate.ports.letters import LetterStore
+from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -47,6 +47,7 @@ class Retrying:
         sink: Sink,
         send: SendAgain,
         *,
+        machine: Machine,
         every_s: float,
     ) -> None:
         self._store = store
@@ -54,6 +55,7 @@ class Retrying:
         self._holding = holding
         self._sink = sink
         self._send = send
+        self._machine = machine
         self._every_s = every_s
         self._now = asyncio.Event()
         self._now.set()
@@ -124,7 +126,7 @@ class Retrying:
                 dead.append(replace(letter, attempts=letter.attempts + 1, error=REJECTED))
         fences = self._holding.fences()
         await self._store.remove([one for one in through if one.ref in fences], fences)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._machine.wall_ms()
         await self._store.bury([one for one in dead if one.ref in fences], fences, now_ms=now_ms)
 
     async def _send_to_all(

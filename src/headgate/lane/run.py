@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -63,6 +61,7 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
 from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import DeliveryTransport
 from headgate.tasks import Crew, first_of
@@ -85,6 +84,7 @@ class LanePorts:
     letters: LetterStore
     transport: DeliveryTransport
     connect: Callable[[Callable[[], control.Hello]], ControlSession]
+    machine: Machine
     kept: KeptIndex = field(default_factory=KeptIndex)
     notes: LaneNotes = field(default_factory=NoNotes)
 
@@ -95,15 +95,20 @@ class Lane:
     def __init__(self, spec: LaneSpec, ports: LanePorts) -> None:
         self._spec = spec
         self._ports = ports
+        self._machine = machine = ports.machine
         self._crew = Crew("lane")
         self._intake = Crew("lane")
         """What ends first, so that the rest can be settled."""
-        self._adopted = Adopted(kept=ports.kept, note=self._note)
+        self._adopted = Adopted(machine, kept=ports.kept, note=self._note)
         self.holding = Holding(self._adopted)
         self._saving = Saving(
-            spec.settings, ports.checkpoints, self.holding.partitions, self._overtaken
+            spec.settings,
+            ports.checkpoints,
+            self.holding.partitions,
+            self._overtaken,
+            machine=machine,
         )
-        self._ledger = Ledger(self.holding, self._saving, self._overtaken)
+        self._ledger = Ledger(self.holding, self._saving, self._overtaken, machine=machine)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
         self._dispatcher = Dispatcher(
             spec.settings,
@@ -114,6 +119,7 @@ class Lane:
             holding=self.holding,
             ledger=self._ledger,
             crew=self._crew,
+            machine=machine,
         )
         self._life = Awaited(HOLD)
         self._window = Awaited(WINDOW)
@@ -135,14 +141,15 @@ class Lane:
             matching=self._matching,
             dispatcher=self._dispatcher,
             saving=self._saving,
+            machine=machine,
         )
         self._reason = ""
         self._beginning = Beginning(ports.notes, self._note)
         self._claiming = Claiming(spec, ports.checkpoints, self._note)
         self._proof: asyncio.Task[None] | None = None
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
-        self._started_s = time.time()
-        self._cpu_before_s = time.process_time()
+        self._started_s = machine.wall_s()
+        self._cpu_before_s = machine.cpu_s()
 
     async def receipt(self) -> LaneReceipt:
         return await asyncio.shield(self._receipt)
@@ -358,7 +365,7 @@ class Lane:
             role="lane",
             node_id=spec.router_id,
             incarnation=spec.incarnation,
-            pid=os.getpid(),
+            pid=self._machine.pid(),
             lane=spec.lane,
             window=spec.window,
             attempt=spec.attempt,
@@ -468,7 +475,7 @@ class Lane:
             matched=self._reading.matched,
             delivered=self._ledger.delivered,
             filter_errors=self._matching.filter_errors,
-            cpu_s=round(time.process_time() - self._cpu_before_s, 3),
+            cpu_s=round(self._machine.cpu_s() - self._cpu_before_s, 3),
             links=self._dispatcher.links(),
             letters=self._dispatcher.error,
             gaps=self._reading.gaps,
@@ -522,14 +529,14 @@ class Lane:
         return LaneReceipt(
             lane=self._spec.lane,
             window=self._spec.window,
-            pid=os.getpid(),
+            pid=self._machine.pid(),
             reason=self._reason,
             fenced=not self.holding.partitions,
             read=self._reading.read,
             matched=self._reading.matched,
             delivered=self._ledger.delivered,
             started_s=self._started_s,
-            ended_s=time.time(),
+            ended_s=self._machine.wall_s(),
         )
 
 

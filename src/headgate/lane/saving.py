@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -19,6 +18,7 @@ from headgate.lane.partition import SourcePartition
 from headgate.lane.spec import LaneSettings
 from headgate.model.event import PartitionRef
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -33,11 +33,14 @@ class Saving:
         store: CheckpointStore,
         partitions: Mapping[PartitionRef, SourcePartition],
         overtaken: Callable[[PartitionRef, str], None],
+        *,
+        machine: Machine,
     ) -> None:
         self._settings = settings
         self._store = store
         self._partitions = partitions
         self._overtaken = overtaken
+        self._machine = machine
         self._unsaved = 0
         self._now = asyncio.Event()
         self.saves = self.errors = 0
@@ -61,7 +64,7 @@ class Saving:
                 await self.save(partition)
 
     async def save(self, partition: SourcePartition) -> None:
-        before, began_s = partition.saved, time.perf_counter()
+        before, began_s = partition.saved, self._machine.monotonic_s()
         try:
             saved = await partition.save(self._store)
         except Fenced as error:
@@ -70,7 +73,7 @@ class Saving:
         self.errors += not saved
         if partition.saved != before:
             self.saves += 1
-            self.took.took(time.perf_counter() - began_s)
+            self.took.took(self._machine.monotonic_s() - began_s)
 
     async def save_all(self, timeout_s: float) -> None:
         try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileLaneNotes
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.transports import Transports
 from headgate.lane.adopted import KeptIndex
 from headgate.lane.host import LaneHost
@@ -48,8 +48,8 @@ def warm_lane() -> None:
 
 def _lane_host() -> LaneHost[Shared]:
     # A forked process has its parent's list but not its parent's threads.
-    if not _hosts or _hosts[-1].pid != os.getpid():
-        _hosts[:] = [LaneHost(Shared, _open_in_worker)]
+    if not _hosts or _hosts[-1].pid != THIS_MACHINE.pid():
+        _hosts[:] = [LaneHost(Shared, _open_in_worker, machine=THIS_MACHINE)]
         # Spark collects garbage after every task, while the lanes of that window still run:
         # all that was imported must not be looked through each time.
         gc.collect()
@@ -61,7 +61,10 @@ def _transport(place: TransportPlace, shared: Shared) -> DeliveryTransport:
     transports = shared.transports
     if place not in transports:
         transports[place] = Transports(
-            f"lanes-{os.getpid()}", token=place.token, authority=place.authority, nats=place.nats
+            f"lanes-{THIS_MACHINE.pid()}",
+            token=place.token,
+            authority=place.authority,
+            nats=place.nats,
         )
     return transports[place]
 
@@ -86,7 +89,14 @@ def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
     transport = _transport(spec.settings.transport, shared)
     connect = connector(spec.coordinator)
     ports = LanePorts(
-        reader, checkpoints, letters, transport, connect, shared.kept, _notes(spec, folder)
+        reader,
+        checkpoints,
+        letters,
+        transport,
+        connect,
+        THIS_MACHINE,
+        shared.kept,
+        _notes(spec, folder),
     )
     return Lane(spec, ports), close
 

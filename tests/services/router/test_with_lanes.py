@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.decide.coordination.members import Timing
 from headgate.lane.plain import PlainWindows
@@ -52,6 +53,7 @@ class System:
         self.ended: list[tuple[int, int]] = []
         self.crew = Crew("test")
         self.written = [0] * PARTITIONS
+        self.machine = ScriptedMachine(clock=asyncio.get_running_loop().time)
 
     def router(self) -> Router:
         settings = RouterSettings(
@@ -78,7 +80,9 @@ class System:
 
         self.specs.append(spec)
         connect = self.coordinator.open_session
-        ports = LanePorts(self.log, self.checkpoints, self.letters, self.gateways, connect)
+        ports = LanePorts(
+            self.log, self.checkpoints, self.letters, self.gateways, connect, self.machine
+        )
         return Lane(spec, ports), close
 
     async def subscribe(self) -> None:
