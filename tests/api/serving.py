@@ -11,6 +11,7 @@ from typing import Any
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.http.messages import Route
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.config import Config
 from headgate.model.control import AckTopology
 from headgate.model.topology import Topic
@@ -83,7 +84,7 @@ def _ingest(writer: FaultyLogWriter, coordinator: ScriptedCoordinator) -> Ingest
         writer=writer,
         open_session=coordinator.open,
         settled=nothing_settled,
-        now_ms=lambda: 0,
+        machine=ScriptedMachine(begins_ms=0),
     )
 
 

@@ -24,13 +24,14 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.cli.letters_view import age, letter_view, letters_table
 from headgate.decide.letters import described
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterQuery, LetterReason, LetterState, NewLetter
-from headgate.services.coordinator.letters import LetterRoutes, wall_ms
+from headgate.services.coordinator.letters import LetterRoutes
 from tests.cli.command import Ended, ended, headgate, started
 
 DEAD = LetterQuery()
@@ -76,6 +77,7 @@ class Letters:
             check_leads=lambda: None,
             on_revived=self._told,
             is_target=lambda _: True,
+            machine=THIS_MACHINE,
         )
         return [Route(route.method, route.path, self._watched(route)) for route in letters.table()]
 
@@ -85,7 +87,7 @@ class Letters:
         await self.store.remove([one for one in again if one.delivery.seq in self.wanted], HELD)
         nobodys = [one for one in again if one.delivery.seq in self.unwanted]
         nobodys = [msgspec.structs.replace(one, error="nobody wants it") for one in nobodys]
-        await self.store.bury(nobodys, HELD, now_ms=wall_ms())
+        await self.store.bury(nobodys, HELD, now_ms=THIS_MACHINE.wall_ms())
 
     def _watched(self, route: Route) -> Any:
         async def handler(request: Request) -> Response:
@@ -105,7 +107,7 @@ class Letters:
         return await headgate("dlq", *arguments, url=self.url)
 
     async def put(self, *letters: NewLetter, age_s: int = 0) -> None:
-        await self.store.put(letters, HELD, now_ms=wall_ms() - age_s * 1_000)
+        await self.store.put(letters, HELD, now_ms=THIS_MACHINE.wall_ms() - age_s * 1_000)
 
     async def seqs(self, query: LetterQuery = DEAD) -> list[int]:
         return [one.delivery.seq for one in await self.store.find(query, limit=10_000)]

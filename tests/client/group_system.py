@@ -17,6 +17,7 @@ import msgspec
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
 from headgate.client.consumer import Consumer
@@ -162,6 +163,7 @@ class GroupSystem:
             checkpoints=self.checkpoints,
             open_session=self.coordinator.open_session,
             letters=MemoryLetterStore(self.letters),
+            machine=THIS_MACHINE,
         )
         await gateway.start()
         self.gateways.append(gateway)

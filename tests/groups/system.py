@@ -257,7 +257,6 @@ class InProcessGateway(Gateway):
         self._address = f"{node_id}.{incarnation}"
         self.node_id = node_id
         self.link = Link(system.chance)
-        loop = asyncio.get_running_loop()
         store = GatewayCheckpoints(self.link, system.checkpoints, Moody())  # type: ignore[arg-type]
         letters = GatewayLetters(self.link, system.letters, system.moody_letters)  # type: ignore[arg-type]
         super().__init__(
@@ -274,7 +273,7 @@ class InProcessGateway(Gateway):
             checkpoints=cast("CheckpointStore", store),
             open_session=self._opened,
             letters=cast("LetterStore", letters),
-            now_s=loop.time,
+            machine=system.machine,
         )
         self._public = self._listener = self._forwarder = _Nowhere()  # type: ignore[assignment]
         self._websocket._server = _Listening()  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from typing import Any
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_writer import MemoryLogWriter
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.errors import OutcomeUnknown, PeerUnreachable
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
 from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator, Welcome
@@ -18,6 +19,7 @@ from headgate.model.position import Position
 from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.log import Appended, Extent, LogWriter, Retention
+from headgate.ports.machine import Machine
 from headgate.services.ingest.handing_on import Incoming, ProducePeers
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.writing import Writing, WritingOptions
@@ -190,7 +192,7 @@ class World:
         *,
         settled: SettledPositions = nothing_settled,
         peers: ProducePeers | None = None,
-        now_ms: Callable[[], int] = lambda: 0,
+        machine: Machine | None = None,
         **options: Any,
     ) -> None:
         self.settled = Settled(settled)
@@ -200,7 +202,7 @@ class World:
             writer=writer,
             settled=self.settled,
             peers=peers or NoPeers(),
-            now_ms=now_ms,
+            machine=machine or ScriptedMachine(begins_ms=0),
         )
         self.partitions = self.writing.partitions
 

@@ -14,6 +14,7 @@ from headgate.adapters.grpc.control import ServerStream, decode_from_coordinator
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.log_reader import MemoryLogReader
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect
 from headgate.decide.coordination.members import Timing
@@ -92,6 +93,7 @@ class Stage:
         self.positions = MemoryCheckpointStore()
         self.letters = MemoryLetterStore()
         self.faults = Faults()
+        self.machine = ScriptedMachine(clock=lambda: asyncio.get_running_loop().time())
         self.streams: dict[int, ServerStream] = {}
         self.sent = 0
         self.calls: dict[int, Call] = {}
@@ -109,11 +111,11 @@ class Stage:
             self.positions,
             self.letters,
             MemoryLogReader(),
-            lambda: round(asyncio.get_running_loop().time() * 1_000),
+            self.machine,
             self.streams,
         )
         term.faults, term.stage = self.faults, self
-        await term.begin(lambda stored: Cluster(stored, Timing(), "coordinator-1", term.now_ms()))
+        await term.begin(lambda stored, now_ms: Cluster(stored, Timing(), "coordinator-1", now_ms))
         return term
 
     def connect(self, term: Term, hello: Hello) -> int:

@@ -16,6 +16,7 @@ from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
 from headgate.decide.coordination.members import Timing
 from headgate.model.api import Health
@@ -66,6 +67,7 @@ class Stage:
                 EmbeddedCheckpointStore(folder),
                 EmbeddedLogReader(folder),
                 self.letters,
+                THIS_MACHINE,
             ),
         )
         self.client: HttpClient

@@ -28,6 +28,7 @@ from headgate.adapters.grpc.control import (
     ServerStream,
     decode_from_coordinator,
 )
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
 from headgate.client.http import HttpClient
 from headgate.decide.coordination.cluster import Cluster
@@ -109,6 +110,7 @@ class Served:
                 EmbeddedCheckpointStore(folder),
                 EmbeddedLogReader(folder),
                 EmbeddedLetterStore(folder),
+                THIS_MACHINE,
             ),
         )
         self.url = ""

@@ -12,6 +12,7 @@ import structlog
 
 from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.letters import MemoryLetterStore
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.failures import TermFailures
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import api, control
@@ -81,8 +82,10 @@ class World:
                 check_leads=lambda: None,
                 on_revived=_nobody,
                 is_target=lambda _: True,
+                machine=self.stage.machine,
             ),
             failures=TermFailures(PATIENCE),
+            machine=self.stage.machine,
         )
         self._app = HttpApp(routes.table())
         self._adopting = asyncio.create_task(self._adopt(sessions))
@@ -171,7 +174,10 @@ def test_whoever_sweeps_late_leaves_a_topic_that_is_back_alone() -> None:
         at = {PartitionRef("ships", 0): Fence(7)}
         await world.letters.put([parked(1, "ships")], at, now_ms=1)
         sweep = sweep_letters(
-            world.letters, max_age_s=1e6, left_behind=left_behind, now_ms=lambda: 1
+            world.letters,
+            max_age_s=1e6,
+            left_behind=left_behind,
+            machine=ScriptedMachine(begins_ms=1),
         )
         sweeping = asyncio.create_task(sweep)
         await asyncio.sleep(1)
@@ -198,7 +204,8 @@ def test_a_topic_whose_letters_cannot_be_forgotten_keeps_no_other() -> None:
         for name in ("boats", "ships"):
             fences = {PartitionRef(name, 0): Fence(7)}
             await letters.put([parked(1, name)], fences, now_ms=1)
-        sweep = sweep_letters(letters, max_age_s=1e6, left_behind=left_behind, now_ms=lambda: 1)
+        machine = ScriptedMachine(begins_ms=1)
+        sweep = sweep_letters(letters, max_age_s=1e6, left_behind=left_behind, machine=machine)
         with structlog.testing.capture_logs() as logs:
             sweeping = asyncio.create_task(sweep)
             await asyncio.sleep(1)

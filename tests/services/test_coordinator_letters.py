@@ -14,6 +14,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.letters import MemoryLetterStore
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
@@ -60,7 +61,7 @@ class Api:
             check_leads=self._check_leads,
             on_revived=self._on_revived,
             is_target=self.targets.__contains__,
-            now_ms=lambda: NOW_MS,
+            machine=ScriptedMachine(begins_ms=NOW_MS),
         )
         self.counted = routes.counted
         self._app = HttpApp(routes.table())
@@ -325,14 +326,13 @@ class Sweepable(MemoryLetterStore):
 async def _sweep_for(store: Sweepable, seconds: float, *, dead: int) -> None:
     await store.put([letter(seq) for seq in range(1, dead + 1)], HELD, now_ms=1)
 
-    def now_ms() -> int:
-        return 1_000_000 + round(asyncio.get_running_loop().time() * 1_000)
+    machine = ScriptedMachine(begins_ms=1_000_000, clock=asyncio.get_running_loop().time)
 
     async def left_behind() -> Mapping[str, Fences]:
         return {"ships": {PartitionRef("ships", 0): Fence(8)}}
 
     task = asyncio.create_task(
-        sweep_letters(store, max_age_s=100.0, left_behind=left_behind, now_ms=now_ms)
+        sweep_letters(store, max_age_s=100.0, left_behind=left_behind, machine=machine)
     )
     await asyncio.sleep(seconds)
     task.cancel()
@@ -356,16 +356,14 @@ def test_a_clock_that_jumps_ahead_makes_no_letter_old() -> None:
 
     async def run() -> None:
         await store.put([letter(1)], HELD, now_ms=1_000_000)
-        loop = asyncio.get_running_loop()
-
-        def now_ms() -> int:
-            return 1_000_000 + (8 * 86_400_000 if loop.time() > 30.0 else 0)
+        machine = ScriptedMachine(begins_ms=1_000_000)
+        asyncio.get_running_loop().call_later(30.0, machine.passes, 8 * 86_400.0)
 
         async def left_behind() -> Mapping[str, Fences]:
             return {}
 
         sweeping = asyncio.create_task(
-            sweep_letters(store, max_age_s=1_000.0, left_behind=left_behind, now_ms=now_ms)
+            sweep_letters(store, max_age_s=1_000.0, left_behind=left_behind, machine=machine)
         )
         await asyncio.sleep(2 * SWEEP_EVERY_S + 1)
         sweeping.cancel()

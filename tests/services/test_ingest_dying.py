@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.model.api import Health
 from headgate.model.control import AckTopology, IngestReport
@@ -35,7 +36,7 @@ class Stage:
             writer=self.writer,
             open_session=self.coordinator.open,
             settled=self._settled,
-            now_ms=lambda: 0,
+            machine=ScriptedMachine(begins_ms=0),
         )
         self.client: HttpClient
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.decide.admission import ProduceLimits
 from headgate.errors import NotNow, OutcomeUnknown, Overloaded, Sealed, StorageFailed
@@ -83,7 +84,7 @@ async def serve() -> AsyncIterator[Serve]:
                 writer=writer,
                 open_session=coordinator.open,
                 settled=nothing_settled,
-                now_ms=lambda: 0,
+                machine=ScriptedMachine(begins_ms=0),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)

@@ -13,6 +13,7 @@ import pytest
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.memory.log_writer import MemoryLogWriter
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.decide.admission import ProduceLimits
 from headgate.decide.placement import partition_of
@@ -81,7 +82,7 @@ async def serve() -> AsyncIterator[Serve]:
                 writer=writer,
                 open_session=coordinator.open,
                 settled=settled_positions,
-                now_ms=lambda: NOW_MS,
+                machine=ScriptedMachine(begins_ms=NOW_MS),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.history import next_head
 from headgate.errors import Fenced, StorageFailed, StoreChanged, Timeout
 from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic
 from headgate.ports.log import Retention
+from headgate.ports.machine import Machine
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from tests.services.ingest_doubles import FaultyLogWriter, World, topology
 from tests.virtual_time import run_virtual
@@ -28,17 +29,11 @@ async def settled() -> dict[PartitionRef, Position]:
     return {SECOND: Position(7)}
 
 
-class Wall:
-    """A wall clock that goes with the loop's, plus whatever a test does to it."""
-
-    def __init__(self) -> None:
-        self.offset_ms = 1_000 * HOUR_MS
-
-    def __call__(self) -> int:
-        return self.offset_ms + round(asyncio.get_running_loop().time() * 1_000)
+def running() -> ScriptedMachine:
+    return ScriptedMachine(begins_ms=1_000 * HOUR_MS, clock=asyncio.get_running_loop().time)
 
 
-async def opened(writer: FaultyLogWriter, wall: Callable[[], int]) -> tuple[World, RetentionLoop]:
+async def opened(writer: FaultyLogWriter, machine: Machine) -> tuple[World, RetentionLoop]:
     world = World(writer, settled=settled)
     assert await world.adopt(topology(1, JOBS))
     loop = RetentionLoop(
@@ -46,20 +41,20 @@ async def opened(writer: FaultyLogWriter, wall: Callable[[], int]) -> tuple[Worl
         writer=writer,
         partitions=world.partitions,
         settled=world.settled,
-        now_ms=wall,
+        machine=machine,
     )
     return world, loop
 
 
-async def looped(writer: FaultyLogWriter, wall: Callable[[], int]) -> asyncio.Task[None]:
-    _, loop = await opened(writer, wall)
+async def looped(writer: FaultyLogWriter, machine: Machine) -> asyncio.Task[None]:
+    _, loop = await opened(writer, machine)
     return asyncio.create_task(loop.run())
 
 
 def test_every_open_partition_is_retained_up_to_its_settled_position() -> None:
     async def scenario() -> None:
-        writer, wall = FaultyLogWriter(), Wall()
-        loop = await looped(writer, wall)
+        writer, machine = FaultyLogWriter(), running()
+        loop = await looped(writer, machine)
         await asyncio.sleep(59)
         assert writer.retained == []
         await asyncio.sleep(2)
@@ -84,7 +79,7 @@ def test_a_failure_concerns_its_partition_alone(failure: Exception, rounds: int)
     async def scenario() -> None:
         writer = FaultyLogWriter()
         writer.retain_failures[FIRST] = failure
-        loop = await looped(writer, Wall())
+        loop = await looped(writer, running())
         await asyncio.sleep(190)
         refs = [ref for ref, _, _ in writer.retained]
         assert (refs.count(FIRST), refs.count(SECOND)) == (rounds, 3)
@@ -96,7 +91,7 @@ def test_a_failure_concerns_its_partition_alone(failure: Exception, rounds: int)
 async def test_a_store_that_changed_is_opened_again_also_where_nobody_appends() -> None:
     writer = FaultyLogWriter()
     writer.retain_failures[FIRST] = StoreChanged("it went back", given_out=5)
-    world, retention = await opened(writer, Wall())
+    world, retention = await opened(writer, running())
     await retention.once()
     await world.partitions.open_again()
     assert dict(world.partitions.heads())[FIRST] == next_head(5)
@@ -113,10 +108,10 @@ def test_a_clock_that_jumps_never_makes_records_older_than_they_can_be(
     jump_ms: int, expected_ms: int
 ) -> None:
     async def scenario() -> None:
-        writer, wall = FaultyLogWriter(), Wall()
-        loop = await looped(writer, wall)
+        writer, machine = FaultyLogWriter(), running()
+        loop = await looped(writer, machine)
         await asyncio.sleep(30)
-        wall.offset_ms += jump_ms
+        machine.begins_ms += jump_ms
         await asyncio.sleep(31)
         assert writer.retained[0][2]["now_ms"] == 1_000 * HOUR_MS + expected_ms
         loop.cancel()
@@ -127,14 +122,14 @@ def test_a_clock_that_jumps_never_makes_records_older_than_they_can_be(
 @pytest.mark.parametrize("jump_ms", [+9_000 * HOUR_MS, -9_000 * HOUR_MS], ids=["ahead", "back"])
 def test_deadlines_dont_follow_a_clock_that_jumps(jump_ms: int) -> None:
     async def scenario() -> None:
-        writer, wall = FaultyLogWriter(), Wall()
-        world = World(writer, now_ms=wall)
+        writer, machine = FaultyLogWriter(), running()
+        world = World(writer, machine=machine)
         assert await world.adopt(topology(1, JOBS))
         await world.write(JOBS, [Event("before", b"{}")], timeout_s=5)
         writer.failures = dict.fromkeys(JOBS.refs(), StorageFailed("full"))
         waiting = asyncio.create_task(world.write(JOBS, [Event("a", b"{}")], timeout_s=5))
         await asyncio.sleep(1)
-        wall.offset_ms += jump_ms
+        machine.begins_ms += jump_ms
         with pytest.raises(Timeout):
             await waiting
         assert asyncio.get_running_loop().time() == pytest.approx(5)

@@ -15,6 +15,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.decide.placement import partition_of
 from headgate.decide.placing import PlacingRules
@@ -340,7 +341,7 @@ async def start() -> AsyncIterator[Start]:
                 writer=writer,
                 open_session=coordinator.open,
                 settled=nothing_settled,
-                now_ms=lambda: 1_700_000_000_000,
+                machine=ScriptedMachine(begins_ms=1_700_000_000_000),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)

@@ -20,6 +20,7 @@ import pytest
 from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.adapters.http.health import HttpHealthSource
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
@@ -170,6 +171,7 @@ class Stage:
             notes=FileRouterNotes(folder / "notes"),
             listener=HttpServer(),
             others=HttpHealthSource(),
+            machine=THIS_MACHINE,
         )
         self.router = Router(settings, ports, RouterMetrics())
         self.client: HttpClient

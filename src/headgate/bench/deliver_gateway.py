@@ -16,6 +16,7 @@ import uvloop
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.processes import collect_rarely
 from headgate.bench.rebalance_orders import serve_orders
@@ -101,7 +102,7 @@ class Receiving:
             Bounds(),
             reader=EmbeddedLogReader(DataFolder.open(data)),
             metrics=GatewayMetrics(),
-            now_s=time.monotonic,
+            machine=THIS_MACHINE,
         )
         dedup = DedupOptions()
         self._deliveries = Deliveries(
@@ -109,7 +110,7 @@ class Receiving:
             self._subscriptions,
             recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
-            now_s=time.monotonic,
+            machine=THIS_MACHINE,
         )
         self._coordinator = _Coordinator()
         self._crew = Crew("bench")

@@ -7,13 +7,14 @@ is believed as it stands when the clock is made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+
+from headgate.ports.machine import Machine
 
 
 class LivedClock:
-    def __init__(self, wall_ms: Callable[[], int]) -> None:
-        self._wall_ms = wall_ms
-        self._began_wall_ms = wall_ms()
+    def __init__(self, machine: Machine) -> None:
+        self._wall_ms = machine.wall_ms
+        self._began_wall_ms = machine.wall_ms()
         self._began_s = asyncio.get_running_loop().time()
 
     def now_ms(self) -> int:

@@ -6,12 +6,11 @@ package and no other. What only one role needs is imported when that role is bui
 
 from __future__ import annotations
 
-import time
-import uuid
 from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileRouterNotes
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.config import Config, inherited_environment
 from headgate.decide.web_pages import origins_of
 from headgate.lane.spec import LaneSettings, TransportPlace
@@ -46,15 +45,11 @@ WORKER_DAEMON = "headgate.wiring.worker_daemon"
 
 def node_id(config: Config, role: str) -> str:
     """The stable id of this node, or one made up for this start."""
-    return config.client_id or f"{role}-{uuid.uuid4().hex[:8]}"
+    return config.client_id or f"{role}-{THIS_MACHINE.token(4)}"
 
 
 def incarnation() -> str:
-    return uuid.uuid4().hex
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return THIS_MACHINE.token(16)
 
 
 def coordinator_settings(config: Config) -> CoordinatorSettings:
@@ -108,6 +103,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             open_checkpoints(checkpoint_place(config), folder),
             open_log_reader(log_store(config), folder),
             open_letters(log_store(config), folder),
+            THIS_MACHINE,
         ),
     )
 
@@ -168,7 +164,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         writer=open_log_writer(log_store(config), folder),
         open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
         settled=open_checkpoints(checkpoint_place(config), folder).list,
-        now_ms=wall_ms,
+        machine=THIS_MACHINE,
     )
 
 
@@ -247,6 +243,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         open_session=connector(
             addresses(config.gateway.server_address, config.gateway.server_port)
         ),
+        machine=THIS_MACHINE,
     )
 
 
@@ -307,6 +304,7 @@ def build_router(config: Config, folder: DataFolder) -> Router:
         notes=FileRouterNotes(folder.notes_dir(settings.node_id)),
         listener=HttpServer(),
         others=HttpHealthSource(),
+        machine=THIS_MACHINE,
     )
     return Router(settings, ports, metrics)
 

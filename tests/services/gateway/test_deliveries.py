@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
 from headgate.decide.subscriber import Resync
@@ -140,8 +141,9 @@ async def stage(
     """`remembered`: how many events, and how many redeliveries."""
     coordinator = FakeCoordinator(topology=topology(partitions=2))
     clock = Clock()
+    machine = ScriptedMachine(clock=clock)
     subscriptions = Subscriptions(
-        NODE, bounds or Bounds(), reader=WrittenLog(), metrics=GatewayMetrics(), now_s=clock
+        NODE, bounds or Bounds(), reader=WrittenLog(), metrics=GatewayMetrics(), machine=machine
     )
     jobs: list[Callable[[], None]] = []
     deliveries = kind(
@@ -149,7 +151,7 @@ async def stage(
         subscriptions,
         recent=RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None,
         redelivered=Redelivered(capacity=remembered, ttl_s=60.0),
-        now_s=clock,
+        machine=machine,
         later=jobs.append,
     )
     hello = Hello(role="gateway", node_id=NODE, incarnation="1")

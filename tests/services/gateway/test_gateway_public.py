@@ -11,6 +11,7 @@ import pytest
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from tests.faulty_checkpoints import FaultyCheckpoints
@@ -191,6 +192,7 @@ async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
             reader=WrittenLog(),
             checkpoints=FaultyCheckpoints(),
             open_session=coordinator.open_session,
+            machine=THIS_MACHINE,
         )
         with pytest.raises(errors.PortInUse, match=setting):
             await gateway.start()

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from pyreqwest.client import Client, ClientBuilder
 
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.transports import Transports
 from headgate.ports.letters import LetterStore
 from headgate.services.gateway.consumer import ConsumerBounds
@@ -233,7 +234,7 @@ async def running(
         checkpoints=checkpoints,
         open_session=coordinator.open_session,
         letters=letters,
-        now_s=clock,
+        machine=ScriptedMachine(clock=clock),
     )
     await gateway.start()
     lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)

@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.lane.plain import PlainWindows
 from headgate.metrics.roles import RouterMetrics
@@ -185,7 +186,9 @@ class Stage:
                 notes=self.notes,
                 listener=self.lookout,
                 others=NobodyElse(),
-                wall_s=wall_s,
+                machine=ScriptedMachine(
+                    begins_ms=round(WALL_S * 1_000), clock=asyncio.get_running_loop().time
+                ),
             ),
             RouterMetrics(),
         )

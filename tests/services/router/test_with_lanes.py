@@ -27,7 +27,7 @@ from headgate.tasks import Crew
 from tests.client.group_system import DecidingCoordinator
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.lane.world import FakeGateways, FaultyLetters
-from tests.services.router.stage import Lookout, NobodyElse, on_virtual_time, until, wall_s
+from tests.services.router.stage import Lookout, NobodyElse, on_virtual_time, until
 from tests.written_log import TOPIC, WrittenLog
 
 PARTITIONS = 3
@@ -70,7 +70,7 @@ class System:
             notes=MemoryRouterNotes(),
             listener=Lookout(),
             others=NobodyElse(),
-            wall_s=wall_s,
+            machine=self.machine,
         )
         return Router(settings, ports, RouterMetrics())
 

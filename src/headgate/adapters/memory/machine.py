@@ -40,7 +40,7 @@ class ScriptedMachine:
         self._passed_s += seconds
 
     def wall_ms(self) -> int:
-        return self.begins_ms + int(self.monotonic_s() * 1_000)
+        return self.begins_ms + int(round(self.monotonic_s() * 1_000, 3))
 
     def wall_s(self) -> float:
         return self.begins_ms / 1_000 + self.monotonic_s()

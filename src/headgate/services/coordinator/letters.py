@@ -10,7 +10,6 @@ of a group is sent again only where its target is one that consumers can own.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -32,6 +31,7 @@ from headgate.model.groups import group_of
 from headgate.model.letters import GatewayLetters, Letter, LetterQuery
 from headgate.model.letters_api import LettersChanged, LetterSelection
 from headgate.ports.letters import Fences, LetterStore
+from headgate.ports.machine import Machine
 from headgate.services.coordinator.sweeping import forget_letters
 from headgate.telemetry import LogEvent
 
@@ -48,10 +48,6 @@ _Change = Callable[[Sequence[Letter]], Awaitable[list[int]]]
 """Changes dead letters; returns the ids of those that still were."""
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class LetterRoutes:
     """`check_leads` raises NotNow where another coordinator leads; `on_revived` is told which
     partitions have letters to send again; `is_target` knows the names of all groups' targets."""
@@ -63,13 +59,13 @@ class LetterRoutes:
         check_leads: Callable[[], object],
         on_revived: Callable[[frozenset[PartitionRef]], Awaitable[None]],
         is_target: Callable[[str], bool],
-        now_ms: Callable[[], int] = wall_ms,
+        machine: Machine,
     ) -> None:
         self._store = store
         self._check_leads = check_leads
         self._on_revived = on_revived
         self._is_target = is_target
-        self._now_ms = now_ms
+        self._machine = machine
 
     def table(self) -> list[Route]:
         return [
@@ -90,7 +86,7 @@ class LetterRoutes:
             return [], f"the letters couldn't be counted within {COUNT_TIMEOUT_S:g} s"
         except HeadgateError as error:
             return [], error.message
-        return by_gateway(counts, now_ms=self._now_ms()), ""
+        return by_gateway(counts, now_ms=self._machine.wall_ms()), ""
 
     async def forget(self, fences: Fences) -> None:
         """What a deleted topic has left behind."""
@@ -101,7 +97,7 @@ class LetterRoutes:
 
     async def _list(self, request: Request) -> Response:
         self._check_leads()
-        question = list_question(request.query, now_ms=self._now_ms())
+        question = list_question(request.query, now_ms=self._machine.wall_ms())
         found = await self._store.find(
             question.query, after_id=question.after_id, limit=question.limit + 1
         )
@@ -134,7 +130,7 @@ class LetterRoutes:
             raise _is_parked(letter, "it is sent by itself as soon as its gateway takes it")
         delivery = msgspec.structs.replace(letter.delivery, redelivery=True)
         again = msgspec.structs.replace(
-            letter, state="parked", at_ms=self._now_ms(), delivery=delivery
+            letter, state="parked", at_ms=self._machine.wall_ms(), delivery=delivery
         )
         return json_response(described(again))
 
@@ -158,7 +154,7 @@ class LetterRoutes:
     ) -> Response:
         self._check_leads()
         selection = await request.decode(LetterSelection, MAX_BODY_BYTES)
-        query, asked_ms = selected(selection, now_ms=self._now_ms()), wait_ms(selection)
+        query, asked_ms = selected(selection, now_ms=self._machine.wall_ms()), wait_ms(selection)
         if selection.dry_run:
             count = await self._store.count(query)
             return json_response(LettersChanged(count, 0, more=False, dry_run=True))
@@ -200,7 +196,7 @@ class LetterRoutes:
 
     async def _revive(self, letters: Sequence[Letter]) -> list[int]:
         ids = [one.id for one in letters if not self._is_stranded(one)]
-        revived = await self._store.revive(ids, now_ms=self._now_ms())
+        revived = await self._store.revive(ids, now_ms=self._machine.wall_ms())
         if revived:
             log.info(LogEvent.LETTERS_REVIVED, count=len(revived))
             again = set(revived)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -31,6 +29,7 @@ from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFail
 from headgate.model import api
 from headgate.model.event import PartitionRef
 from headgate.ports.letters import Fences
+from headgate.ports.machine import Machine
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.vitals import Vitals
@@ -54,13 +53,15 @@ class CoordinatorRoutes:
         default_partitions: int,
         term: Callable[[], Term],
         letters: LetterRoutes,
+        machine: Machine,
         failures: TermFailures,
     ) -> None:
         self._node_id = node_id
         self._default_partitions = default_partitions
         self._term = term
         self._letters = letters
-        self.vitals = Vitals(term, self._described, failures)
+        self._machine = machine
+        self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
         self.client_address = ""
 
@@ -156,7 +157,11 @@ class CoordinatorRoutes:
         if topic is None:
             raise unknown_topic(name, term.cluster.topics)
         return describe_topic(
-            term.cluster, topic, stored=stored, now_ms=term.now_ms(), wall_ms=_wall_ms()
+            term.cluster,
+            topic,
+            stored=stored,
+            now_ms=term.now_ms(),
+            wall_ms=self._machine.wall_ms(),
         )
 
     async def _reset(self, request: Request) -> Response:
@@ -248,9 +253,11 @@ class CoordinatorRoutes:
             version=version("headgate"),
             stored=stored,
             now_ms=term.now_ms(),
-            wall_ms=_wall_ms(),
+            wall_ms=self._machine.wall_ms(),
         )
-        me = api.NodeStatus(self._node_id, "coordinator", "ready", self.url, pid=os.getpid())
+        me = api.NodeStatus(
+            self._node_id, "coordinator", "ready", self.url, pid=self._machine.pid()
+        )
         letters, letters_error = await self._letters.counted()
         return msgspec.structs.replace(
             status,
@@ -274,7 +281,3 @@ def _partition(request: Request) -> PartitionRef:
 
 def _comes_and_goes(name: str) -> NotNow:
     return NotNow(f"somebody else creates or deletes topic {name} just now; try again", name=name)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +36,7 @@ from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.sweeping import sweep_letters
@@ -56,10 +56,6 @@ PATIENCE = RestartPolicy(initial_s=1.0, max_s=15.0, stable_s=60.0)
 REASON_CHARS = 300
 """Of an error that isn't written for people; the log has all of it."""
 KEPT_OUT = "what it says has ended several terms of the coordinator; see the coordinator's log"
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class CoordinatorPorts:
     checkpoints: CheckpointStore
     reader: LogReader
     letters: LetterStore
-    now_ms: Callable[[], int] = monotonic_ms
+    machine: Machine
 
 
 class Coordinator:
@@ -114,11 +110,13 @@ class Coordinator:
             default_partitions=settings.default_partitions,
             term=self._leading,
             failures=self._failures,
+            machine=ports.machine,
             letters=LetterRoutes(
                 ports.letters,
                 check_leads=self._leading,
                 on_revived=self._letters_revived,
                 is_target=self._is_target,
+                machine=ports.machine,
             ),
         )
         self._term: Term | None = None
@@ -201,10 +199,10 @@ class Coordinator:
             ports.checkpoints,
             ports.letters,
             ports.reader,
-            ports.now_ms,
+            ports.machine,
             self._streams,
         )
-        self._began_s = time.monotonic()
+        self._began_s = ports.machine.monotonic_s()
         try:
             await self._lead_until_over(term, leadership)
         except Fenced as error:
@@ -233,13 +231,14 @@ class Coordinator:
                 letters,
                 max_age_s=max_age_s,
                 left_behind=term.left_behind,
+                machine=self._ports.machine,
             )
             crew.keep("sweeping", sweep)
             await term.over()
 
     def _failed(self, term: Term, error: Exception) -> float:
         """A term ended by an error; returns how long to wait before the next campaign."""
-        now_s = time.monotonic()
+        now_s = self._ports.machine.monotonic_s()
         reason = error.message if isinstance(error, HeadgateError) else repr(error)[:REASON_CHARS]
         by, ran_s = term.ended_by, now_s - self._began_s
         pause_s = self._failures.failed(reason, by=by, ran_s=ran_s, now_s=now_s)
@@ -259,13 +258,13 @@ class Coordinator:
             if leader is not None and leader.node_id != self._settings.node_id:
                 self._settled.set()
 
-    def _new_cluster(self, stored: StoredState) -> Cluster:
+    def _new_cluster(self, stored: StoredState, now_ms: int) -> Cluster:
         settings = self._settings
         return Cluster(
             stored,
             settings.timing,
             settings.node_id,
-            self._ports.now_ms(),
+            now_ms,
             balance=settings.balance,
             quotas=settings.quotas,
             url=self._routes.url,
@@ -302,7 +301,8 @@ class Coordinator:
             bound.info(LogEvent.DISCONNECTED)
 
     def _is_kept_out(self, hello: Hello) -> bool:
-        return self._failures.keeps_out(hello, ran_s=time.monotonic() - self._began_s)
+        ran_s = self._ports.machine.monotonic_s() - self._began_s
+        return self._failures.keeps_out(hello, ran_s=ran_s)
 
     def _turn_away(self, stream: ServerStream, hello: Hello) -> None:
         if hello.role not in ("lane", "client") and self._is_kept_out(hello):

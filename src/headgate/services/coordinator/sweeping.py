@@ -9,13 +9,13 @@ a topic of the same name has written since are kept by the store, whoever is lat
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from headgate.errors import Fenced, HeadgateError
 from headgate.ports.letters import Fences, LetterStore
+from headgate.ports.machine import Machine
 from headgate.services.lived_clock import LivedClock
 from headgate.telemetry import LogEvent
 
@@ -25,16 +25,12 @@ SWEEP_EVERY_S = 60.0
 CHUNK = 1_000
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 async def sweep_letters(
     store: LetterStore,
     *,
     max_age_s: float,
     left_behind: Callable[[], Awaitable[Mapping[str, Fences]]],
-    now_ms: Callable[[], int] = wall_ms,
+    machine: Machine,
 ) -> None:
     """Forget dead letters of that age and what deleted topics have `left_behind`, again and again,
     until cancelled.
@@ -42,7 +38,7 @@ async def sweep_letters(
     A store that is away is asked again next time: nothing waits for this. Nor does a clock that
     jumps ahead make young letters old.
     """
-    clock = LivedClock(now_ms)
+    clock = LivedClock(machine)
     while True:
         before_ms = clock.now_ms() - round(max_age_s * 1_000)
         await _tried(_sweep(store, before_ms))

@@ -51,6 +51,7 @@ from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.log import Extent, LogReader
+from headgate.ports.machine import Machine
 from headgate.tasks import Crew, Helpers
 from headgate.telemetry import LogEvent
 
@@ -78,7 +79,7 @@ class Term:
         checkpoints: CheckpointStore,
         letters: LetterStore,
         reader: LogReader,
-        now_ms: Callable[[], int],
+        machine: Machine,
         streams: Mapping[int, ServerStream],
     ) -> None:
         self._leadership = leadership
@@ -98,19 +99,23 @@ class Term:
         self.positions_error = ""
         """Why the positions that `stored` gave last may be old."""
         self.ended_by: Hello | None = None
-        self.now_ms = now_ms
+        self._now_s = machine.monotonic_s
         self.cluster: Cluster
+
+    def now_ms(self) -> int:
+        """By the clock that its decisions are made by."""
+        return round(self._now_s() * 1_000)
 
     @property
     def is_over(self) -> bool:
         """Whether it may not decide any more."""
         return self._error is not None or not self._leadership.held
 
-    async def begin(self, new_cluster: Callable[[StoredState], Cluster]) -> None:
+    async def begin(self, new_cluster: Callable[[StoredState, int], Cluster]) -> None:
         """Take up the state; every start counts, so that numbers grow over it."""
         stored = await self._store.load()
         stored = msgspec.structs.replace(stored, boot=stored.boot + 1)
-        self.cluster = new_cluster(stored)
+        self.cluster = new_cluster(stored, self.now_ms())
         invariants.check(self.cluster)
         await self._store.save(stored)
         self._ticker = self._crew.start("tick", self._tick(), awaited=True)

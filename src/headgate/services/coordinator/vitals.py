@@ -6,7 +6,6 @@ lanes have done is told here for them: they live in Spark's workers, which nobod
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -20,6 +19,7 @@ from headgate.metrics.exposing import Told
 from headgate.metrics.roles import CoordinatorMetrics
 from headgate.model import api
 from headgate.model.control import Latencies
+from headgate.ports.machine import Machine
 from headgate.services.coordinator.term import Term
 from headgate.tasks import deaths
 
@@ -39,12 +39,14 @@ class Vitals:
         term: Callable[[], Term],
         described: Callable[[Term], Awaitable[api.Status]],
         failures: TermFailures,
+        machine: Machine,
     ) -> None:
         self._term = term
         self._described = described
         self._failures = failures
         self._metrics = CoordinatorMetrics()
-        self._started_s = time.monotonic()
+        self._now_s = machine.monotonic_s
+        self._started_s = self._now_s()
         self.stopping = False
 
     def table(self) -> list[Route]:
@@ -86,7 +88,7 @@ class Vitals:
         return [] if error.details.get("leader") else [LEADERLESS]
 
     def _judged(self, partitions: list[api.PartitionVitals], reasons: list[str]) -> api.Health:
-        now_s = time.monotonic()
+        now_s = self._now_s()
         failed = self._failures.sentence(now_s)
         return judged(
             role="coordinator",

@@ -35,6 +35,7 @@ from headgate.decide.subscriber import Delivered
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
+from headgate.ports.machine import Machine
 from headgate.services.gateway.redelivering import Redelivering, Round
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import shared_part
@@ -71,7 +72,7 @@ class Deliveries:
         *,
         recent: RecentIds | None,
         redelivered: Redelivered,
-        now_s: Callable[[], float],
+        machine: Machine,
         later: Callable[[Job], None] = after_the_answer,
     ) -> None:
         self._node_id = node_id
@@ -79,7 +80,7 @@ class Deliveries:
         self._get = subscriptions.get
         self._recent = recent
         self._redelivering = Redelivering(subscriptions, redelivered)
-        self._now_s = now_s
+        self._now_s = machine.monotonic_s
         self._later = later
         self._waiting: tuple[Batch, Outline] | None = None
         """One batch that is accepted and not yet passed on."""

@@ -7,7 +7,6 @@ the target's position passes its record, and removed only when a consumer has ac
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from headgate.model.event_message import EventMessage, read_part
 from headgate.model.groups import Group
 from headgate.model.letters import Letter, LetterQuery, NewLetter
 from headgate.ports.letters import LetterStore
+from headgate.ports.machine import Machine
 from headgate.services.gateway.catch_up import CatchUp
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.wire import shared_part
@@ -42,9 +42,10 @@ def mark_of(letter: Letter) -> LetterMark:
 
 
 class GroupLetters:
-    def __init__(self, store: LetterStore, catch_up: CatchUp) -> None:
+    def __init__(self, store: LetterStore, catch_up: CatchUp, machine: Machine) -> None:
         self._store = store
         self._catch_up = catch_up
+        self._machine = machine
 
     async def write(
         self,
@@ -69,7 +70,7 @@ class GroupLetters:
         event = None if message is None else read_part(message)
         delivery = _delivery(event, PartitionRef(group.topic, partition), seq, name, fence)
         letter = NewLetter(name, "dead", "failed", delivery, attempts, error)
-        await self._store.put([letter], {letter.fenced_by: fence}, now_ms=_now_ms())
+        await self._store.put([letter], {letter.fenced_by: fence}, now_ms=self._machine.wall_ms())
 
     async def claim(self, group: Group, target: int, fence: Fence, partitions: int) -> None:
         """From now on no former owner changes the letters of the target."""
@@ -79,7 +80,7 @@ class GroupLetters:
     async def bury(self, letter: Letter, fence: Fence, *, attempts: int, error: str) -> None:
         """One that was sent again is dead again."""
         dead = replace(letter, attempts=letter.attempts + attempts, error=error)
-        await self._store.bury([dead], {letter.fenced_by: fence}, now_ms=_now_ms())
+        await self._store.bury([dead], {letter.fenced_by: fence}, now_ms=self._machine.wall_ms())
 
     async def remove(self, letters: Sequence[Letter], fence: Fence) -> None:
         """They are processed."""
@@ -116,7 +117,3 @@ def _delivery(
         epoch=fence.epoch,
         left=(name,) if event and event.type == "left" else (),
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

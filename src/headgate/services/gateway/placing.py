@@ -12,7 +12,6 @@ browser forgets, on its way from one address to another, which page it asks for.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -20,6 +19,7 @@ from urllib.parse import urlencode
 from headgate import errors
 from headgate.decide.gateway_ring import Places
 from headgate.model.topology import GatewayRing, Node, Topology
+from headgate.ports.machine import Machine
 
 MAX_UNREACHABLE = 16
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -62,9 +62,10 @@ def newcomer_of(query: Mapping[str, str]) -> Newcomer:
 
 
 class Placing:
-    def __init__(self, node_id: str, topology: Callable[[], Topology]) -> None:
+    def __init__(self, node_id: str, topology: Callable[[], Topology], machine: Machine) -> None:
         self._node_id = node_id
         self._topology = topology
+        self._machine = machine
         self._known: tuple[GatewayRing, Places] | None = None
 
     def admit(
@@ -74,7 +75,7 @@ class Placing:
         topology = self._topology()
         if topology.ring is None:
             return ""
-        subscriber_id = newcomer.id or secrets.token_hex(12)
+        subscriber_id = newcomer.id or self._machine.token(12)
         placed = self._places(topology.ring).of(subscriber_id, avoiding=newcomer.unreachable)
         node = topology.node(placed) if placed is not None else None
         if stays or node is None or node.id == self._node_id:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +31,7 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.delivery import Deliveries
@@ -97,18 +96,18 @@ class Gateway:
         reader: LogReader,
         checkpoints: CheckpointStore,
         open_session: Callable[[HelloSource], ControlSession],
+        machine: Machine,
         letters: LetterStore | None = None,
-        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._open_session = open_session
-        self._now_s = now_s
-        self._started_s = now_s()
+        self._machine = machine
+        self._started_s = machine.monotonic_s()
         self._metrics = GatewayMetrics()
         self._stopping = False
         self._turn = itertools.count()
         self._subscriptions = Subscriptions(
-            options.node_id, options.bounds, reader=reader, metrics=self._metrics, now_s=now_s
+            options.node_id, options.bounds, reader=reader, metrics=self._metrics, machine=machine
         )
         self._registration = self._subscriptions.registration
         dedup = options.dedup
@@ -119,7 +118,7 @@ class Gateway:
             if dedup.enabled
             else None,
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
-            now_s=now_s,
+            machine=machine,
         )
         self._forwarder = Forwarder(body_limit_bytes=options.body_limit_bytes)
         self._routes = PublicRoutes(
@@ -138,7 +137,7 @@ class Gateway:
         self._checkpoints = checkpoints
         self._letters = None
         if letters is not None:
-            self._letters = GroupLetters(letters, self._subscriptions.catch_up)
+            self._letters = GroupLetters(letters, self._subscriptions.catch_up, machine)
         self._consumers = Consumers(
             self._subscriptions, checkpoints, options.consumers, self._letters
         )
@@ -236,7 +235,7 @@ class Gateway:
             url=self.delivery_url,
             ws_url=self.ws_url,
             public_url=self.url,
-            pid=os.getpid(),
+            pid=self._machine.pid(),
             generation=self._registration.topology.generation,
         )
 
@@ -263,7 +262,7 @@ class Gateway:
         return judged(
             role="gateway",
             version=_version(),
-            uptime_s=self._now_s() - self._started_s,
+            uptime_s=self._machine.monotonic_s() - self._started_s,
             reasons=reasons,
             stopping=self._stopping,
         )

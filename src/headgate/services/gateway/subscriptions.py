@@ -8,7 +8,6 @@ every lane adopted the subscription, records come from the log; after those, fro
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,6 +24,7 @@ from headgate.metrics.roles import GatewayMetrics
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
+from headgate.ports.machine import Machine
 from headgate.services.gateway.broadcast import Broadcasts
 from headgate.services.gateway.catch_up import CatchUp
 from headgate.services.gateway.fences import Fences
@@ -99,14 +99,14 @@ class Subscriptions:
         *,
         reader: LogReader,
         metrics: GatewayMetrics,
-        now_s: Callable[[], float],
+        machine: Machine,
     ) -> None:
         self._node_id = node_id
         self.bounds = self._bounds = bounds
         self.budget = Budget(bounds.memory_bytes)
         self._reader = reader
         self._metrics = metrics
-        self._now_s = now_s
+        self._machine = machine
         self._table: dict[str, Subscriber] = {}
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
@@ -121,7 +121,7 @@ class Subscriptions:
         self.totals = Totals()
         self.fences = Fences()
         self.broadcasts = Broadcasts(lambda: [one.subscription for one in self])
-        self.placing = Placing(node_id, lambda: self.registration.topology)
+        self.placing = Placing(node_id, lambda: self.registration.topology, machine)
         self.registration = Registration(
             on_topology=self._on_topology,
             on_forgotten=self._on_forgotten,
@@ -164,7 +164,7 @@ class Subscriptions:
         if isinstance(question.start, dict):
             for partition, (first, earliest) in gaps(question.start, extents).items():
                 feed.resync(partition, first - 1, earliest)
-        own_id = _new_id(question.subscriber)
+        own_id = _new_id(question.subscriber, self._machine)
         ttl_ms = round(self._bounds.ttl_s * 1000)
         subscriber = Subscriber(
             Subscription(
@@ -194,7 +194,7 @@ class Subscriptions:
         return subscriber
 
     async def _adopt(self, subscriber: Subscriber, topic: Topic) -> None:
-        asked_s = self._now_s()
+        asked_s = self._machine.monotonic_s()
         times_forgotten = -1
         while times_forgotten != self._times_forgotten:  # else no lane may know of it any more
             times_forgotten = self._times_forgotten
@@ -202,7 +202,7 @@ class Subscriptions:
                 subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
             )
             extents = await self.extents(topic)
-        self._metrics.adoption_wait.observe(self._now_s() - asked_s)
+        self._metrics.adoption_wait.observe(self._machine.monotonic_s() - asked_s)
         if subscriber.closing is not None:
             raise subscriber.closing
         subscriber.feed.release({number: extent.head for number, extent in extents.items()})
@@ -352,9 +352,9 @@ def _deleted_topic(name: str) -> errors.UnknownTopic:
     return errors.UnknownTopic(f"topic {name} was deleted", topic=name)
 
 
-def _new_id(subscriber_id: str) -> str:
+def _new_id(subscriber_id: str, machine: Machine) -> str:
     """Never that of another subscription, of whomever and whenever: a connection that is lost and
     one that takes its place must not be confused."""
     if not subscriber_id:
-        return secrets.token_hex(12)
-    return subscription_id(subscriber_id, secrets.token_hex(6))
+        return machine.token(12)
+    return subscription_id(subscriber_id, machine.token(6))

@@ -19,6 +19,7 @@ from headgate import errors
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner
 from headgate.ports.log import Appended, LogWriter
+from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
@@ -78,14 +79,12 @@ class _Hold:
 class Appends:
     """`on_store_changed` is told of a store that takes nothing until it is opened again."""
 
-    def __init__(
-        self, writer: LogWriter, *, now_ms: Callable[[], int], bounds: WriteBounds
-    ) -> None:
+    def __init__(self, writer: LogWriter, *, machine: Machine, bounds: WriteBounds) -> None:
         self.on_store_changed: Callable[[PartitionRef, errors.StoreChanged], None] = (
             lambda _ref, _error: None
         )
         self._writer = writer
-        self._now_ms = now_ms
+        self._wall_ms = machine.wall_ms
         self._bounds = bounds
         self._crew = Crew("ingest")
         self._under_way: dict[asyncio.Future[list[Appended]], _UnderWay] = {}
@@ -135,7 +134,7 @@ class Appends:
     ) -> asyncio.Future[list[Appended]]:
         """The append under way. A future of the store is taken as it is: no task goes with it."""
         written = self._writer.append(
-            target.owner.ref, events, version=version, now_ms=self._now_ms()
+            target.owner.ref, events, version=version, now_ms=self._wall_ms()
         )
         append: asyncio.Future[list[Appended]]
         if asyncio.iscoroutine(written):

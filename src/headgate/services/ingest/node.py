@@ -9,8 +9,6 @@ after it was applied, never before.
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +38,7 @@ from headgate.model.control import (
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.log import LogWriter, Retention
+from headgate.ports.machine import Machine
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.vitals import Vitals
@@ -83,12 +82,13 @@ class Ingest:
         writer: LogWriter,
         open_session: Callable[[HelloSource], ControlSession],
         settled: SettledPositions,
-        now_ms: Callable[[], int],
+        machine: Machine,
     ) -> None:
         self._options = options
         self._writer = writer
         self._open_session = open_session
-        self._now_ms = now_ms
+        self._machine = machine
+        self._now_s = machine.monotonic_s
         self._settled = Settled(settled)
         self._peers = HttpProducePeers()
         self._writing = Writing(
@@ -97,11 +97,11 @@ class Ingest:
             writer=writer,
             settled=self._settled,
             peers=self._peers,
-            now_ms=now_ms,
+            machine=machine,
         )
         self._partitions = self._writing.partitions
         self._metrics = IngestMetrics()
-        self._vitals = Vitals(self._writing, self._settled, now_ms=now_ms)
+        self._vitals = Vitals(self._writing, self._settled, machine=machine)
         self._server = Http1Server()
         self._session: ControlSession | None = None
         self._crew = Crew("ingest")
@@ -134,11 +134,11 @@ class Ingest:
     async def stop(self) -> None:
         """Refuse what is new, finish what was accepted, give everything back."""
         timeout_s = self._options.stop_timeout_s
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._now_s() + timeout_s
         self._vitals.stopping = True
         if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
-        await self._server.stop(max(LAST_ANSWERS_S, deadline_s - time.monotonic()))
+        await self._server.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
         await self._crew.close()
         if self._session is not None:
             await self._session.close()
@@ -155,7 +155,7 @@ class Ingest:
             writer=self._writer,
             partitions=self._partitions,
             settled=self._settled,
-            now_ms=self._now_ms,
+            machine=self._machine,
         )
 
     # --- the coordinator -------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Ingest:
             node_id=self._options.node_id,
             incarnation=self._options.incarnation,
             url=self.url,
-            pid=os.getpid(),
+            pid=self._machine.pid(),
             owns=self._partitions.owns(),
             generation=self._partitions.generation,
             weight=self._options.weight,
@@ -257,14 +257,14 @@ class Ingest:
         ]
 
     async def _answer_produce(self, request: Request) -> Response:
-        started_s = time.perf_counter()
+        started_s = self._now_s()
         try:
             results = await self._writing.produce.handle(request)
         except HeadgateError as error:
             self._metrics.produce_errors.labels(error.code).inc()
             raise
         finally:
-            self._metrics.produce_latency.observe(time.perf_counter() - started_s)
+            self._metrics.produce_latency.observe(self._now_s() - started_s)
         failed = [result.error.code for result in results if result.error is not None]
         self._metrics.appends.labels(request.params["name"]).inc(len(results) - len(failed))
         for code in failed:

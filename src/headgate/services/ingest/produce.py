@@ -8,8 +8,6 @@ unless its events are on their way to the disk already.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable
 from typing import Any
 
 from headgate import errors
@@ -19,6 +17,7 @@ from headgate.decide.admission import ProduceLimits, admit
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
 from headgate.model.api import ProduceResult
 from headgate.model.topology import Topic
+from headgate.ports.machine import Machine
 from headgate.services.ingest.appends import Appends
 from headgate.services.ingest.handing_on import Incoming
 from headgate.services.ingest.keyed import Keyed
@@ -39,14 +38,14 @@ class Produce:
         keyed: Keyed,
         opportunistic: Opportunistic,
         limits: ProduceLimits,
-        now_ms: Callable[[], int],
+        machine: Machine,
     ) -> None:
         self._partitions = partitions
         self._appends = appends
         self._keyed = keyed
         self._opportunistic = opportunistic
         self._limits = limits
-        self._now_ms = now_ms
+        self._wall_ms, self._entropy = machine.wall_ms, machine.entropy
         self._under_way: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._given_up = False
@@ -101,7 +100,7 @@ class Produce:
             raise errors.NotNow("this ingest node is stopping; try again")
 
     def _new_id(self) -> str:
-        return event_id(self._now_ms(), os.urandom(ENTROPY_BYTES))
+        return event_id(self._wall_ms(), self._entropy(ENTROPY_BYTES))
 
     async def write(self, incoming: Incoming) -> list[ProduceResult]:
         """One result per event, in the order of the request; raises when none was written."""

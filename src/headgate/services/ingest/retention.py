@@ -8,13 +8,13 @@ process lives, at most: a wall clock that jumps ahead doesn't expire what is you
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from headgate import errors
 from headgate.ports.log import LogWriter, Retention
+from headgate.ports.machine import Machine
 from headgate.services.ingest.appends import OpenPartition
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.settled import Settled
@@ -41,13 +41,13 @@ class RetentionLoop:
         writer: LogWriter,
         partitions: Partitions,
         settled: Settled,
-        now_ms: Callable[[], int],
+        machine: Machine,
     ) -> None:
         self._options = options
         self._writer = writer
         self._partitions = partitions
         self._settled = settled
-        self._clock = LivedClock(now_ms)
+        self._clock = LivedClock(machine)
 
     async def run(self) -> None:
         while True:

@@ -6,14 +6,13 @@ with time. A store of positions that is away doesn't hold anybody up.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from importlib.metadata import version
 
 from headgate.decide.health import DISCONNECTED, instant, judged, log_status
 from headgate.decide.log_pulse import LogPulse
 from headgate.model.api import Health, PartitionVitals
 from headgate.model.event import PartitionRef
+from headgate.ports.machine import Machine
 from headgate.services.ingest.settled import Settled
 from headgate.services.ingest.writing import Writing
 from headgate.tasks import deaths
@@ -24,18 +23,18 @@ UNAPPLIED = "a partition that it was given couldn't be opened yet; it is tried a
 class Vitals:
     """`look` is called about once a second."""
 
-    def __init__(self, writing: Writing, settled: Settled, *, now_ms: Callable[[], int]) -> None:
+    def __init__(self, writing: Writing, settled: Settled, *, machine: Machine) -> None:
         self._partitions = writing.partitions
         self._settled = settled
-        self._now_ms = now_ms
-        self._started_s = time.monotonic()
+        self._machine = machine
+        self._started_s = machine.monotonic_s()
         self._pulses: dict[PartitionRef, LogPulse] = {}
         self.stopping = False
 
     async def look(self) -> None:
         heads = dict(self._partitions.heads())
         settled = await self._settled.read()
-        now_ms = self._now_ms()
+        now_ms = self._machine.wall_ms()
         self._pulses = {ref: self._pulses.get(ref) or LogPulse() for ref in heads}
         for ref, pulse in self._pulses.items():
             pulse.told(heads[ref], settled.get(ref, 0), now_ms)
@@ -49,14 +48,14 @@ class Vitals:
         return judged(
             role="ingest",
             version=version("headgate"),
-            uptime_s=time.monotonic() - self._started_s,
+            uptime_s=self._machine.monotonic_s() - self._started_s,
             partitions=[self._vitals(ref) for ref in self._partitions.mine()],
             reasons=reasons,
             stopping=self.stopping,
         )
 
     def _vitals(self, ref: PartitionRef) -> PartitionVitals:
-        pulse, now_ms = self._pulses.get(ref) or LogPulse(), self._now_ms()
+        pulse, now_ms = self._pulses.get(ref) or LogPulse(), self._machine.wall_ms()
         status, reason = log_status(
             is_open=self._partitions.is_well(ref), lag_ms=pulse.lag_ms(now_ms)
         )

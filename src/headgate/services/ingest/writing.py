@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.decide.admission import ProduceLimits
 from headgate.decide.placing import PlacingRules
 from headgate.ports.log import LogWriter
+from headgate.ports.machine import Machine
 from headgate.services.ingest.appends import Appends, WriteBounds
 from headgate.services.ingest.handing_on import HandingOn, ProducePeers
 from headgate.services.ingest.keyed import Keyed
@@ -37,9 +37,9 @@ class Writing:
         writer: LogWriter,
         settled: Settled,
         peers: ProducePeers,
-        now_ms: Callable[[], int],
+        machine: Machine,
     ) -> None:
-        self.appends = Appends(writer, now_ms=now_ms, bounds=options.bounds)
+        self.appends = Appends(writer, machine=machine, bounds=options.bounds)
         self.partitions = Partitions(
             node_id=node_id, writer=writer, appends=self.appends, settled=settled
         )
@@ -61,7 +61,7 @@ class Writing:
             keyed=Keyed(self.partitions, self.appends, handing_on, rules=options.placing),
             opportunistic=self.opportunistic,
             limits=options.limits,
-            now_ms=now_ms,
+            machine=machine,
         )
 
     async def stop(self, *, timeout_s: float) -> bool:

@@ -13,9 +13,7 @@ It knows nothing of what windows run on: ports.windows. Its life is a table: dec
 from __future__ import annotations
 
 import asyncio
-import os
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +27,7 @@ from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
 from headgate.ports.windows import Windows
 from headgate.services.router.bearings import Bearings
@@ -74,14 +73,14 @@ class Listener(Protocol):
 @dataclass(frozen=True, slots=True)
 class RouterPorts:
     """What a router needs from outside: where its windows run, the stream to the coordinator, its
-    notes, where it is asked how it fares, whom it asks that itself, and the time of day."""
+    notes, where it is asked how it fares, whom it asks that itself, and the machine."""
 
     windows: Windows
     connect: Connect
     notes: RouterNotes
     listener: Listener
     others: HealthSource
-    wall_s: Callable[[], float] = time.time
+    machine: Machine
 
 
 class Router:
@@ -226,7 +225,8 @@ class Router:
         bearings, current = self._bearings, self._current
         hold_s = 0.0 if current.is_first else HOLD_S
         await self._news.until(bearings.has_something_to_read, hold_s)
-        is_wanted = bearings.has_something_to_read() or current.is_cold(self._ports.wall_s())
+        is_cold = current.is_cold(self._ports.machine.wall_s())
+        is_wanted = bearings.has_something_to_read() or is_cold
         if self._is_stopping() or not is_wanted:
             return None
         assignment = bearings.assignment
@@ -242,7 +242,7 @@ class Router:
         return plan
 
     async def returned(self, receipts: Sequence[LaneReceipt]) -> None:
-        self._current.returned(receipts, wall_s=self._ports.wall_s())
+        self._current.returned(receipts, wall_s=self._ports.machine.wall_s())
         self._life.meets(Event.BEGUN)
         self._news.tell()
         await self._report()
@@ -256,7 +256,7 @@ class Router:
             node_id=settings.node_id,
             incarnation=settings.incarnation,
             url=self.url,
-            pid=os.getpid(),
+            pid=self._ports.machine.pid(),
             assignment=bearings.assignment.number if bearings.assignment else 0,
             owns=bearings.sources,
             generation=bearings.topology.generation,
