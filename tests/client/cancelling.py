@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Literal, TypeVar
@@ -102,7 +101,6 @@ def run(scenario: Scenario, cancelling: Cancelling, runner: Runner = run_virtual
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"still running: {left}"
 
-    random.seed(7)  # pauses are the same in every run
     died_before = deaths.counts()
     runner(bounded())
     assert deaths.counts() == died_before

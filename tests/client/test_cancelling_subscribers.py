@@ -209,9 +209,10 @@ async def over_sockets(kind: type[Subscriber | Consumer], cancelling: Cancelling
     async with served_gateway() as gateway:
 
         def make() -> Any:
+            given = options(retry_first_s=0.001)
             if kind is Subscriber:
-                return Subscriber(gateway.url, "a", start="earliest", retry_first_s=0.001)
-            return Consumer(gateway.url, "a", "g", consumer="c", retry_first_s=0.001)
+                return Subscriber(gateway.url, "a", start="earliest", **given)
+            return Consumer(gateway.url, "a", "g", consumer="c", **given)
 
         gateway.append("a", 2)
         books = Books()

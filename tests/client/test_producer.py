@@ -10,6 +10,7 @@ import pytest
 
 from headgate import errors
 from headgate.adapters.http.app import Response
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.client.outgoing import OutgoingEvent, Receipt, wire_event
 from headgate.client.producer import Producer, ProducerOptions
@@ -285,7 +286,7 @@ async def test_something_else_at_the_address_is_said_in_a_sentence(server: Produ
 )
 def test_a_text_that_is_not_one_json_object_is_refused_before_it_is_sent(text: str | bytes) -> None:
     with pytest.raises(InvalidRequest, match="the document is"):
-        wire_event(OutgoingEvent(text))
+        wire_event(OutgoingEvent(text), ScriptedMachine())
 
 
 HALF = "\ud800"
@@ -330,13 +331,15 @@ def test_numbers_that_json_does_not_have_are_refused(
     document: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
-        wire_event(OutgoingEvent(document))
+        wire_event(OutgoingEvent(document), ScriptedMachine())
     with pytest.raises(InvalidRequest, match=sentence):
-        wire_event(OutgoingEvent({}, earlier=document))
+        wire_event(OutgoingEvent({}, earlier=document), ScriptedMachine())
 
 
 def test_null_is_a_value_like_any_other() -> None:
-    event = wire_event(OutgoingEvent({"a": None, "b": "null", "c": [1.5, {"d": None}]}))
+    event = wire_event(
+        OutgoingEvent({"a": None, "b": "null", "c": [1.5, {"d": None}]}), ScriptedMachine()
+    )
     assert bytes(event.document) == b'{"a":null,"b":"null","c":[1.5,{"d":null}]}'
 
 

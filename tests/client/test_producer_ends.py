@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.calls import LOOK_AGAIN_S
 from headgate.client.connections import Connections
 from headgate.client.exchange import ANSWER_MARGIN_S, Attempt
@@ -73,10 +74,11 @@ class ToOneNode(Connections):
 
 
 def producer_of(node: Node, **options: Any) -> Producer:
-    route = Route("http://127.0.0.1:1")
+    machine = ScriptedMachine()
+    route = Route("http://127.0.0.1:1", machine=machine)
     route.connections = ToOneNode(node)
     options = {"deadline_s": DEADLINE_S, "batch_events": 3} | options
-    return Producer("", ProducerOptions(**options), route=route)
+    return Producer("", ProducerOptions(**options), route=route, machine=machine)
 
 
 def now_s() -> float:

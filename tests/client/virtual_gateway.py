@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, TypeVar
 
 from headgate import errors
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.consumer import Consumer
 from headgate.client.doors import Way
 from headgate.client.subscriber import Subscriber
@@ -166,4 +167,6 @@ class _Wire:
 
 
 def options(**given: Any) -> dict[str, Any]:
-    return {"retry_first_s": 0.01, "open_timeout_s": 5.0, **given}
+    """Pauses and names are the same in every run."""
+    machine = ScriptedMachine()
+    return {"retry_first_s": 0.01, "open_timeout_s": 5.0, "machine": machine, **given}

@@ -43,7 +43,6 @@ class Hour:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
-        random.seed(seed)  # of the pauses between attempts
         self.oracle = Oracle(CONSUMERS)
         self.system = System(self.chance, self.oracle, self.oracle)
         self.oracle.earliest = self.system.earliest
@@ -61,7 +60,7 @@ class Hour:
         await self.system.start(*GATEWAYS)
         for _ in range(4):
             self.somebody_joins()
-        bystander = Bystander(self.system.network)
+        bystander = Bystander(self.system.network, self.system.machine)
         producing = asyncio.create_task(self.produce(for_s))
         steps = self.steps()
         while loop.time() < for_s and not self.oracle.violations:
@@ -126,6 +125,7 @@ class Hour:
             self.system.network,
             self.oracle,
             self.chance,
+            machine=self.system.machine,
             poison=self.poison,
             limit=limit,
             id_=id_,

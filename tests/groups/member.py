@@ -13,6 +13,7 @@ from typing import Literal
 from headgate import errors
 from headgate.client.consumer import Consumer
 from headgate.model.client_messages import Event, Item, is_redelivery, seq_of
+from headgate.ports.machine import Machine
 from tests.groups.network import GroupDoors, GroupLink, Network
 from tests.groups.oracle import BYSTANDER, Oracle, Work
 
@@ -48,6 +49,7 @@ class Member:
         oracle: Oracle,
         chance: random.Random,
         *,
+        machine: Machine,
         poison: Poison,
         limit: int = 0,
         id_: str | None = None,
@@ -63,6 +65,7 @@ class Member:
         self.has_left = False
         self._is_leaving = False
         self._network, self._oracle, self._chance = network, oracle, chance
+        self._machine = machine
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._held: Work | None = None
@@ -83,6 +86,7 @@ class Member:
             start="earliest",
             acks="auto" if self.style == "auto" else "manual",
             max_deliveries=self.limit,
+            machine=self._machine,
         )
         _connect(consumer, self._network, self.name, lambda: self.is_frozen)
         return consumer
@@ -273,7 +277,7 @@ class Member:
 class Bystander:
     """Of another group: takes everything at once, and nothing ever happens to it."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, machine: Machine) -> None:
         self.consumer = Consumer(
             "http://nowhere",
             "flights",
@@ -281,6 +285,7 @@ class Bystander:
             keys_expected=1,
             start="earliest",
             where="has(bad)",
+            machine=machine,
         )
         _connect(self.consumer, network, BYSTANDER, lambda: False)
         self._life = asyncio.create_task(self._live(), name=BYSTANDER)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from headgate import errors
+from headgate.ports.machine import Machine
 from headgate.tasks import start_thread
 
 T = TypeVar("T")
@@ -62,9 +62,10 @@ class Call(Generic[T]):
 
 
 class Blocking:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, machine: Machine) -> None:
         self._name = name
-        self._process = os.getpid()
+        self._machine = machine
+        self._process = machine.pid()
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()  # a signal's handler may come while its thread has it
         self._calls: set[Future[Any]] = set()
@@ -110,7 +111,7 @@ class Blocking:
     @property
     def _is_here(self) -> bool:
         """Whether this is the process that has the thread."""
-        return os.getpid() == self._process
+        return self._machine.pid() == self._process
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[bool]:

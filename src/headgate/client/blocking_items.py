@@ -14,6 +14,7 @@ from headgate import errors
 from headgate.client.blocking import Blocking, Call
 from headgate.client.line import Line
 from headgate.model.client_messages import Item
+from headgate.ports.machine import Machine
 
 End = Literal["end"]
 
@@ -21,8 +22,8 @@ End = Literal["end"]
 class BlockingItems(Blocking):
     """`for item in …`: ends when another thread closes it; raises what `async for` would."""
 
-    def __init__(self, name: str, line: Line[Any]) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, line: Line[Any], machine: Machine) -> None:
+        super().__init__(name, machine)
         self._line = line
 
     def __enter__(self) -> Self:

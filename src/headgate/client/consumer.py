@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.doors import Doors, Way
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -31,6 +31,7 @@ from headgate.decide.following.patience import Patience
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined, ToConsumer, decode_for_consumer
+from headgate.ports.machine import Machine
 
 BUFFER = 2_000
 """Messages that may wait here; a gateway hands out half as many events."""
@@ -50,6 +51,8 @@ class Consumer:
     the `async with`, the process died or its time was over) becomes a dead letter of the group, and
     the group goes on; 0 hands it out for ever. Only certain failures count as the last one: see
     docs/client.md.
+
+    `machine` is for tests: time, chance and threads are this machine's.
     """
 
     def __init__(
@@ -71,14 +74,15 @@ class Consumer:
         retry_max_s: float = 5.0,
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
-        self.id = consumer or f"consumer-{secrets.token_hex(4)}"
+        self.id = consumer or f"consumer-{machine.token(4)}"
         request: dict[str, Any] = {
             "type": "join",
             "topic": topic,
             "group": group,
             "consumer": self.id,
-            "incarnation": secrets.token_hex(8),
+            "incarnation": machine.token(8),
             "keys": keys_expected or 0,
             "from": start,
             **({} if where is None else {"where": where}),
@@ -91,11 +95,12 @@ class Consumer:
             self._membership,
             decode_for_consumer,
             name="consumer",
-            doors=Doors(url),
+            doors=Doors(url, machine=machine),
             url_of=_consume_url,
             room=BUFFER,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
+            machine=machine,
         )
 
     async def __aenter__(self) -> Self:

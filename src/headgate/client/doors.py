@@ -11,7 +11,6 @@ comes back.
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Sequence
 from urllib.parse import urlencode
@@ -19,6 +18,7 @@ from urllib.parse import urlencode
 from headgate import errors
 from headgate.client.http import HttpClient
 from headgate.model.api import Status
+from headgate.ports.machine import Machine
 
 MOST_STEPS = 16
 """Connections that are tried for one opening, redirects and dead gateways included."""
@@ -27,10 +27,12 @@ MOST_STEPS = 16
 class Doors:
     """`url` is one address, or several, in a sequence or with commas in between."""
 
-    def __init__(self, url: str | Sequence[str], subscriber_id: str | None = None) -> None:
+    def __init__(
+        self, url: str | Sequence[str], subscriber_id: str | None = None, *, machine: Machine
+    ) -> None:
         urls = url.split(",") if isinstance(url, str) else list(url)
         self._clients = deque(HttpClient(one.strip()) for one in urls)
-        self.subscriber_id = subscriber_id or secrets.token_hex(12)
+        self.subscriber_id = subscriber_id or machine.token(12)
         self._known: list[str] = []
 
     async def close(self) -> None:

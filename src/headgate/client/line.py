@@ -12,7 +12,6 @@ an earlier `close` was cancelled.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic
@@ -26,6 +25,7 @@ from headgate.client.ws_link import Link, WsLink
 from headgate.decide.following.conversation import Control, Conversation, Phase
 from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Remind, Send
 from headgate.model.client_messages import Event, Item, Left, Resync
+from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 
 CONNECT_TIMEOUT_S = 5.0
@@ -51,7 +51,9 @@ class Line(Generic[Control]):
         room: int,
         open_timeout_s: float,
         silence_s: float,
+        machine: Machine,
     ) -> None:
+        self._machine = machine
         self._conversation = conversation
         self._decode = decode
         self.doors = doors
@@ -259,7 +261,7 @@ class Line(Generic[Control]):
         """Attempt after attempt, for as long as the conversation wants another one."""
         try:
             while (wanted := self._wanted) is not None:
-                await asyncio.sleep(wanted.pause_s * random.uniform(0.5, 1.0))
+                await asyncio.sleep(wanted.pause_s * (0.5 + 0.5 * self._machine.jitter()))
                 self._wanted = None
                 try:
                     await self._attempt()

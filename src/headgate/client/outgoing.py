@@ -8,8 +8,6 @@ because later on it would fail those that travel along.
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -20,6 +18,7 @@ from headgate import errors
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
 from headgate.model.api import ProduceEvent
 from headgate.model.event import Op
+from headgate.ports.machine import Machine
 
 Document = Mapping[str, Any] | bytes | str
 
@@ -54,7 +53,7 @@ Outcome = Receipt | errors.HeadgateError
 _OPS = frozenset(get_args(Op))
 
 
-def wire_event(event: OutgoingEvent) -> ProduceEvent:
+def wire_event(event: OutgoingEvent, machine: Machine) -> ProduceEvent:
     """`event` as it is sent; raises InvalidRequest for what never could be."""
     if event.key is not None:
         _check_text("key", event.key)
@@ -67,7 +66,7 @@ def wire_event(event: OutgoingEvent) -> ProduceEvent:
         document=msgspec.Raw(_document(event.document)),
         key=event.key,
         op=event.op,
-        event_id=event.event_id or _new_id(),
+        event_id=event.event_id or _new_id(machine),
         collection=event.collection,
         earlier=(msgspec.UNSET if event.earlier is None else msgspec.Raw(_document(event.earlier))),
     )
@@ -139,5 +138,5 @@ def weight_bytes(event: ProduceEvent) -> int:
     return len(bytes(event.document)) + len(earlier) + texts * 2 + 100
 
 
-def _new_id() -> str:
-    return event_id(time.time_ns() // 1_000_000, os.urandom(ENTROPY_BYTES))
+def _new_id(machine: Machine) -> str:
+    return event_id(machine.wall_ms(), machine.entropy(ENTROPY_BYTES))

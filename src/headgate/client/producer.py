@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate import errors
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.calls import Calls, overdue
 from headgate.client.exchange import ANSWER_MARGIN_S
 from headgate.client.http import topic_path
@@ -33,25 +34,30 @@ from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
 from headgate.model.event import Op
+from headgate.ports.machine import Machine
 
 __all__ = ["Producer", "ProducerOptions"]
 
 
 class Producer:
+    """`machine` is for tests: time, chance and threads are this machine's."""
+
     def __init__(
         self,
         url: str = DEFAULT_URL,
         options: ProducerOptions | None = None,
         *,
         route: Route | None = None,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
+        self._machine = machine
         self._options = options or ProducerOptions()
         if not 1 <= self._options.batch_events <= MAX_EVENTS_PER_REQUEST:
             raise errors.InvalidRequest(
                 f"batch_events is {self._options.batch_events}: it must be between 1 and "
                 f"{MAX_EVENTS_PER_REQUEST}"
             )
-        self._route = route or Route(url)
+        self._route = route or Route(url, machine=machine)
         self._streams: dict[str, TopicStream] = {}
         self._calls = Calls(self._options.deadline_s, release=self._leave)
         self._numbers = itertools.count()
@@ -137,7 +143,7 @@ class Producer:
         if self._closed:
             raise errors.InvalidRequest("the producer is closed: send before leaving its block")
         topic_path(topic)
-        wired = [wire_event(event) for event in events]
+        wired = [wire_event(event, self._machine) for event in events]
         call = self._calls.begin(len(wired))
         try:
             for part in self._parts(wired):
@@ -239,6 +245,7 @@ class Producer:
                 topic,
                 self._route,
                 self._options,
+                machine=self._machine,
                 idle=lambda: self._streams.pop(topic, None),
             )
         return stream

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
 
 from headgate import errors
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.connections import Connections
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import PUBLIC_ADDRESS, Applied, RoutingCache, TopicRoute
@@ -23,6 +23,7 @@ from headgate.model.api import TopologyAnswer
 from headgate.model.control import AckTopology, Hello, PushTopology, Refused
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
+from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 
 ASK_TIMEOUT_S = 5.0
@@ -52,7 +53,9 @@ class Route:
         *,
         open_session: OpenSession | None = None,
         follow_after_s: float = FOLLOW_AFTER_S,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
+        self._machine = machine
         self.connections = Connections(url)
         self.cache = RoutingCache()
         self._open_session = open_session
@@ -65,7 +68,7 @@ class Route:
         self._acknowledged = 0
         self._stale = False
         self._ask_after_s = 0.0
-        self._id = f"client-{uuid.uuid4().hex}"
+        self._id = f"client-{machine.token(16)}"
 
     # --- what is known ---------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class Route:
             return
         await asyncio.sleep(self._follow_after_s)
         if self._open_session is None:
-            self._open_session = await asyncio.to_thread(_grpc_sessions)
+            self._open_session = await self._machine.offload(_grpc_sessions)
         self._session = session = self._open_session(control, self._hello)
         try:
             await self._take_in(session)

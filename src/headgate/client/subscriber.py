@@ -20,12 +20,12 @@ cancelled: what it is about is kept in a conversation (decide/following), not in
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.doors import Doors
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -43,6 +43,7 @@ from headgate.model.client_messages import (
     decode_for_subscriber,
 )
 from headgate.model.subscription import Priority
+from headgate.ports.machine import Machine
 
 BEYOND_END_S = 30.0
 """For a log that has lost what we have seen of it to be moved on."""
@@ -58,6 +59,8 @@ class Subscriber:
 
     Opening fails at once with a typed error. After that, a lost connection is opened again with
     growing pauses: for ever, or until `retry_attempts` or `retry_for_s` (per outage) are used up.
+
+    `machine` is for tests: time, chance and threads are this machine's.
     """
 
     def __init__(
@@ -79,18 +82,21 @@ class Subscriber:
         retry_max_s: float = 5.0,
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
+        self._machine = machine
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
         self._following = Following(acks, patience, beyond_end_s=BEYOND_END_S)
         self._line: Line[ToSubscriber] = Line(
             self._following,
             decode_for_subscriber,
             name="subscriber",
-            doors=Doors(url, id),
+            doors=Doors(url, id, machine=machine),
             url_of=lambda way: way.url,
             room=buffer,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
+            machine=machine,
         )
         if topic:
             self.add(
@@ -110,7 +116,7 @@ class Subscriber:
     ) -> str:
         """Another subscription over the same connection, before that is opened; returns its id,
         which is in `subscriptions` of every event that matches."""
-        name = id or secrets.token_hex(8)
+        name = id or self._machine.token(8)
         self._following.add(
             Subscription(
                 name,

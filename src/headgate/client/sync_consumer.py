@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypedDict, Unpack
 
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.blocking_items import BlockingItems
 from headgate.client.consumer import Consumer
 from headgate.decide.following.conversation import Acks
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined
+from headgate.ports.machine import Machine
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -38,6 +40,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry_max_s: float
     open_timeout_s: float
     silence_s: float
+    machine: Machine
 
 
 class SyncConsumer(BlockingItems):
@@ -49,7 +52,8 @@ class SyncConsumer(BlockingItems):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._consumer = Consumer(url, topic, group, **options)
-        super().__init__("consumer", self._consumer._line)
+        machine = options.get("machine", THIS_MACHINE)
+        super().__init__("consumer", self._consumer._line, machine)
         self.id = self._consumer.id
 
     def __exit__(

@@ -10,17 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate import errors
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.blocking import Blocking
 from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.event import Op
+from headgate.ports.machine import Machine
 
 
 class SyncProducer(Blocking):
-    def __init__(self, url: str = DEFAULT_URL, options: ProducerOptions | None = None) -> None:
-        self._producer = Producer(url, options)
-        super().__init__("producer")
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        options: ProducerOptions | None = None,
+        *,
+        machine: Machine = THIS_MACHINE,
+    ) -> None:
+        self._producer = Producer(url, options, machine=machine)
+        super().__init__("producer", machine)
 
     def send(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.blocking_items import BlockingItems
 from headgate.client.subscriber import Subscriber
 from headgate.decide.following.conversation import Acks
@@ -17,6 +18,7 @@ from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Subscribed
 from headgate.model.subscription import Priority
+from headgate.ports.machine import Machine
 
 
 class Question(TypedDict, total=False):
@@ -41,6 +43,7 @@ class SubscriberOptions(Question, total=False):
     retry_max_s: float
     open_timeout_s: float
     silence_s: float
+    machine: Machine
 
 
 class SyncSubscriber(BlockingItems):
@@ -51,7 +54,8 @@ class SyncSubscriber(BlockingItems):
         **options: Unpack[SubscriberOptions],
     ) -> None:
         self._subscriber = Subscriber(url, topic, **options)
-        super().__init__("subscriber", self._subscriber._line)
+        machine = options.get("machine", THIS_MACHINE)
+        super().__init__("subscriber", self._subscriber._line, machine)
 
     def add(self, topic: str, **question: Unpack[Question]) -> str:
         """Another subscription over the same connection, before that is opened; returns its id."""

@@ -13,7 +13,6 @@ hand, and the producer what was forgotten all the same (see calls.py).
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from itertools import groupby
@@ -27,6 +26,7 @@ from headgate.client.pending import Pending, ProducerOptions, failed, settle_all
 from headgate.client.route import Route
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import TopicRoute
+from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 
 TOLD_AFTER_S = 1.0
@@ -68,11 +68,13 @@ class TopicStream:
         route: Route,
         options: ProducerOptions,
         *,
+        machine: Machine,
         idle: Callable[[], object],
     ) -> None:
         self.topic = topic
         self._route = route
         self._options = options
+        self._machine = machine
         self._idle = idle
         self._known: TopicRoute | None = None
         self._is_routed = False
@@ -283,7 +285,7 @@ class TopicStream:
             ]
             if not left or self._is_outdated():
                 break
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            await asyncio.sleep(backoff_s * (0.5 + 0.5 * self._machine.jitter()))
             backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
         return left
 
