@@ -1,27 +1,48 @@
-"""Refuses every way to start a task or a thread but headgate.tasks, which notices how it ends.
+"""Refuses what must come from one place: tasks and threads, and what a machine gives.
 
-`python scripts/check_tasks.py src` lists the places and fails if there is one. A task of an
-`asyncio.TaskGroup` is fine: the block that it belongs to waits for it and raises what it raised.
+`python scripts/check_tasks.py src` lists the places and fails if there is one.
+
+- A task or a thread is started with headgate.tasks, which notices how it ends. A task of an
+  `asyncio.TaskGroup` is fine, too: the block that it belongs to waits for it and raises what it
+  raised.
+- Lanes, services and clients take time, chance, the process's number and other threads from
+  headgate.ports.machine, so that they run on a scripted one. The event loop's own clock and timers
+  are fine.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+Place = tuple[int, str]
 
 STARTS = {"create_task", "ensure_future"}
 MAKES = {"asyncio.Task", "threading.Thread"}
-INSTEAD = "start it with headgate.tasks (Crew, Helpers, start_thread), so that its end is noticed"
-EXEMPT = (
-    "headgate/tasks.py",  # the way itself
-)
+
+SOURCES = {"random", "secrets", "time", "uuid"}
+"""Modules that are nothing but clocks and chance."""
+GIVES = {
+    "asyncio.to_thread",
+    "concurrent.futures.ProcessPoolExecutor",
+    "concurrent.futures.ThreadPoolExecutor",
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "os.getpid",
+    "os.getrandom",
+    "os.times",
+    "os.urandom",
+}
+OFFLOADS = {"run_in_executor"}
 
 
-def places(source: str) -> Iterator[tuple[int, str]]:
+def tasks(tree: ast.Module) -> Iterator[Place]:
     """Line and name of whatever starts a task or a thread by itself."""
-    tree = ast.parse(source)
     groups = {name for node in ast.walk(tree) for name in _groups(node)}
     for node in ast.walk(tree):
         match node:
@@ -55,15 +76,76 @@ def _groups(node: ast.AST) -> Iterator[str]:
             yield name
 
 
+def machine(tree: ast.Module) -> Iterator[Place]:
+    """Line and name of whatever asks the machine by itself."""
+    known = dict(name for node in ast.walk(tree) for name in _imported(node))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                for _, full in _imported(node):
+                    if full.partition(".")[0] in SOURCES or full in GIVES:
+                        yield node.lineno, full
+            case ast.Attribute(attr=name) if name in OFFLOADS:
+                yield node.lineno, name
+            case ast.Attribute():
+                first, _, rest = ast.unparse(node).partition(".")
+                full = f"{known.get(first, first)}.{rest}"
+                if full in GIVES:
+                    yield node.lineno, full
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """What the file calls it, and what it is."""
+    match node:
+        case ast.Import(names=names):
+            for alias in names:
+                first = alias.name.partition(".")[0]  # all that is bound without `as`
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
+        case ast.ImportFrom(module=str(module), names=names):
+            for alias in names:
+                yield alias.asname or alias.name, f"{module}.{alias.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`where` are the beginnings of paths it is for, `but` those that may."""
+
+    places: Callable[[ast.Module], Iterator[Place]]
+    instead: str
+    where: tuple[str, ...]
+    but: tuple[str, ...]
+
+    def concerns(self, path: str) -> bool:
+        return path.startswith(self.where) and not path.startswith(self.but)
+
+
+RULES = (
+    Rule(
+        tasks,
+        "start it with headgate.tasks (Crew, Helpers, start_thread), so that its end is noticed",
+        where=("",),
+        but=("headgate/tasks.py",),  # the way itself
+    ),
+    Rule(
+        machine,
+        "take it from headgate.ports.machine, which comes as an argument",
+        where=("headgate/lane/", "headgate/services/", "headgate/client/"),
+        but=("headgate/services/supervisor.py",),  # whose work is this machine's processes
+    ),
+)
+
+
 def main(folders: list[str]) -> int:
     found = 0
     for folder in map(Path, folders):
         for file in sorted(folder.rglob("*.py")):
-            if file.relative_to(folder).as_posix().startswith(EXEMPT):
-                continue
-            for line, name in sorted(places(file.read_text(encoding="utf-8"))):
-                sys.stderr.write(f"{file}:{line}: {name}: {INSTEAD}\n")
-                found += 1
+            path = file.relative_to(folder).as_posix()
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            for rule in RULES:
+                if rule.concerns(path):
+                    for line, name in sorted(rule.places(tree)):
+                        sys.stderr.write(f"{file}:{line}: {name}: {rule.instead}\n")
+                        found += 1
     return 1 if found else 0
 
 

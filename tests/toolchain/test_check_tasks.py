@@ -61,3 +61,59 @@ def test_types_task_groups_and_the_one_way_are_not(tmp_path: Path, source: str) 
 
 def test_the_one_way_itself_may(tmp_path: Path) -> None:
     assert check(tmp_path, "asyncio.create_task(work())", "headgate/tasks.py") == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import time",
+        "import random as chance",
+        "from time import monotonic",
+        "from secrets import token_hex",
+        "def f():\n import uuid",
+        "import os\nos.urandom(8)",
+        "import os\npid = os.getpid",
+        "import os as system\nsystem.getpid()",
+        "import os.path\nos.getpid()",
+        "from os import urandom",
+        "import asyncio\nawait asyncio.to_thread(work)",
+        "from asyncio import to_thread",
+        "await loop.run_in_executor(None, work)",
+        "from concurrent.futures import ThreadPoolExecutor",
+        "import concurrent.futures\nconcurrent.futures.ThreadPoolExecutor()",
+        "import datetime\ndatetime.datetime.now(datetime.UTC)",
+        "from datetime import datetime\ndatetime.now(UTC)",
+    ],
+)
+@pytest.mark.parametrize("package", ["lane", "services/gateway", "client"])
+def test_whoever_asks_the_machine_directly_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], package: str, line: str
+) -> None:
+    assert check(tmp_path, f"{line}\n", f"headgate/{package}/module.py") == 1
+    said = capsys.readouterr().err
+    assert said.count("module.py:") == 1
+    assert "headgate.ports.machine" in said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos.path.join('a', 'b')",
+        "from concurrent.futures import Future",
+        "from datetime import timedelta",
+        "machine.wall_ms()",
+        "asyncio.get_running_loop().time()",
+        "self._random = self._machine.jitter",
+        "def f(time): return time.time()",
+    ],
+)
+def test_what_a_machine_does_not_give_is_free(tmp_path: Path, source: str) -> None:
+    assert check(tmp_path, source, "headgate/lane/module.py") == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["headgate/adapters/machine.py", "headgate/services/supervisor.py", "headgate/bench/run.py"],
+)
+def test_adapters_the_supervisor_and_benchmarks_may_ask_it(tmp_path: Path, name: str) -> None:
+    assert check(tmp_path, "import time\ntime.time()", name) == 0
