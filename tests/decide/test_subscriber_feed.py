@@ -191,9 +191,7 @@ class World:
                 return
             self.cursor[partition] = seq
             if self.adopted and self.log[partition][seq - 1]:
-                flow = self.subject.flow or self.subject.begin_flow()
-                if self.writable and flow is not None and flow.get(partition, seq) < seq:
-                    flow[partition] = seq
+                if self.writable and self.subject.pass_through(partition, seq):
                     self.out[partition].append(seq)
                 else:
                     self.subject.deliver(partition, seq, "x")

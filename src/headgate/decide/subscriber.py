@@ -127,6 +127,7 @@ class Feed(Generic[T]):
         "_budget",
         "_capacity",
         "_capacity_bytes",
+        "_flowing",
         "_held",
         "_last_read",
         "_left_out",
@@ -139,7 +140,6 @@ class Feed(Generic[T]):
         "_targets",
         "_when_slow",
         "dropped",
-        "flow",
     )
 
     def __init__(
@@ -176,12 +176,23 @@ class Feed(Generic[T]):
         self._last_read = -1
         self._reserved = 0
         """Room for the result of the read that is under way; live deliveries must not take it."""
-        self.flow: dict[int, int] | None = None
-        """The seq up to which each partition was delivered, where deliveries may go out at once:
-        who sends the next one puts its seq here, and needs no call for it. None while they may not;
-        see `begin_flow`."""
+        self._flowing = False
+        """Everything is live and nothing waits: what comes next may go out at once. `_sent` is
+        behind the positions meanwhile."""
 
     # --- from the lanes --------------------------------------------------------------------------
+
+    def pass_through(self, partition: int, seq: int) -> bool:
+        """Whether a live delivery needs no place in the queue: then it counts as sent, and whoever
+        asks sends it now. Otherwise nothing has happened, and it is one for `deliver`."""
+        if (self._flowing or self._begin_flow()) and self._positions.get(partition, seq) < seq:
+            self._positions[partition] = seq
+            return True
+        return False
+
+    def would_pass(self, partition: int, seq: int) -> bool:
+        """Whether `pass_through` is sure to be true; it may also be where this is false."""
+        return self._flowing and self._positions.get(partition, seq) < seq
 
     def deliver(self, partition: int, seq: int, value: T, *, since: int = 0) -> Delivered:
         """`since`: the lane had read up to there before it knew of this subscription."""
@@ -250,16 +261,15 @@ class Feed(Generic[T]):
         self._targets[partition] = max(seq, self._targets.get(partition, 0))
         return Delivered.DEFERRED
 
-    def begin_flow(self) -> dict[int, int] | None:
-        """`flow`, if from now on deliveries may go out at once, past the queue: everything is live
-        and nothing waits."""
+    def _begin_flow(self) -> bool:
+        """Whether nothing has to be asked of what comes from now on, until `_end_flow`."""
         if not self._queue and not self._left_out and not self._again and self.live:
-            self.flow = self._positions
-        return self.flow
+            self._flowing = True
+        return self._flowing
 
     def _end_flow(self) -> None:
-        if self.flow is not None:
-            self.flow = None
+        if self._flowing:
+            self._flowing = False
             self._sent.update(self._positions)
 
     # --- from the log ----------------------------------------------------------------------------

@@ -60,6 +60,17 @@ class Clock:
         return self.now_s
 
 
+class Line:
+    """A connection that keeps what it is sent; full once nobody may write to it."""
+
+    def __init__(self, subscriber: Subscriber, sent: list[dict[str, Any]]) -> None:
+        self.open_to: Subscriber | None = subscriber
+        self.send: Callable[[bytes], None] = lambda message: sent.append(json.loads(message))
+
+    def write(self) -> None:
+        pass
+
+
 @dataclass
 class Stage:
     """Subscribers whose connections keep what they are sent."""
@@ -71,14 +82,15 @@ class Stage:
     clock: Clock
     sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     subscribers: dict[str, Subscriber] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
 
     async def subscribe(self, name: str, priority: Priority = "normal") -> None:
         question = Question(TOPIC, name=name, priority=priority)
         subscriber = await self.subscriptions.subscribe(question)
-        self.subscriptions.begin(subscriber, lambda: None)
         self.subscribers[name] = subscriber
         self.sent[name] = []
-        subscriber.send = lambda message: self.sent[name].append(json.loads(message))
+        self.lines[name] = Line(subscriber, self.sent[name])
+        self.subscriptions.begin(subscriber, lambda: None, self.lines[name])
 
     def deliver(self, *deliveries: Delivery) -> tuple[Verdict, ...]:
         return self.answer(*deliveries).verdicts
@@ -357,7 +369,7 @@ async def test_nothing_is_written_to_a_subscriber_that_left_meanwhile(live: Stag
 async def test_it_waits_in_the_queue_of_one_whose_connection_is_full_by_now(live: Stage) -> None:
     ready: list[str] = []
     live.deliver(event(2, "a"), event(3, "a"))
-    live.subscribers["a"].send = None
+    live.lines["a"].open_to = None
     live.subscribers["a"].ready = lambda: ready.append("a")
     live.answered()
     assert (live.seqs("a"), len(live.subscribers["a"].feed), ready) == ([1], 2, ["a"])
@@ -385,7 +397,7 @@ async def test_whoever_should_have_got_what_fails_has_to_come_again(live: Stage)
     def fail(_message: bytes) -> None:
         raise RuntimeError("no")
 
-    live.subscribers["b"].send = fail
+    live.lines["b"].send = fail
     assert live.deliver(event(2, "a"), event(3, "b")) == ("accepted", "accepted")
     live.answered()
     assert isinstance(live.subscribers["a"].closing, errors.NotNow)

@@ -274,7 +274,7 @@ async def test_room_that_appears_within_a_batch_lets_nothing_pass_what_was_put_o
     bounds = Bounds(queue=12, memory_bytes=8_000, when_slow=SlowPolicies(low="drop_oldest"))
     async with stage(bounds=bounds) as place:
         await place.subscribe("low", "low")
-        place.subscribers["low"].send = None
+        place.lines["low"].open_to = None
         place.deliver(event(1, "low", partition=1, document=large), again(1, "a"))
         sent = again(2, "a"), event(2, "low", partition=1), again(3, "a")
         assert place.deliver(*sent) == ("retry", "accepted", "retry")
@@ -286,7 +286,7 @@ async def test_room_that_appears_within_a_batch_lets_nothing_pass_what_was_put_o
 async def test_one_that_is_disconnected_within_the_batch_holds_nothing() -> None:
     bounds = Bounds(queue=4, when_slow=SlowPolicies(normal="disconnect"))
     async with stage(bounds=bounds) as place:
-        place.subscribers["a"].send = None
+        place.lines["a"].open_to = None
         flood = [event(seq, "a", partition=1) for seq in range(1, 6)]
         sent = again(8, "a"), again(9, "a"), *flood, event(11, "a"), again(12, "a", "b")
         assert place.deliver(*sent)[1] == "retry"
@@ -549,7 +549,7 @@ def test_every_subscriber_gets_what_is_for_it_once_and_in_the_order_it_was_sent_
                 made = again if heads[partition] <= reset_to else event
                 deliveries.append(made(heads[partition], *names, partition=partition))
             for name in NAMES if not writable else ():
-                place.subscribers[name].send = None
+                place.lines[name].open_to = None
             lane = LaneDouble(place, list(deliveries))
             for what, first, second in steps:
                 if what == "send":

@@ -177,8 +177,8 @@ class Connection(TextConnection):
             self._places[place.name] = place
         positions = subscriber.feed.sent()
         self.answer(subscribed_message(subscriber.name, subscriber.topic, positions))
-        subscriber.write = self.outlet.write
-        self._subscriptions.begin(subscriber, partial(self._ready, place, subscriber))
+        ready = partial(self._ready, place, subscriber)
+        self._subscriptions.begin(subscriber, ready, self.outlet)
         self._rearrange()
 
     def _refuse(self, place: _Place, error: errors.HeadgateError) -> None:

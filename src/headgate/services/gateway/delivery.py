@@ -199,12 +199,8 @@ class Deliveries:
                     return False
                 last_seq = seq
                 for name in names:
-                    if (
-                        (subscriber := get(name)) is not None
-                        and subscriber.send is not None
-                        and (flow := subscriber.feed.flow) is not None
-                        and flow.get(partition, seq) < seq
-                    ):
+                    subscriber = get(name)
+                    if subscriber is not None and subscriber.would_pass(partition, seq):
                         break
                 else:
                     return False
@@ -308,14 +304,8 @@ class Deliveries:
             meant += len(names)
             for name in names:
                 subscriber = get(name)
-                if subscriber is not None and (send := subscriber.send) is not None:
-                    feed = subscriber.feed
-                    flow = feed.flow if feed.flow is not None else feed.begin_flow()
-                    if flow is not None and flow.get(partition, seq) < seq:
-                        flow[partition] = seq
-                        send(message + subscriber.tail)
-                        continue
-                others.append((seq, message, name))
+                if subscriber is None or not subscriber.pass_through(partition, seq, message):
+                    others.append((seq, message, name))
         self._subscriptions.totals.sent += meant - len(others)
         return others
 

@@ -2,7 +2,8 @@
 
 Invariant: while the transport says that its buffer is full, no event is written, and answers wait
 in a queue; a peer that lets more than a few of those wait isn't read from until it takes them.
-Where several subscriptions of the connection have the same record next, it is written once.
+Where several subscriptions of the connection have the same record next, it is written once. An
+event passes the queue of its subscription only while `open_to` names that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MAX_WAITING_ANSWERS = 64
 
 
 class Outlet:
+    """Implements subscriber.Line."""
+
     __slots__ = (
         "_closed",
         "_flushing",
@@ -33,6 +36,7 @@ class Outlet:
         "_turns",
         "answers",
         "deaf",
+        "open_to",
         "send",
     )
 
@@ -46,6 +50,9 @@ class Outlet:
         self._paused = False
         self._closed = False
         self._only: Subscriber | None = None
+        """The one subscription of the connection, if there is one."""
+        self.open_to: Subscriber | None = None
+        """`_only`, while the outlet is free."""
         self.answers: deque[bytes] = deque()
         self.deaf = False
         """Whether the peer isn't read from, because it doesn't read what it is answered."""
@@ -58,8 +65,6 @@ class Outlet:
     def let_through(self, subscriber: Subscriber | None) -> None:
         """Events for `subscriber` may be written past its queue, whenever there is room: it is the
         only one of its connection."""
-        if self._only is not None:
-            self._only.send = None
         self._only = subscriber
         self._open_or_shut()
 
@@ -69,8 +74,7 @@ class Outlet:
         return not self._paused and not self.answers and not self._closed
 
     def _open_or_shut(self) -> None:
-        if self._only is not None:
-            self._only.send = self.send if self.free and self._only.closing is None else None
+        self.open_to = self._only if self.free else None
 
     def answer(self, message: bytes) -> None:
         if not self._paused and not self.answers:

@@ -1,8 +1,9 @@
 """One subscriber of this gateway: its feed, its filter, and whoever writes to its connection.
 
 Invariant: `ready` is called, synchronously, whenever there may be something new to take or the
-subscriber was closed; taking is up to the connection, at its own pace. `Totals` counts what waits,
-of all subscribers, at every moment.
+subscriber was closed; taking is up to the connection, at its own pace. What needn't wait is written
+past the queue, while the connection's `Line` is open to this subscriber. `Totals` counts what
+waits, of all subscribers, at every moment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
@@ -42,6 +44,22 @@ def _nobody() -> None:
     """Nobody is connected yet."""
 
 
+class Line(Protocol):
+    """What a subscriber sees of the connection that it is written to."""
+
+    @property
+    def open_to(self) -> Subscriber | None:
+        """Whose events may be written now: there is room, nothing waits before them, and nobody
+        else's have to be looked at first."""
+
+    @property
+    def send(self) -> Callable[[bytes], None]:
+        """Writes one message at once."""
+
+    def write(self) -> None:
+        """Write what it was told of by `ready`, now."""
+
+
 class Subscriber:
     """`name` is what the subscriber itself calls its subscription; unique per connection."""
 
@@ -49,6 +67,7 @@ class Subscriber:
         "__weakref__",
         "_acknowledged",
         "_counted",
+        "_line",
         "_room",
         "_totals",
         "_typical_bytes",
@@ -62,13 +81,11 @@ class Subscriber:
         "name",
         "paged",
         "ready",
-        "send",
         "starts",
         "subscription",
         "tail",
         "topic",
         "unprocessed",
-        "write",
     )
 
     def __init__(
@@ -91,10 +108,8 @@ class Subscriber:
         self.encoded_name = encode_name(name)
         self.tail = own_part(self.encoded_name)
         self.ready: Callable[[], None] = _nobody
-        self.send: Callable[[bytes], None] | None = None
-        """Writes to the connection at once, while that is free and has no other subscription."""
-        self.write: Callable[[], None] = _nobody
-        """Makes the connection write what it was told of by `ready`, now."""
+        self._line: Line | None = None
+        """None for one that takes everything from its queue, and for one that is closed."""
         self.unprocessed: Container[Hashable] = ()
         """Redeliveries that were taken and still have to be acknowledged, where that is so."""
         self.paged: Paged | None = None
@@ -110,7 +125,30 @@ class Subscriber:
         self._counted = 0
         self._count()
 
+    def connect(self, ready: Callable[[], None], line: Line | None) -> None:
+        """Somebody takes what there is from now on; with a `line`, it may also be written to."""
+        self.ready = ready
+        if self.closing is None:
+            self._line = line
+
     # --- in --------------------------------------------------------------------------------------
+
+    def pass_through(self, partition: int, seq: int, shared: bytes) -> bool:
+        """Write one live delivery past the queue; False, and nothing is done, where it has to wait.
+
+        This runs for every event and subscriber there is: nothing is done here that isn't needed
+        for each of them.
+        """
+        line = self._line
+        if line is None or line.open_to is not self or not self.feed.pass_through(partition, seq):
+            return False
+        line.send(shared + self.tail)
+        return True
+
+    def would_pass(self, partition: int, seq: int) -> bool:
+        """Whether `pass_through` would write it, if nothing changes before."""
+        line = self._line
+        return line is not None and line.open_to is self and self.feed.would_pass(partition, seq)
 
     def deliver(self, partition: int, seq: int, shared: bytes, *, since: int) -> Delivered:
         """Take one live delivery. Who calls also calls `ready`, once per batch."""
@@ -179,6 +217,11 @@ class Subscriber:
 
     # --- out -------------------------------------------------------------------------------------
 
+    def write(self) -> None:
+        """Make the connection write what it was told of by `ready`, now."""
+        if self._line is not None:
+            self._line.write()
+
     def take(self) -> Item[bytes] | Redelivery[bytes] | Resync | None:
         item = self.feed.take()
         if item is not None:
@@ -242,7 +285,7 @@ class Subscriber:
         if self.closing is not None:
             return
         self.closing = reason
-        self.send = None
+        self._line = None
         self.ends_connection = ends_connection
         self.feed.clear()
         self._count()

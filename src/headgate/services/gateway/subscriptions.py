@@ -30,7 +30,7 @@ from headgate.services.gateway.catch_up import CatchUp
 from headgate.services.gateway.fences import Fences
 from headgate.services.gateway.placing import Placing
 from headgate.services.gateway.registration import Registration
-from headgate.services.gateway.subscriber import Subscriber, Totals
+from headgate.services.gateway.subscriber import Line, Subscriber, Totals
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
@@ -207,9 +207,11 @@ class Subscriptions:
             raise subscriber.closing
         subscriber.feed.release({number: extent.head for number, extent in extents.items()})
 
-    def begin(self, subscriber: Subscriber, ready: Callable[[], None]) -> None:
+    def begin(
+        self, subscriber: Subscriber, ready: Callable[[], None], line: Line | None = None
+    ) -> None:
         """The connection takes what there is; `ready` tells it when there may be more."""
-        subscriber.ready = ready
+        subscriber.connect(ready, line)
         self.catch_up.wake(subscriber)
         ready()
 

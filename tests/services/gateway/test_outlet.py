@@ -1,0 +1,130 @@
+"""When an event may be written past its queue: the connection is asked, and it answers for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headgate import errors
+from headgate.decide.filter.plan import compile_filter
+from headgate.decide.subscriber import Feed
+from headgate.model.subscription import Subscription
+from headgate.services.gateway.outlet import Outlet
+from headgate.services.gateway.subscriber import Subscriber, Totals
+
+
+class Transport:
+    """Takes what it is sent; the test says when it is full."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    @property
+    def underlying_transport(self) -> Transport:
+        return self
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def send(self, _kind: object, message: bytes) -> None:
+        self.sent.append(message)
+
+
+class Wire:
+    """A connection and two subscribers that are live; the first one is alone on it."""
+
+    def __init__(self) -> None:
+        self.transport = Transport()
+        self.outlet = Outlet(self.transport)  # type: ignore[arg-type]
+        self.first, self.second = self._live("first"), self._live("second")
+        self.outlet.let_through(self.first)
+
+    def _live(self, name: str) -> Subscriber:
+        feed: Feed[bytes] = Feed({0: 0}, capacity=8, capacity_bytes=1_000, read_limit=4)
+        feed.release({0: 0})
+        made = Subscriber(
+            Subscription(name, "gateway-1", "flights"),
+            name=name,
+            matches=compile_filter(None),
+            feed=feed,
+            starts={0: 0},
+            totals=Totals(),
+        )
+        made.connect(lambda: None, self.outlet)
+        return made
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+async def test_what_passes_is_written_and_counts_as_sent(wire: Wire) -> None:
+    assert wire.first.pass_through(0, 1, b"one")
+    assert wire.first.would_pass(0, 2)
+    assert wire.transport.sent == [b"one" + wire.first.tail]
+    assert wire.first.feed.sent() == {0: 1}
+
+
+async def test_nothing_passes_twice_nor_to_a_partition_that_is_unknown(wire: Wire) -> None:
+    assert wire.first.pass_through(0, 2, b"two")
+    for partition, seq in ((0, 1), (0, 2), (1, 1)):
+        assert not wire.first.would_pass(partition, seq)
+        assert not wire.first.pass_through(partition, seq, b"again")
+    assert len(wire.transport.sent) == 1
+
+
+def full(wire: Wire) -> None:
+    wire.outlet.pause()
+
+
+def answers_wait(wire: Wire) -> None:
+    wire.outlet.pause()
+    wire.outlet.answer(b"pong")
+
+
+def shut(wire: Wire) -> None:
+    wire.outlet.shut()
+
+
+def another_came(wire: Wire) -> None:
+    wire.outlet.let_through(None)
+
+
+def another_stayed(wire: Wire) -> None:
+    wire.outlet.let_through(wire.second)
+
+
+def closed(wire: Wire) -> None:
+    wire.first.close(errors.NotNow("the subscription has ended"))
+
+
+def closed_and_connected(wire: Wire) -> None:
+    closed(wire)
+    wire.first.connect(lambda: None, wire.outlet)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [full, answers_wait, shut, another_came, another_stayed, closed, closed_and_connected],
+)
+async def test_what_cant_pass_leaves_everything_as_it_was(
+    wire: Wire, change: Callable[[Wire], None]
+) -> None:
+    assert wire.first.pass_through(0, 1, b"one")
+    change(wire)
+    assert not wire.first.would_pass(0, 2)
+    assert not wire.first.pass_through(0, 2, b"two")
+    assert len(wire.transport.sent) == 1
+    assert wire.first.feed.sent() == {0: 1}
+
+
+async def test_it_passes_again_once_there_is_room_and_the_answers_are_out(wire: Wire) -> None:
+    answers_wait(wire)
+    wire.outlet.resume([wire.first])
+    assert wire.first.pass_through(0, 1, b"one")
+    assert wire.transport.sent == [b"pong", b"one" + wire.first.tail]
