@@ -88,7 +88,7 @@ class Cluster:
 
 
 def ring_of(gateway: Gateway) -> GatewayRing:
-    return gateway._registration.topology.ring or GatewayRing()
+    return gateway._control.topology.ring or GatewayRing()
 
 
 def id_of(subscriber: Subscriber) -> str:

@@ -33,7 +33,7 @@ from headgate.services.coordinator.service import (
     CoordinatorPorts,
     CoordinatorSettings,
 )
-from headgate.services.gateway.registration import CHUNK
+from headgate.services.gateway.registering import CHUNK
 from tests.waiting import until
 
 M = TypeVar("M", bound=control.Message)

@@ -17,6 +17,7 @@ import uvloop
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.processes import collect_rarely
 from headgate.bench.rebalance_orders import serve_orders
@@ -33,8 +34,13 @@ from headgate.model.control import (
     Welcome,
 )
 from headgate.model.topology import Topic, Topology
+from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumers import Consumers
+from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.hearing import Hearing
 from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
+from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.service import DedupOptions
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
@@ -107,9 +113,14 @@ class _Coordinator:
 
 class Receiving:
     def __init__(self, data: Path) -> None:
+        control, crew = Control(), Crew("gateway")
+        registering = Registering(control, crew)
         self._subscriptions = Subscriptions(
             GATEWAY_ID,
             Bounds(),
+            control,
+            registering,
+            crew=crew,
             reader=EmbeddedLogReader(DataFolder.open(data)),
             metrics=GatewayMetrics(),
             machine=THIS_MACHINE,
@@ -122,13 +133,16 @@ class Receiving:
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             machine=THIS_MACHINE,
         )
+        consumers = Consumers(
+            self._subscriptions, control, MemoryCheckpointStore(), ConsumerBounds()
+        )
+        self._hearing = Hearing(control, registering, self._subscriptions, consumers)
         self._coordinator = _Coordinator()
         self._crew = Crew("bench")
         self._listeners: list[Listener] = []
 
     async def open(self, order: Open) -> Opened:
-        listen = self._subscriptions.registration.listen(self._coordinator.session)
-        self._crew.need("control", listen)
+        self._crew.need("control", self._hearing.listen(self._coordinator.session))
         topic = Topic(TOPIC, order.partitions, "keyed")
         self._coordinator.welcome(Topology(1, topics=(topic,)))
         names = []

@@ -15,7 +15,7 @@ from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.bench.result import Failed
 from headgate.model import control
 from headgate.model.subscription import Subscription
-from headgate.services.gateway.registration import CHUNK
+from headgate.services.gateway.registering import CHUNK
 from headgate.tasks import Crew
 
 TOPIC = "flights"

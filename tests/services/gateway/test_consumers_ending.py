@@ -101,8 +101,8 @@ async def test_a_connection_that_breaks_after_its_time_to_join_leaves_nobody_beh
 ) -> None:
     async with grouped(consumers=ConsumerBounds(join_s=0.05)) as (world, coordinator):
         coordinator.answering = False
-        registration = world.gateway._subscriptions.registration
-        send, leaving = registration.send, asyncio.Event()
+        control = world.gateway._control
+        send, leaving = control.send, asyncio.Event()
 
         async def slow(message: ToCoordinator) -> bool:
             if isinstance(message, LeaveGroup):
@@ -110,7 +110,7 @@ async def test_a_connection_that_breaks_after_its_time_to_join_leaves_nobody_beh
                 await asyncio.sleep(0.1)
             return await send(message)
 
-        monkeypatch.setattr(registration, "send", slow)
+        monkeypatch.setattr(control, "send", slow)
         socket = await world.consumer_connection()
         socket.say(**JOIN)
         await leaving.wait()

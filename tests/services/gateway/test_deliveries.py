@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
@@ -35,9 +36,15 @@ from headgate.model.delivery import (
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
 from headgate.model.topology import Owner
+from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumers import Consumers
+from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.hearing import Hearing
+from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
+from headgate.tasks import Crew
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.written_log import TOPIC, WrittenLog
 
@@ -154,9 +161,20 @@ async def stage(
     coordinator = FakeCoordinator(topology=topology(partitions=2))
     clock = Clock()
     machine = ScriptedMachine(clock=clock)
+    control, crew = Control(), Crew("gateway")
+    registering = Registering(control, crew)
     subscriptions = Subscriptions(
-        NODE, bounds or Bounds(), reader=WrittenLog(), metrics=GatewayMetrics(), machine=machine
+        NODE,
+        bounds or Bounds(),
+        control,
+        registering,
+        crew=crew,
+        reader=WrittenLog(),
+        metrics=GatewayMetrics(),
+        machine=machine,
     )
+    consumers = Consumers(subscriptions, control, MemoryCheckpointStore(), ConsumerBounds())
+    hearing = Hearing(control, registering, subscriptions, consumers)
     jobs: list[Callable[[], None]] = []
     deliveries = kind(
         NODE,
@@ -168,7 +186,7 @@ async def stage(
     )
     hello = Hello(role="gateway", node_id=NODE, incarnation="1")
     session = coordinator.open_session(lambda: hello)
-    listening = asyncio.create_task(subscriptions.registration.listen(session))
+    listening = asyncio.create_task(hearing.listen(session))
     made = Stage(subscriptions, deliveries, jobs, arrive, clock)
     try:
         for name in NAMES:

@@ -17,7 +17,7 @@ from headgate.model.control import (
 )
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Extent
-from headgate.services.gateway import registration, subscriptions
+from headgate.services.gateway import registering, subscriptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import NODE, WAIT_S, World, running, until
@@ -49,7 +49,7 @@ async def test_topology_is_acknowledged_and_older_ones_are_ignored(world: World)
 async def test_everything_is_registered_again_after_a_reconnection(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "CHUNK", 2)
+    monkeypatch.setattr(registering, "CHUNK", 2)
     subscribers = [await world.websocket() for _ in range(5)]
     for one in subscribers:
         await one.next()

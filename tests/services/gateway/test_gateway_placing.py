@@ -22,7 +22,7 @@ async def placed(world: World, *, full: tuple[str, ...] = (), other: Node = OTHE
     own = Node(NODE, "gateway", "http://x", world.gateway.ws_url, 0, world.gateway.url)
     ring = GatewayRing((NODE, OTHER.id), full)
     world.coordinator.publish(msgspec.structs.replace(topology(5), nodes=(own, other), ring=ring))
-    await until(lambda: world.gateway._registration.topology.generation == 5)
+    await until(lambda: world.gateway._control.topology.generation == 5)
 
 
 def one_of(gateway_id: str) -> str:

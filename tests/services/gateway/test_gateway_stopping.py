@@ -110,7 +110,7 @@ async def test_a_gateway_counts_what_it_decided(world: World) -> None:
 @pytest.mark.parametrize("connected", [True, False])
 async def test_health_depends_on_the_coordinator(connected: bool) -> None:
     async with running() as world:
-        await until(lambda: world.gateway._registration.connected)
+        await until(lambda: world.gateway._control.connected)
         if not connected:
             world.coordinator.disconnect()
         health: Health = world.gateway._health()

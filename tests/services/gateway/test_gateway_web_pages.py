@@ -122,7 +122,7 @@ async def test_a_page_stays_where_a_program_is_sent_elsewhere(world: World) -> N
     other = Node("gateway-2", "gateway", "http://x", "ws://there/v1/subscribe", 0, "http://there")
     ring = GatewayRing((NODE, other.id))
     world.coordinator.publish(msgspec.structs.replace(topology(5), nodes=(own, other), ring=ring))
-    await until(lambda: world.gateway._registration.topology.generation == 5)
+    await until(lambda: world.gateway._control.topology.generation == 5)
     placed = Places(ring)
     away = next(name for n in range(100) if placed.of(name := f"me-{n}") == other.id)
     async with world.sse({"origin": APP}, id_=away) as stream:

@@ -30,6 +30,7 @@ from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.services.gateway.consumer import ConsumerBounds, GroupConsumer, Sink
 from headgate.services.gateway.consumer_protocol import Join
+from headgate.services.gateway.control import Control
 from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.questions import where_in
 from headgate.services.gateway.subscriptions import Subscriptions
@@ -55,15 +56,18 @@ _ERRORS: dict[str, type[errors.HeadgateError]] = {
 
 
 class Consumers:
+    """Implements hearing.Groups."""
+
     def __init__(
         self,
         subscriptions: Subscriptions,
+        control: Control,
         checkpoints: CheckpointStore,
         bounds: ConsumerBounds,
         letters: GroupLetters | None = None,
     ) -> None:
         self._subscriptions = subscriptions
-        self._registration = subscriptions.registration
+        self._control = control
         self._checkpoints = checkpoints
         self._bounds = bounds
         self._letters = letters
@@ -74,7 +78,6 @@ class Consumers:
         """By group, up to which id its letters were looked at, where there are more."""
         self.crew = subscriptions.crew
         self._table: dict[Key, GroupConsumer] = {}
-        self._registration.on_consumers(self.announcements, self._handle)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -88,7 +91,7 @@ class Consumers:
             asked,
             sink,
             bounds=self._bounds,
-            tell=self._registration.send,
+            tell=self._control.send,
             make_target=self._target,
             crew=self.crew,
             max_deliveries=request.max_deliveries,
@@ -98,7 +101,7 @@ class Consumers:
         self._table[_key(asked)] = consumer
         try:
             async with asyncio.timeout(self._bounds.join_s):
-                await self._registration.send(asked)
+                await self._control.send(asked)
                 return consumer, await consumer.joined
         except TimeoutError as error:
             await self.gone(consumer)
@@ -160,7 +163,7 @@ class Consumers:
         key = _key(consumer.request)
         try:
             await consumer.end(failed=failed)
-            await self._registration.send(LeaveGroup(*key, consumer.sink.has_left))
+            await self._control.send(LeaveGroup(*key, consumer.sink.has_left))
         finally:
             del self._table[key]
 
@@ -203,7 +206,7 @@ class Consumers:
             owns=consumer.owned(),
         )
 
-    def _handle(self, message: AssignTargets | RefuseConsumer | LetGo) -> None:
+    def heard(self, message: AssignTargets | RefuseConsumer | LetGo) -> None:
         match message:
             case AssignTargets(group, consumer_id, incarnation, owners):
                 consumer = self._table.get((group.id, consumer_id, incarnation))
@@ -229,11 +232,11 @@ class Consumers:
         work: list[Awaitable[object]] = []
         for consumer in self._table.values():
             for target in consumer.targets():
-                if self._registration.connected:
+                if self._control.connected:
                     consumer.confirm(target)
                 if not target.is_saved:
                     work.append(consumer.save(target))
-                elif not self._registration.connected:
+                elif not self._control.connected:
                     work.append(consumer.check(target))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, Exception):

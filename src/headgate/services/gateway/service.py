@@ -34,9 +34,12 @@ from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
+from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.group_letters import GroupLetters
+from headgate.services.gateway.hearing import Hearing
 from headgate.services.gateway.listeners import WILDCARDS, ListenerOptions, listener_for
+from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
@@ -106,10 +109,19 @@ class Gateway:
         self._metrics = GatewayMetrics()
         self._stopping = False
         self._turn = itertools.count()
+        self._control = Control()
+        crew = Crew("gateway")
+        registering = Registering(self._control, crew)
         self._subscriptions = Subscriptions(
-            options.node_id, options.bounds, reader=reader, metrics=self._metrics, machine=machine
+            options.node_id,
+            options.bounds,
+            self._control,
+            registering,
+            crew=crew,
+            reader=reader,
+            metrics=self._metrics,
+            machine=machine,
         )
-        self._registration = self._subscriptions.registration
         dedup = options.dedup
         self._deliveries = Deliveries(
             options.node_id,
@@ -124,7 +136,7 @@ class Gateway:
         self._routes = PublicRoutes(
             self._subscriptions,
             self._forwarder,
-            coordinator_url=lambda: self._registration.coordinator_url or options.coordinator_url,
+            coordinator_url=lambda: self._control.coordinator_url or options.coordinator_url,
             ingest_url=self._ingest_url,
             health=self._health,
             metrics=self._metrics,
@@ -139,8 +151,9 @@ class Gateway:
         if letters is not None:
             self._letters = GroupLetters(letters, self._subscriptions.catch_up, machine)
         self._consumers = Consumers(
-            self._subscriptions, checkpoints, options.consumers, self._letters
+            self._subscriptions, self._control, checkpoints, options.consumers, self._letters
         )
+        self._hearing = Hearing(self._control, registering, self._subscriptions, self._consumers)
         self._websocket = WebSocketServer(self._subscriptions, self._consumers, pings=options.pings)
         self._session: ControlSession | None = None
         self._crew = Crew("gateway")
@@ -157,7 +170,7 @@ class Gateway:
             await self._stop_listening(0.0)
             raise
         self._session = self._open_session(self.hello)
-        self._crew.need("control", self._registration.listen(self._session))
+        self._crew.need("control", self._hearing.listen(self._session))
         self._crew.need("public listener", self._public.failed())
         self._crew.need("delivery listener", self._listener.failed())
         self._crew.keep("report", self._report)
@@ -236,13 +249,13 @@ class Gateway:
             ws_url=self.ws_url,
             public_url=self.url,
             pid=self._machine.pid(),
-            generation=self._registration.topology.generation,
+            generation=self._control.topology.generation,
         )
 
     async def _report(self) -> None:
         while True:
             totals = self._subscriptions.totals
-            await self._registration.send(
+            await self._control.send(
                 GatewayReport(len(self._subscriptions), totals.depth, totals.sent)
             )
             await asyncio.sleep(self._options.report_every_s)
@@ -251,12 +264,12 @@ class Gateway:
 
     def _ingest_url(self) -> str | None:
         """Ingest nodes take turns."""
-        urls = [node.url for node in self._registration.topology.of_role("ingest") if node.url]
+        urls = [node.url for node in self._control.topology.of_role("ingest") if node.url]
         return urls[next(self._turn) % len(urls)] if urls else None
 
     def _health(self) -> Health:
         budget = self._subscriptions.budget
-        reasons = deaths.reasons() + ([] if self._registration.connected else [DISCONNECTED])
+        reasons = deaths.reasons() + ([] if self._control.connected else [DISCONNECTED])
         if budget.taken_bytes >= budget.limit_bytes:
             reasons.append("the memory for what waits is full: subscribers are too slow")
         return judged(
@@ -271,7 +284,7 @@ class Gateway:
         """Bring the metrics up to date, when somebody looks."""
         metrics, totals = self._metrics, self._subscriptions.totals
         metrics.show(self._health(), deaths.counts())
-        metrics.connected.tell(float(self._registration.connected))
+        metrics.connected.tell(float(self._control.connected))
         metrics.subscribers.tell(len(self._subscriptions))
         for verdict, count in self._deliveries.verdicts.items():
             metrics.received.tell(count, verdict)

@@ -19,7 +19,6 @@ from headgate.decide.gateway_ring import subscription_id
 from headgate.decide.starting import Start, gaps, starts_after
 from headgate.decide.subscriber import Budget, Feed, WhenSlow
 from headgate.decide.targets import Shard
-from headgate.decide.unknown_topic import unknown_topic
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic, Topology
@@ -27,9 +26,10 @@ from headgate.ports.log import Extent, LogReader
 from headgate.ports.machine import Machine
 from headgate.services.gateway.broadcast import Broadcasts
 from headgate.services.gateway.catch_up import CatchUp
+from headgate.services.gateway.control import Control
 from headgate.services.gateway.fences import Fences
 from headgate.services.gateway.placing import Placing
-from headgate.services.gateway.registration import Registration
+from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.subscriber import Line, Subscriber, Totals
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
@@ -92,16 +92,25 @@ class Bounds:
 
 
 class Subscriptions:
+    """Implements hearing.Subscribers. `crew` does what is done for a subscriber or a consumer, and
+    ends when it is done."""
+
     def __init__(
         self,
         node_id: str,
         bounds: Bounds,
+        control: Control,
+        registering: Registering,
         *,
+        crew: Crew,
         reader: LogReader,
         metrics: GatewayMetrics,
         machine: Machine,
     ) -> None:
         self._node_id = node_id
+        self._control = control
+        self._registering = registering
+        self.crew = crew
         self.bounds = self._bounds = bounds
         self.budget = Budget(bounds.memory_bytes)
         self._reader = reader
@@ -113,22 +122,13 @@ class Subscriptions:
         self._times_forgotten = 0
         self._forgotten: dict[str, Subscriber] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
-        self.crew = Crew("gateway")
-        """What is done for a subscriber or a consumer, and ends when it is done."""
         self.catch_up = CatchUp(
             reader, budget=self.budget, soft_delete=bounds.soft_delete, crew=self.crew
         )
         self.totals = Totals()
         self.fences = Fences()
         self.broadcasts = Broadcasts(lambda: [one.subscription for one in self])
-        self.placing = Placing(node_id, lambda: self.registration.topology, machine)
-        self.registration = Registration(
-            on_topology=self._on_topology,
-            on_forgotten=self._on_forgotten,
-            on_return=self._on_return,
-            on_refused=self._on_refused,
-            crew=self.crew,
-        )
+        self.placing = Placing(node_id, lambda: control.topology, machine)
 
     @property
     def get(self) -> Callable[[str], Subscriber | None]:
@@ -151,7 +151,7 @@ class Subscriptions:
         extents = await self.extents(topic)
         starts = starts_after(question.start, extents, topic.name)
         self._check_room()
-        if topic.name in _deleted(self.registration.topology):
+        if topic.name in _deleted(self._control.topology):
             raise _deleted_topic(topic.name)  # while the log was looked at
         feed: Feed[bytes] = Feed(
             starts,
@@ -198,7 +198,7 @@ class Subscriptions:
         times_forgotten = -1
         while times_forgotten != self._times_forgotten:  # else no lane may know of it any more
             times_forgotten = self._times_forgotten
-            await self.registration.register(
+            await self._registering.register(
                 subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
             )
             extents = await self.extents(topic)
@@ -227,7 +227,7 @@ class Subscriptions:
                 self.broadcasts.went(subscriber.id)
                 log.debug(LogEvent.UNSUBSCRIBED, subscription=subscriber.id, topic=subscriber.topic)
         if ended:
-            await self.registration.unregister(*ended)
+            await self._registering.unregister(*ended)
 
     def stop_intake(self) -> None:
         """Nobody may come any more, and nothing is read for anybody; what waits is still sent."""
@@ -244,7 +244,7 @@ class Subscriptions:
 
     # --- what the coordinator tells --------------------------------------------------------------
 
-    def _on_topology(self, topology: Topology) -> None:
+    def apply(self, topology: Topology) -> None:
         """Only a topic that was deleted on purpose ends its subscriptions; one that is merely
         absent may be back with the next topology."""
         self.fences.raise_to(topology.sources)
@@ -253,12 +253,12 @@ class Subscriptions:
             if subscriber.topic in deleted:
                 subscriber.close(_deleted_topic(subscriber.topic))
 
-    def _on_refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
+    def refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         subscriber = self._table.get(subscription_id)
         if subscriber is not None:
             subscriber.close(reason)
 
-    def _on_forgotten(self) -> None:
+    def forgotten(self) -> None:
         """Before anything is registered again: the first delivery after that must not hide what the
         lanes settled without us."""
         self._times_forgotten += 1
@@ -269,7 +269,7 @@ class Subscriptions:
                 subscriber.feed.hold()
                 self._forgotten[subscriber.id] = subscriber
 
-    def _on_return(self) -> None:
+    def returned(self) -> None:
         """Records may have been released while we were away: the log still has them."""
         if self._returning is not None:
             self._returning.cancel()
@@ -294,7 +294,7 @@ class Subscriptions:
         left: list[Subscriber] = []
         heads: dict[str, dict[int, int]] = {}
         for subscriber in subscribers:
-            topic = self.registration.topology.topic(subscriber.topic)
+            topic = self._control.topology.topic(subscriber.topic)
             if subscriber.closing is not None:
                 self._forgotten.pop(subscriber.id, None)
                 continue
@@ -327,18 +327,7 @@ class Subscriptions:
 
     async def topic(self, name: str) -> Topic:
         """Raises UnknownTopic once it was waited for a moment."""
-        try:
-            async with asyncio.timeout(self._bounds.topic_grace_s):
-                while (topic := self.registration.topology.topic(name)) is None:
-                    await self.registration.topology_changed.wait()
-                return topic
-        except TimeoutError:
-            if self.registration.topology.generation == 0:
-                raise errors.NotNow(
-                    "this gateway has not heard from the coordinator yet; try again"
-                ) from None
-            known = (topic.name for topic in self.registration.topology.topics)
-            raise unknown_topic(name, known) from None
+        return await self._control.topic(name, grace_s=self._bounds.topic_grace_s)
 
     async def extents(self, topic: Topic) -> dict[int, Extent]:
         refs = topic.refs()

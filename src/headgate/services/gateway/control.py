@@ -1,0 +1,75 @@
+"""The stream to the coordinator, and the topology that comes with it.
+
+Others say what they have to say with `send`, and look at `topology` whenever they need it; nobody
+is called from here. Invariants: never an older topology than before; whoever waits for a topic sees
+each one that comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from headgate import errors
+from headgate.decide.unknown_topic import unknown_topic
+from headgate.model.control import FromCoordinator, ToCoordinator, Welcome
+from headgate.model.topology import Topic, Topology
+from headgate.ports.control import ControlSession
+
+
+class Control:
+    """Says nothing, and knows an empty topology, until there is a session."""
+
+    def __init__(self) -> None:
+        self._session: ControlSession | None = None
+        self._welcomed_before = False
+        self._changed = asyncio.Event()
+        self.coordinator_url = ""
+        """Where the coordinator that welcomed us serves HTTP; empty before that."""
+        self.topology = Topology(generation=0)
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None and self._session.connected
+
+    async def send(self, message: ToCoordinator) -> bool:
+        """False when there is no connection at the moment."""
+        return self._session is not None and await self._session.send(message)
+
+    def messages(self, session: ControlSession) -> AsyncIterator[FromCoordinator]:
+        """What the coordinator says on `session`, which is the one from now on."""
+        self._session = session
+        return session.messages()
+
+    def welcomed(self, welcome: Welcome) -> bool:
+        """Whether this coordinator has forgotten what it, or an earlier one, knew of us."""
+        self.coordinator_url = welcome.url or self.coordinator_url
+        forgotten = self._welcomed_before and not welcome.resumed
+        self._welcomed_before = True
+        return forgotten
+
+    # --- topology --------------------------------------------------------------------------------
+
+    def learn(self, topology: Topology) -> bool:
+        """Whether it is as new as the one that is known, which it then replaces."""
+        if topology.generation < self.topology.generation:
+            return False
+        self.topology = topology
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return True
+
+    async def topic(self, name: str, *, grace_s: float) -> Topic:
+        """Raises UnknownTopic once it was waited for so long."""
+        try:
+            async with asyncio.timeout(grace_s):
+                while (topic := self.topology.topic(name)) is None:
+                    await self._changed.wait()
+                return topic
+        except TimeoutError:
+            if self.topology.generation == 0:
+                raise errors.NotNow(
+                    "this gateway has not heard from the coordinator yet; try again"
+                ) from None
+            known = (topic.name for topic in self.topology.topics)
+            raise unknown_topic(name, known) from None

@@ -1,0 +1,120 @@
+"""What the coordinator says, brought to whom it concerns, one message after the other.
+
+    Control  ->  Hearing  ->  Registering, Subscriptions, Consumers
+
+Everything that follows from a message is called from here; none of those calls back. Invariants: a
+topology is applied before it is acknowledged; subscribers know that they were forgotten before
+anything is registered again; after every welcome the coordinator hears of all that is here, and
+then that this was all.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import structlog
+
+from headgate import errors
+from headgate.model.control import (
+    AckTopology,
+    AdoptionFloor,
+    AssignTargets,
+    FromCoordinator,
+    LetGo,
+    PushTopology,
+    Recall,
+    RefuseConsumer,
+    Refused,
+    Registered,
+    RegistrationComplete,
+    ToCoordinator,
+    Welcome,
+)
+from headgate.model.topology import Topology
+from headgate.ports.control import ControlSession
+from headgate.services.gateway.control import Control
+from headgate.services.gateway.registering import News, Registering
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+
+class Subscribers(Protocol):
+    """Those whose subscriptions are registered."""
+
+    def apply(self, topology: Topology) -> None: ...
+
+    def forgotten(self) -> None:
+        """Lanes may go on without them from now on."""
+
+    def returned(self) -> None:
+        """All of them are registered and adopted again."""
+
+    def refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
+        """This subscription was fine before, and isn't now."""
+
+
+class Groups(Protocol):
+    """Those who consume here."""
+
+    def announcements(self) -> list[ToCoordinator]:
+        """Who they are, for a coordinator that may not know it."""
+
+    def heard(self, message: AssignTargets | RefuseConsumer | LetGo) -> None: ...
+
+
+class Hearing:
+    def __init__(
+        self, control: Control, registering: Registering, subscribers: Subscribers, groups: Groups
+    ) -> None:
+        self._control = control
+        self._registering = registering
+        self._subscribers = subscribers
+        self._groups = groups
+
+    async def listen(self, session: ControlSession) -> None:
+        """Until the session is closed."""
+        async for message in self._control.messages(session):
+            await self._hear(message)
+
+    async def _hear(self, message: FromCoordinator) -> None:
+        match message:
+            case Welcome():
+                await self._welcomed(message)
+            case Registered():
+                self._tell(self._registering.registered(message))
+            case AdoptionFloor(revision=revision):
+                self._tell(self._registering.adopted(revision))
+            case PushTopology(topology=topology):
+                await self._pushed(topology)
+            case AssignTargets() | RefuseConsumer() | LetGo():
+                self._groups.heard(message)
+            case Refused(reason=reason):
+                # The session tries again: whoever has our name may be a ghost of ourselves.
+                log.warning(LogEvent.REFUSED, reason=reason)
+            case _:
+                log.debug("message_ignored", kind=type(message).__name__)
+
+    async def _welcomed(self, welcome: Welcome) -> None:
+        control = self._control
+        if welcome.learning:
+            await control.send(Recall(control.topology))
+        forgotten = control.welcomed(welcome)
+        if forgotten:
+            self._subscribers.forgotten()
+        registered = await self._registering.register_all(forgotten=forgotten)
+        for message in self._groups.announcements():
+            await control.send(message)
+        await control.send(RegistrationComplete())
+        log.info(LogEvent.CONNECTED, subscriptions=registered, forgotten=forgotten)
+
+    async def _pushed(self, topology: Topology) -> None:
+        if self._control.learn(topology):
+            self._subscribers.apply(topology)
+            await self._control.send(AckTopology(topology.generation))
+
+    def _tell(self, news: News) -> None:
+        for subscription_id, reason in news.refused.items():
+            self._subscribers.refused(subscription_id, reason)
+        if news.are_back:
+            self._subscribers.returned()
