@@ -9,6 +9,7 @@ import pytest
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.subscriber import Feed
+from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.outlet import Outlet
 from headgate.services.gateway.subscriber import Subscriber, Totals
@@ -43,6 +44,19 @@ class Wire:
         self.first, self.second = self._live("first"), self._live("second")
         self.outlet.let_through(self.first)
 
+    def passes(self, seq: int, partition: int = 0) -> bool:
+        run = self._run(partition, seq)
+        return not Subscriber.pass_through(run, [b"one"], self._find)
+
+    def would_pass(self, seq: int, partition: int = 0) -> bool:
+        return Subscriber.would_pass(self._run(partition, seq), self._find)
+
+    def _find(self, subscription_id: str) -> Subscriber | None:
+        return self.first if subscription_id == self.first.id else None
+
+    def _run(self, partition: int, seq: int) -> Run:
+        return Run(partition, 1, (seq,), ((self.first.id,),))
+
     def _live(self, name: str) -> Subscriber:
         feed: Feed[bytes] = Feed({0: 0}, capacity=8, capacity_bytes=1_000, read_limit=4)
         feed.release({0: 0})
@@ -64,17 +78,17 @@ def wire() -> Wire:
 
 
 async def test_what_passes_is_written_and_counts_as_sent(wire: Wire) -> None:
-    assert wire.first.pass_through(0, 1, b"one")
-    assert wire.first.would_pass(0, 2)
+    assert wire.passes(1)
+    assert wire.would_pass(2)
     assert wire.transport.sent == [b"one" + wire.first.tail]
     assert wire.first.feed.sent() == {0: 1}
 
 
 async def test_nothing_passes_twice_nor_to_a_partition_that_is_unknown(wire: Wire) -> None:
-    assert wire.first.pass_through(0, 2, b"two")
+    assert wire.passes(2)
     for partition, seq in ((0, 1), (0, 2), (1, 1)):
-        assert not wire.first.would_pass(partition, seq)
-        assert not wire.first.pass_through(partition, seq, b"again")
+        assert not wire.would_pass(seq, partition)
+        assert not wire.passes(seq, partition=partition)
     assert len(wire.transport.sent) == 1
 
 
@@ -115,10 +129,10 @@ def closed_and_connected(wire: Wire) -> None:
 async def test_what_cant_pass_leaves_everything_as_it_was(
     wire: Wire, change: Callable[[Wire], None]
 ) -> None:
-    assert wire.first.pass_through(0, 1, b"one")
+    assert wire.passes(1)
     change(wire)
-    assert not wire.first.would_pass(0, 2)
-    assert not wire.first.pass_through(0, 2, b"two")
+    assert not wire.would_pass(2)
+    assert not wire.passes(2)
     assert len(wire.transport.sent) == 1
     assert wire.first.feed.sent() == {0: 1}
 
@@ -126,5 +140,5 @@ async def test_what_cant_pass_leaves_everything_as_it_was(
 async def test_it_passes_again_once_there_is_room_and_the_answers_are_out(wire: Wire) -> None:
     answers_wait(wire)
     wire.outlet.resume([wire.first])
-    assert wire.first.pass_through(0, 1, b"one")
+    assert wire.passes(1)
     assert wire.transport.sent == [b"pong", b"one" + wire.first.tail]

@@ -37,6 +37,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
 from headgate.ports.machine import Machine
 from headgate.services.gateway.redelivering import Redelivering, Round
+from headgate.services.gateway.subscriber import Subscriber, Waiting
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import shared_part
 from headgate.telemetry import LogEvent
@@ -194,17 +195,13 @@ class Deliveries:
             if len(run.seqs) != len(run.subscriptions):
                 return False
             last_seq = last_seqs.get(partition, 0)
-            for seq, names in zip(run.seqs, run.subscriptions, strict=False):
+            for seq in run.seqs:
                 if seq <= last_seq:
                     return False
                 last_seq = seq
-                for name in names:
-                    subscriber = get(name)
-                    if subscriber is not None and subscriber.would_pass(partition, seq):
-                        break
-                else:
-                    return False
             last_seqs[partition] = last_seq
+            if not Subscriber.would_pass(run, get):
+                return False
         for ref, fence in senders.items():
             fences.admit(ref, fence)
         return True
@@ -290,22 +287,10 @@ class Deliveries:
             recent.take_back()
         return "retry" if is_late else verdict
 
-    def _write(self, run: Run, messages: Sequence[bytes]) -> list[tuple[int, bytes, str]]:
-        """Write to everybody who has nothing else waiting; returns those for whom that won't do,
-        each with the record's seq and the message.
-
-        This runs for every event there is, and one event may go to ten thousand: nothing is done
-        here that isn't needed for each of them.
-        """
-        get, partition = self._get, run.partition
-        others: list[tuple[int, bytes, str]] = []
-        meant = 0
-        for seq, message, names in zip(run.seqs, messages, run.subscriptions, strict=True):
-            meant += len(names)
-            for name in names:
-                subscriber = get(name)
-                if subscriber is None or not subscriber.pass_through(partition, seq, message):
-                    others.append((seq, message, name))
+    def _write(self, run: Run, messages: Sequence[bytes]) -> list[Waiting]:
+        """Write to everybody who has nothing else waiting; returns those for whom that won't do."""
+        others = Subscriber.pass_through(run, messages, self._get)
+        meant = sum([len(names) for names in run.subscriptions])
         self._subscriptions.totals.sent += meant - len(others)
         return others
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from headgate.decide.filter.plan import Filter
 from headgate.decide.paged import Paged
 from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
+from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.wire import encode_name, own_part, vector
 
@@ -44,6 +45,10 @@ def _nobody() -> None:
     """Nobody is connected yet."""
 
 
+Waiting = tuple[int, bytes, str]
+"""The seq of a record, its message, and the id of a subscriber for whom it has to wait."""
+
+
 class Line(Protocol):
     """What a subscriber sees of the connection that it is written to."""
 
@@ -58,6 +63,12 @@ class Line(Protocol):
 
     def write(self) -> None:
         """Write what it was told of by `ready`, now."""
+
+
+class Find(Protocol):
+    """The subscriber of a subscription, if it is here."""
+
+    def __call__(self, subscription_id: str, /) -> Subscriber | None: ...
 
 
 class Subscriber:
@@ -133,22 +144,47 @@ class Subscriber:
 
     # --- in --------------------------------------------------------------------------------------
 
-    def pass_through(self, partition: int, seq: int, shared: bytes) -> bool:
-        """Write one live delivery past the queue; False, and nothing is done, where it has to wait.
+    @staticmethod
+    def pass_through(run: Run, messages: Sequence[bytes], get: Find) -> list[Waiting]:
+        """Write past the queues of all for whom that will do; returns those who have to wait.
 
-        This runs for every event and subscriber there is: nothing is done here that isn't needed
-        for each of them.
+        This runs for every event there is, and one event may go to ten thousand: nothing is done
+        here that isn't needed for each of them. Hence the loop in here, and not a call for every
+        subscriber: see docs/benchmarks/deliver.md.
         """
-        line = self._line
-        if line is None or line.open_to is not self or not self.feed.pass_through(partition, seq):
-            return False
-        line.send(shared + self.tail)
-        return True
+        partition = run.partition
+        others: list[Waiting] = []
+        for seq, message, names in zip(run.seqs, messages, run.subscriptions, strict=True):
+            for name in names:
+                subscriber = get(name)
+                if (
+                    subscriber is not None
+                    and (line := subscriber._line) is not None
+                    and line.open_to is subscriber
+                    and subscriber.feed.pass_through(partition, seq)
+                ):
+                    line.send(message + subscriber.tail)
+                else:
+                    others.append((seq, message, name))
+        return others
 
-    def would_pass(self, partition: int, seq: int) -> bool:
-        """Whether `pass_through` would write it, if nothing changes before."""
-        line = self._line
-        return line is not None and line.open_to is self and self.feed.would_pass(partition, seq)
+    @staticmethod
+    def would_pass(run: Run, get: Find) -> bool:
+        """Whether each record would pass to somebody, as far as is known without doing it."""
+        partition = run.partition
+        for seq, names in zip(run.seqs, run.subscriptions, strict=True):
+            for name in names:
+                subscriber = get(name)
+                if (
+                    subscriber is not None
+                    and (line := subscriber._line) is not None
+                    and line.open_to is subscriber
+                    and subscriber.feed.would_pass(partition, seq)
+                ):
+                    break
+            else:
+                return False
+        return True
 
     def deliver(self, partition: int, seq: int, shared: bytes, *, since: int) -> Delivered:
         """Take one live delivery. Who calls also calls `ready`, once per batch."""
