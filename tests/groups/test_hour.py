@@ -49,7 +49,6 @@ import itertools
 import logging
 import os
 import random
-import secrets
 import subprocess
 import sys
 from collections import Counter
@@ -65,7 +64,7 @@ from tests.groups.hour import Hour
 from tests.virtual_time import run_virtual
 
 ROOT = Path(__file__).parents[2]
-SEEDS = (15, 11, 2, 16)
+SEEDS = (15, 16, 11, 2)
 SHORTEST, LONGEST = 2, 4
 """Hours: more than the first ones only until everything has met, since other code lives others."""
 FEATURES = ("redelivery", "handover", "crash", "slow", "reset", "retention")
@@ -113,8 +112,6 @@ def live(*, is_repeatable: bool) -> None:
     seen: Counter[str] = Counter()
     for number in range(LONGEST):
         seed = SEEDS[number] if is_repeatable else random.SystemRandom().randrange(2**32)
-        tokens = random.Random(seed)
-        secrets.token_hex = lambda size=16, of=tokens: of.randbytes(size).hex()  # type: ignore[misc]
         hour = run_virtual(lived(seed))
         assert not hour.oracle.violations, f"{hour.oracle.violations[0]}\n{hour}"
         met += hour.oracle.met()

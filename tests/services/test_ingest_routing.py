@@ -330,6 +330,7 @@ Start = Callable[[str, LogWriter], Awaitable[tuple[Ingest, ScriptedCoordinator, 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
+    machine = ScriptedMachine()
     async with AsyncExitStack() as stack:
 
         async def started(
@@ -341,7 +342,7 @@ async def start() -> AsyncIterator[Start]:
                 writer=writer,
                 open_session=coordinator.open,
                 settled=nothing_settled,
-                machine=ScriptedMachine(begins_ms=1_700_000_000_000),
+                machine=machine,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
             stack.push_async_callback(node.stop)

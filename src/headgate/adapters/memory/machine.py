@@ -18,6 +18,9 @@ class ScriptedMachine:
     `clock` says how much time has passed, for example the loop's `time`; without it none does but
     what `passes`. Whoever assigns `begins_ms`, the wall time at the clock's 0, makes the wall clock
     jump. Nothing takes processor time unless `used_s` is raised.
+
+    Two of one seed make up the same names: processes that meet share a machine, or have seeds of
+    their own.
     """
 
     def __init__(
