@@ -37,6 +37,11 @@ import sys
 print("headgate: the moon is in the wrong house; move it", file=sys.stderr)
 sys.exit(2)
 """
+GIVES_UP_WITH_A_REASON = """
+import sys
+print("headgate: etcd can't be reached; check etcd.endpoints", file=sys.stderr)
+sys.exit(1)
+"""
 
 
 def supervised(
@@ -117,6 +122,28 @@ async def test_a_role_that_needs_the_operator_is_not_tried_again(tmp_path: Path)
         await supervisor.start()
     assert said == []
     await supervisor.stop()
+
+
+async def test_why_a_role_ended_is_said_once_with_where_there_is_more(tmp_path: Path) -> None:
+    supervisor, said = supervised(tmp_path, GIVES_UP_WITH_A_REASON)
+    starting = asyncio.create_task(supervisor.start())
+    await until(lambda: len(said) >= 2)
+    await supervisor.stop()
+    await starting
+    assert said[0] == (
+        "router ended with code 1: etcd can't be reached; check etcd.endpoints. Starting it again "
+        f"in 0.2 s (more in {tmp_path / 'router.log'})"
+    )
+    assert said[1] == "router ended with code 1 for the same reason; starting it again in 0.4 s"
+
+
+async def test_the_words_of_an_earlier_run_are_not_the_reason_of_this_one(tmp_path: Path) -> None:
+    (tmp_path / "router.log").write_text("headgate: the moon is in the wrong house\n")
+    supervisor, said = supervised(tmp_path, DIES_LEAVING_A_CHILD)
+    await supervisor.start()
+    await until(lambda: said)
+    await supervisor.stop()
+    assert said[0] == "router ended with code 1; starting it again in 0.2 s"
 
 
 async def test_what_the_process_had_started_before_is_left_alone() -> None:

@@ -59,7 +59,7 @@ async def _up(loaded: LoadedConfig) -> None:
     console = Console(stderr=True)
 
     def say(sentence: str) -> None:
-        console.print(f"headgate: {sentence}", highlight=False, soft_wrap=True)
+        console.print(f"headgate: {sentence}", markup=False, highlight=False, soft_wrap=True)
 
     for warning in loaded.warnings:
         say(warning)

@@ -20,7 +20,12 @@ from pathlib import Path
 import psutil
 
 from headgate.adapters.processes import adopt_orphans, children, end_processes, families_except
-from headgate.decide.supervision import EXIT_OPERATOR, RestartPolicy
+from headgate.decide.supervision import (
+    EXIT_OPERATOR,
+    RestartPolicy,
+    last_words,
+    restart_sentence,
+)
 from headgate.errors import OperatorError
 from headgate.tasks import Crew, first_of
 
@@ -29,6 +34,8 @@ STOP_ORDER = ("ingest", "router", "gateway", "coordinator")
 STOP_TIMEOUT_S = 20.0
 KILL_TIMEOUT_S = 5.0
 SWEEP_GRACE_S = 3.0
+LAST_WORDS_BYTES = 1 << 16
+"""The end of a role's log in which its last words are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,8 @@ class RoleProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._gone_up = False
+        self._log_start = 0
+        self._last_reason = ""
         self._crew = Crew("supervisor")
         self.task = self._crew.start("role", self._keep_running(), about=command.name, awaited=True)
 
@@ -132,11 +141,24 @@ class RoleProcess:
                 failures=failures, ran_s=time.monotonic() - started_s
             )
             delay_s = self._policy.delay_s(failures=failures)
-            self._say(f"{self.name} {_ended(code)}; starting it again in {delay_s:.1f} s")
+            self._say_restart(code, delay_s)
             await self._household.end_orphans()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
                     await self._stopping.wait()
+
+    def _say_restart(self, code: int, delay_s: float) -> None:
+        """What was killed had no time for a reason."""
+        reason = self._last_words() if code > 0 else ""
+        sentence = restart_sentence(
+            ended=_ended(code),
+            reason=reason,
+            last_reason=self._last_reason,
+            delay_s=delay_s,
+            log_file=str(self._command.log_file),
+        )
+        self._last_reason = reason
+        self._say(f"{self.name} {sentence}")
 
     async def _run_once(self) -> int:
         heard, said = os.pipe()
@@ -170,6 +192,7 @@ class RoleProcess:
         command = self._command
         async with self._household.lock:
             with command.log_file.open("ab") as log_file:
+                self._log_start = log_file.tell()
                 process = await asyncio.create_subprocess_exec(
                     *command.argv,
                     stdin=asyncio.subprocess.PIPE,
@@ -183,12 +206,10 @@ class RoleProcess:
             return process
 
     def _last_words(self) -> str:
-        """The sentence the role left in its log before it ended."""
-        with contextlib.suppress(OSError):
-            lines = self._command.log_file.read_text(errors="replace").splitlines()[-50:]
-            for line in reversed(lines):
-                if line.startswith("headgate: "):
-                    return line.removeprefix("headgate: ")
+        """The sentence the role left in its log before it ended; none of an earlier run."""
+        with contextlib.suppress(OSError), self._command.log_file.open("rb") as log_file:
+            log_file.seek(max(self._log_start, log_file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+            return last_words(log_file.read().decode(errors="replace"))
         return ""
 
 
