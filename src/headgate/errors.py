@@ -29,6 +29,9 @@ class HeadgateError(Exception):
 ANOTHER_ADDRESS = "name another address"
 """How a sentence ends that is about an address of the user's choice; the command line adds how."""
 
+UNREACHABLE = "can't be reached"
+"""Is part of every sentence about a server that Headgate needs and that is away."""
+
 
 def _rebuild(kind: type[HeadgateError], message: str, details: dict[str, object]) -> HeadgateError:
     return kind(message, **details)

@@ -78,3 +78,41 @@ async def test_who_has_the_data_and_doesnt_answer_yet_is_waited_for(
     found = said(result.json)["system"]
     assert found["what"] == f"nothing answers at {url}, but {folder.root} is in use"
     assert "wait a little" in found["advice"]
+    assert str(folder.root / "logs") in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "subject", "what", "advice"),
+    [
+        (
+            "coordinator: {store: etcd}\netcd: {endpoints: '127.0.0.1:%d'}",
+            "etcd",
+            "etcd can't be reached (nobody listens at 127.0.0.1:%d)",
+            "etcd.endpoints",
+        ),
+        (
+            "log: {backend: postgresql, dsn: 'postgresql://127.0.0.1:%d/x'}",
+            "log",
+            "PostgreSQL can't be reached (",
+            "log.dsn",
+        ),
+    ],
+    ids=["etcd", "postgresql"],
+)
+async def test_a_server_that_is_away_is_named_where_nothing_starts_without_it(
+    tmp_path: Path, unused_tcp_port: int, settings: str, subject: str, what: str, advice: str
+) -> None:
+    folder = DataFolder.open(tmp_path / "data")
+    file = tmp_path / "settings.yaml"
+    file.write_text(settings % unused_tcp_port)
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    with folder.lock():
+        result = await headgate(
+            *("doctor", "--config", str(file), "--data", str(folder.root), "--json"), url=url
+        )
+    assert result.code == 1, result.out
+    found = said(result.json)
+    assert found[subject]["verdict"] == "bad"
+    assert found[subject]["what"].startswith(what.replace("%d", str(unused_tcp_port)))
+    assert advice in found[subject]["advice"]
+    assert found["system"]["advice"] == "bring that back first"

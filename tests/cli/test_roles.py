@@ -54,3 +54,22 @@ async def test_a_role_that_can_not_go_on_stops_and_says_why(
     with pytest.raises(type(failure)):
         await roles._serve("coordinator", Config(), supervised=False)
     assert service.stopped
+
+
+async def test_whoever_waits_for_the_coordinator_says_what_to_set(
+    capsys: pytest.CaptureFixture[str], unused_tcp_port: int
+) -> None:
+    ingest = {"server_address": "127.0.0.1", "server_port": unused_tcp_port}
+    config = Config.model_validate({"ingest": ingest})
+    waiting = asyncio.create_task(roles._coordinator_answers("ingest", config))
+    said = ""
+    async with asyncio.timeout(10):
+        while not said:
+            await asyncio.sleep(0.01)
+            said = capsys.readouterr().err
+    waiting.cancel()
+    assert said == (
+        f"headgate: waiting for the coordinator at 127.0.0.1:{unused_tcp_port}; if it is "
+        "elsewhere, set ingest.server_address and ingest.server_port "
+        "(HEADGATE_INGEST__SERVER_ADDRESS, HEADGATE_INGEST__SERVER_PORT)\n"
+    )

@@ -26,6 +26,7 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.ports.letters import LetterStore
+from headgate.services.coordinator.letters import COUNT_TIMEOUT_S
 from tests.contracts.faulty_disk import faulty_disk
 from tests.contracts.test_embedded_faults import files_at_most
 from tests.contracts.test_postgres_faults import paused
@@ -53,6 +54,14 @@ def folder(tmp_path: Path) -> DataFolder:
 async def store(folder: DataFolder) -> AsyncIterator[EmbeddedLetterStore]:
     store = EmbeddedLetterStore(folder)
     yield store
+    await store.close()
+
+
+async def test_counting_says_within_a_second_that_the_server_is_away() -> None:
+    store = PostgresLetterStore(f"postgresql://127.0.0.1:{free_port()}/postgres")
+    async with asyncio.timeout(COUNT_TIMEOUT_S):
+        with pytest.raises(StorageFailed, match="PostgreSQL can't be reached"):
+            await store.counts()
     await store.close()
 
 

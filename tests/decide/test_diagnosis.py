@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headgate.decide.diagnosis import Finding, judge_status
+from headgate.decide.diagnosis import ROLES, Finding, judge_status
 from headgate.model import api
 from headgate.model.control import GatewayLink
 from headgate.model.letters import GatewayLetters
@@ -160,6 +160,33 @@ def test_whatever_is_not_well_is_named_with_what_to_do(
     assert finding.verdict == verdict
     assert what in finding.what
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("host", "verdict"), [("127.0.0.1", "ok"), ("[::1]", "ok"), ("10.0.0.7", "advice")]
+)
+def test_nobody_is_told_to_start_another_beside_a_system_on_one_machine(
+    host: str, verdict: str
+) -> None:
+    alone = [api.NodeStatus(f"{role}-1", role, "ready", "http://127.0.0.1:1") for role in ROLES]
+    alone[2] = msgspec.structs.replace(alone[2], url=f"http://{host}:8001")
+    for role in ("ingest", "router"):
+        finding = of(but(nodes=alone), role)
+        assert finding.verdict == verdict
+        assert bool(finding.advice) == (verdict == "advice")
+
+
+def test_a_log_that_is_away_is_named_and_nothing_is_said_to_keep_up() -> None:
+    error = (
+        "reading letters failed: PostgreSQL can't be reached (connection refused); check log.dsn "
+        "and the server"
+    )
+    found = judge_status(but(letters_error=error))
+    [log] = [f for f in found if f.verdict != "ok"]
+    assert (log.subject, log.verdict) == ("log", "bad")
+    assert log.what == "PostgreSQL can't be reached (connection refused)"
+    assert log.advice.startswith("check log.dsn and the server")
+    assert not [f for f in found if f.subject in ("topic flights", "letters")]
 
 
 @pytest.mark.parametrize("role", ["ingest", "router", "gateway"])

@@ -98,17 +98,33 @@ def _data_folder(config: Config) -> list[Finding]:
     return [Finding("data", "ok", what)]
 
 
-def _silent(url: str, config: Config) -> Finding:
+async def _silent(url: str, config: Config) -> list[Finding]:
     from headgate.adapters.embedded.folder import DataFolder
 
+    absent = await _absent(config)
     what = f"nothing answers at {url}"
+    advice = "bring that back first" if absent else "run `headgate up`"
     try:
         DataFolder.check_unused(Path(config.data))
     except HeadgateError:
         what += f", but {config.data} is in use"
-        advice = "wait a little if it starts, or give the address with --url"
-        return Finding("system", "warn", what, advice)
-    return Finding("system", "warn", what, "run `headgate up`")
+        if not absent:
+            logs = Path(config.data) / "logs"
+            advice = (
+                f"wait a little if it starts, or give the address with --url; if it stays, {logs} "
+                "says why"
+            )
+    return [*absent, Finding("system", "warn", what, advice)]
+
+
+async def _absent(config: Config) -> list[Finding]:
+    """What the settings name and nothing starts without."""
+    from headgate.wiring.reach import absent_servers
+
+    return [
+        Finding(absent.subject, "bad", absent.what, absent.advice)
+        for absent in await absent_servers(config)
+    ]
 
 
 async def _running(url: str, config: Config) -> list[Finding]:
@@ -120,8 +136,9 @@ async def _running(url: str, config: Config) -> list[Finding]:
             status: Status = await client.get("/v1/status", Status)
         except PeerUnreachable as error:
             if "no_answer" in error.details:
-                return [_silent(url, config)]
-            return [Finding("coordinator", "bad", error.message, WITHOUT_COORDINATOR)]
+                return await _silent(url, config)
+            away = Finding("coordinator", "bad", error.message, WITHOUT_COORDINATOR)
+            return [*await _absent(config), away]
         except HeadgateError as error:
             return [Finding("system", "bad", error.message)]
     return judge_status(status)

@@ -20,7 +20,6 @@ import typer
 from headgate.config import Config, LoadedConfig, load_config
 from headgate.tasks import first_of, notice_callbacks
 
-CONNECT_TIMEOUT_S = 2.0
 CONNECT_PAUSE_S = 0.25
 
 ConfigOption = Annotated[
@@ -135,26 +134,27 @@ async def _coordinator_answers(role: str, config: Config) -> None:
             "gateway": (config.gateway.server_address, config.gateway.server_port),
         }[role]
     )
+    from headgate.wiring.reach import listens
+
     said = False
     while True:
         for address in coordinators.split(","):
-            if await _listens(address):
+            if await listens(address):
                 return
         if not said:
-            typer.echo(f"headgate: waiting for the coordinator at {coordinators}", err=True)
+            typer.echo(f"headgate: {_waiting(role, coordinators)}", err=True)
             said = True
         await asyncio.sleep(CONNECT_PAUSE_S)
 
 
-async def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-        writer.close()
-        return True
-    except (OSError, TimeoutError):
-        return False
+def _waiting(role: str, coordinators: str) -> str:
+    from headgate.config.keys import KEYS
+
+    address, port = (f"{role}.{key}" for key in ("server_address", "server_port"))
+    return (
+        f"waiting for the coordinator at {coordinators}; if it is elsewhere, set {address} and "
+        f"{port} ({KEYS[address].env_name}, {KEYS[port].env_name})"
+    )
 
 
 def _build(role: str, config: Config) -> Service:

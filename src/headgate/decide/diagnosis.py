@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.errors import UNREACHABLE
 from headgate.model.api import LaneStatus, NodeStatus, Status, TopicInfo
 from headgate.model.letters import GatewayLetters
 
@@ -29,6 +30,7 @@ PARTITION_STEPS = (4, 8)
 ROLES = ("coordinator", "ingest", "router", "gateway")
 SPARE_ROLES = ("ingest", "router")
 """Of these a second one takes over when the first fails."""
+LOOPBACKS = tuple(f"http://{host}:" for host in ("127.0.0.1", "localhost", "[::1]"))
 NAMED_MAX = 5
 
 
@@ -47,6 +49,7 @@ def judge_status(status: Status) -> list[Finding]:
     return [
         *(_role(status, role) for role in ROLES),
         *_learning(status),
+        *_log(status),
         *_moves(status),
         *(finding for topic in status.topics for finding in _topic(status, topic)),
         *_lanes(status),
@@ -77,7 +80,7 @@ def _role(status: Status, role: str) -> Finding:
         return _draining(role, draining)
     if starting := [node.id for node in nodes if node.state == "starting"]:
         return Finding(role, "warn", f"starting: {_some(starting)}", "wait a little")
-    if len(nodes) == 1 and role in SPARE_ROLES:
+    if len(nodes) == 1 and role in SPARE_ROLES and not _is_on_one_machine(status):
         return Finding(
             role,
             "advice",
@@ -85,6 +88,13 @@ def _role(status: Status, role: str) -> Finding:
             f"start another with `headgate {role}`, so that it takes over when this one fails",
         )
     return Finding(role, "ok", _some([node.id for node in nodes]))
+
+
+def _is_on_one_machine(status: Status) -> bool:
+    """Nodes that only this machine can call, as under `headgate up`: it starts again what fails,
+    and another role wouldn't find the coordinator."""
+    urls = [node.url for node in status.nodes if node.url]
+    return bool(urls) and all(url.startswith(LOOPBACKS) for url in urls)
 
 
 def _draining(role: str, nodes: Sequence[NodeStatus]) -> Finding:
@@ -123,6 +133,24 @@ def _moves(status: Status) -> Iterator[Finding]:
         )
 
 
+# --- the log -----------------------------------------------------------------------------------
+
+
+def log_trouble(sentence: str) -> Finding | None:
+    """The finding about a log that is away, if that is what `sentence` is about."""
+    if UNREACHABLE not in sentence:
+        return None
+    what, _, advice = sentence.rpartition("; ")
+    what = what.rpartition(" failed: ")[2] or sentence
+    return Finding("log", "bad", what, f"{advice}; nothing is lost, and it goes on by itself")
+
+
+def _log(status: Status) -> Iterator[Finding]:
+    """Letters are kept where the log is, so what keeps them from being counted is the log's."""
+    if finding := log_trouble(status.letters_error):
+        yield finding
+
+
 # --- partitions --------------------------------------------------------------------------------
 
 
@@ -133,7 +161,7 @@ def _topic(status: Status, topic: TopicInfo) -> Iterator[Finding]:
         yield trouble
     if busy is not None:
         yield busy
-    if trouble is None and busy is None:
+    if trouble is None and busy is None and log_trouble(status.letters_error) is None:
         plural = "partition" if topic.partitions == 1 else "partitions"
         yield Finding(f"topic {topic.name}", "ok", f"{topic.partitions} {plural}, keeping up")
 
@@ -290,7 +318,7 @@ def _letters(status: Status) -> Iterator[Finding]:
             f"parked and dead letters can't be kept ({said[0]}), so some partitions aren't read",
             "make room, or bring the store back; nothing is lost, and reading goes on by itself",
         )
-    elif status.letters_error:
+    elif status.letters_error and log_trouble(status.letters_error) is None:
         yield Finding(
             "letters",
             "warn",

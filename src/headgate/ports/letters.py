@@ -86,7 +86,7 @@ class LetterStore(Protocol):
     async def count(self, query: LetterQuery) -> int: ...
 
     async def counts(self) -> list[LetterCount]:
-        """How many there are of every kind."""
+        """How many there are of every kind; a store that is away says so within a second."""
 
     async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
         """Have dead letters sent again, outside the order: they are parked, as redeliveries.

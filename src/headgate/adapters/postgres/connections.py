@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -197,13 +198,15 @@ class Connections:
         *,
         what: str,
         repeatable: bool = True,
+        within_s: float = math.inf,
     ) -> T:
         """What `work` returns, tried over other connections while its time lasts.
 
         A commit whose answer never came is tried again only where doing it twice does no harm.
+        `within_s` shortens the time that there is for all of it.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
+        deadline = loop.time() + min(self._timeout_s, within_s)
         pause_s = FIRST_PAUSE_S
         while True:
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import psycopg
 
-from headgate.errors import OutcomeUnknown, StorageFailed
+from headgate.errors import UNREACHABLE, OutcomeUnknown, StorageFailed
 
 _RETRIED = ("08", "57P", "53300")
 """Connection lost, server stopping or starting, too many clients: over soon, as a rule."""
@@ -42,12 +42,12 @@ def is_unstorable(error: psycopg.Error) -> bool:
 
 
 def storage_failed(error: psycopg.Error, what: str) -> StorageFailed:
-    return StorageFailed(f"{what} failed: {_reason(error)}", reason=_first_line(error))
+    return StorageFailed(f"{what} failed: {reason_of(error)}", reason=_first_line(error))
 
 
 def outcome_unknown(error: psycopg.Error, what: str) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{what} may or may not be stored: {_reason(error)}", reason=_first_line(error)
+        f"{what} may or may not be stored: {reason_of(error)}", reason=_first_line(error)
     )
 
 
@@ -58,9 +58,10 @@ def is_definite(error: psycopg.Error, *, connected: bool) -> bool:
     return connected and state is not None and not state.startswith(("08", "57P", "58", "XX"))
 
 
-def _reason(error: psycopg.Error) -> str:
+def reason_of(error: psycopg.Error) -> str:
+    """What is wrong and, after the last semicolon, what to do."""
     if is_lost(error):
-        return f"PostgreSQL can't be reached ({_first_line(error)}); check log.dsn and the server"
+        return f"PostgreSQL {UNREACHABLE} ({_first_line(error)}); check log.dsn and the server"
     known = _REASONS.get(error.sqlstate or "")
     return known or f"PostgreSQL reports an error ({_first_line(error)}); check the server"
 

@@ -8,6 +8,7 @@ which stays done.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -34,6 +35,8 @@ T = TypeVar("T")
 _Work = Callable[[Session], Awaitable[T]]
 
 MAX_CONNECTIONS = 4
+COUNTS_TIMEOUT_S = 0.8
+"""Within the second that a status takes, so that it says what is wrong and not only that it is."""
 IDS_MAX = 1_000
 """Letters that one transaction changes, so that no lane waits long for another's bulk change."""
 WRITE_BYTES = 4 * 1024 * 1024
@@ -122,7 +125,8 @@ class PostgresLetterStore:
         return int(count)
 
     async def counts(self) -> list[LetterCount]:
-        return [LetterCount(*row) for row in await self._rows(self._letters.counts, None)]
+        rows = await self._rows(self._letters.counts, None, within_s=COUNTS_TIMEOUT_S)
+        return [LetterCount(*row) for row in rows]
 
     async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
         revived: list[int] = []
@@ -211,19 +215,27 @@ class PostgresLetterStore:
 
         return await self._transact(work, repeatable=repeatable)
 
-    async def _rows(self, statement: Query, values: Any) -> list[tuple[Any, ...]]:
+    async def _rows(
+        self, statement: Query, values: Any, *, within_s: float = math.inf
+    ) -> list[tuple[Any, ...]]:
         return await self._run(
-            lambda session: session.query(statement, values), what="reading letters"
+            lambda session: session.query(statement, values),
+            what="reading letters",
+            within_s=within_s,
         )
 
-    async def _run(self, work: _Work[T], *, what: str, repeatable: bool = True) -> T:
+    async def _run(
+        self, work: _Work[T], *, what: str, repeatable: bool = True, within_s: float = math.inf
+    ) -> T:
         async def prepared(session: Session) -> T:
             if not self._ready:
                 await self._prepare(session)
             return await work(session)
 
         try:
-            return await self._connections.run(prepared, what=what, repeatable=repeatable)
+            return await self._connections.run(
+                prepared, what=what, repeatable=repeatable, within_s=within_s
+            )
         except (OutcomeUnknown, InvalidRequest) as error:
             raise StorageFailed(error.message, **error.details) from error
 
