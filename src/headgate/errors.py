@@ -29,6 +29,9 @@ class HeadgateError(Exception):
 ANOTHER_ADDRESS = "name another address"
 """How a sentence ends that is about an address of the user's choice; the command line adds how."""
 
+SAME_IDS_AGAIN = "send the same event ids again to find out"
+"""What a program does about a write of unknown outcome; the command line, which gives the ids, says
+something else."""
 UNREACHABLE = "can't be reached"
 """Is part of every sentence about a server that Headgate needs and that is away."""
 

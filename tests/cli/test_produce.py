@@ -16,10 +16,11 @@ import pytest
 from headgate.cli.json_lines import EventReader, EventShape
 from headgate.cli.line_source import LineSource
 from headgate.cli.produce import BATCHES_UNDER_WAY, _chunks, _Sender
-from headgate.cli.produce_progress import Tally
+from headgate.cli.produce_progress import Tally, reason_of
 from headgate.client.producer import Producer
-from headgate.errors import HeadgateError, InvalidRequest, NotNow
+from headgate.errors import HeadgateError, InvalidRequest, NotNow, OutcomeUnknown
 from headgate.model.api import ProduceAnswer, ProduceEvent
+from headgate.services.ingest.outcomes import unknown_outcome
 from headgate.tasks import deaths
 from tests.cli.command import ended, headgate, started
 from tests.client.produce_server import ProduceServer
@@ -257,6 +258,27 @@ async def test_a_batch_that_dies_ends_the_command(batches: int) -> None:
 
 
 # --- failures ------------------------------------------------------------------------------------
+
+
+SHOWS = "; it may have been written: `headgate subscribe flights --from earliest` shows"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(
+            unknown_outcome(0),
+            f"the write to partition 0 did not end in time and may still succeed{SHOWS}",
+            id="with advice for programs",
+        ),
+        pytest.param(OutcomeUnknown("who knows"), f"who knows{SHOWS}", id="without advice"),
+        pytest.param(NotNow("later"), "later", id="another error"),
+    ],
+)
+def test_nobody_is_told_to_send_ids_that_only_the_command_knows(
+    error: HeadgateError, reason: str
+) -> None:
+    assert reason_of(error, "flights") == reason
 
 
 async def test_what_may_pass_is_tried_again(server: ProduceServer) -> None:

@@ -155,7 +155,7 @@ async def _produce(
             if bad is not None or tally.failures:
                 break
         await sender.finish()
-    tally.name_failures()
+    tally.name_failures(topic)
     for one in inputs:
         _say_what_was_left(one)
     tally.raise_failures()

@@ -27,7 +27,7 @@ from headgate.cli.json_lines import NumberedEvent
 from headgate.cli.line_source import LineSource
 from headgate.cli.output import say
 from headgate.client.outgoing import Outcome
-from headgate.errors import CallerError, HeadgateError
+from headgate.errors import SAME_IDS_AGAIN, CallerError, HeadgateError, OutcomeUnknown
 
 RANGES_SHOWN_MAX = 20
 
@@ -124,11 +124,11 @@ class Tally:
         plural = "line was" if self.acknowledged == 1 else "lines were"
         return f"{self.acknowledged} earlier {plural} written"
 
-    def name_failures(self) -> None:
+    def name_failures(self, topic: str) -> None:
         """Say which lines were not acknowledged, and why."""
         self.failures.sort(key=lambda failure: (failure[0].origin, failure[0].line))
         for (origin, reason), failures in groupby(
-            self.failures, key=lambda failure: (failure[0].origin, str(failure[1]))
+            self.failures, key=lambda failure: (failure[0].origin, reason_of(failure[1], topic))
         ):
             lines = origin.of(line_ranges(event.line for event, _ in failures))
             is_said = f"of {lines} " in reason
@@ -146,6 +146,15 @@ class Tally:
             f"{self.failed} of {self.failed + self.acknowledged} lines that were sent were not "
             "acknowledged, see above"
         )
+
+
+def reason_of(error: HeadgateError, topic: str) -> str:
+    """Why a line was not acknowledged; where it may have been written, how to see whether it was:
+    nobody can send a line with the same event id again from here."""
+    if not isinstance(error, OutcomeUnknown):
+        return error.message
+    reason = error.message.removesuffix(SAME_IDS_AGAIN).rstrip(":; ")
+    return f"{reason}; it may have been written: `headgate subscribe {topic} --from earliest` shows"
 
 
 def _naming_the_line(error: HeadgateError, batch: Sequence[NumberedEvent]) -> HeadgateError:

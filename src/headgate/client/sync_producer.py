@@ -70,6 +70,5 @@ class SyncProducer(Blocking):
 
     def _ended_error(self) -> errors.HeadgateError:
         return errors.OutcomeUnknown(
-            "the producer was closed before the call had its outcome: send the same event ids "
-            "again to find out"
+            f"the producer was closed before the call had its outcome: {errors.SAME_IDS_AGAIN}"
         )

@@ -78,8 +78,7 @@ def _checked(url: str, answer: ProduceAnswer, events: int) -> ProduceAnswer:
 
 def _no_answer(url: str) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
-        f"{url} gave no answer, so this may or may not have been written: send the same event ids "
-        "again to find out",
+        f"{url} gave no answer, so this may or may not have been written: {errors.SAME_IDS_AGAIN}",
         url=url,
     )
 

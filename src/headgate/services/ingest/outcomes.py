@@ -16,7 +16,7 @@ Outcome = ProduceResult | errors.HeadgateError
 def unknown_outcome(partition: int) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
         f"the write to partition {partition} did not end in time and may still succeed: "
-        "send the same event ids again to find out",
+        f"{errors.SAME_IDS_AGAIN}",
         partition=partition,
     )
 

@@ -89,8 +89,8 @@ class Produce:
                 raise
             task.uncancel()
             raise errors.OutcomeUnknown(
-                "this ingest node stopped before the write ended, which may still succeed: send "
-                "the same event ids again to find out"
+                "this ingest node stopped before the write ended, which may still succeed: "
+                f"{errors.SAME_IDS_AGAIN}"
             ) from None
         finally:
             self._under_way.discard(task)
