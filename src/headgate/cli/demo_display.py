@@ -22,7 +22,7 @@ from rich.text import Text
 
 from headgate.demo.draining import ROLES
 from headgate.demo.flight import Plan
-from headgate.demo.screen import line, screen
+from headgate.demo.screen import SPARK_TAKES, line, screen
 from headgate.demo.view import View
 
 QUICK_SHARE = 0.05
@@ -142,8 +142,7 @@ class LiveDisplay:
         )
         about = Text(
             f"{self._plan.aircraft:,} aircraft, {self._plan.per_s:g} position reports per second, "
-            f"{self._plan.partitions} partitions{_shared(self._plan)}; Spark takes 10 to 30 s to "
-            "start",
+            f"{self._plan.partitions} partitions{_shared(self._plan)}; {SPARK_TAKES}",
             style="dim",
         )
         return Panel(Group(about, Text(""), bar, roles), title="Headgate demo", padding=(0, 1))
@@ -180,7 +179,7 @@ class PlainDisplay:
         plan = self._plan
         self._print(
             f"demo: {plan.aircraft} aircraft, {plan.per_s:g} events/s, {plan.partitions} "
-            f"partitions{_shared(plan)}, seed {plan.seed}; starting (Spark takes 10 to 30 s)"
+            f"partitions{_shared(plan)}, seed {plan.seed}; starting ({SPARK_TAKES})"
         )
 
     def close(self) -> None:

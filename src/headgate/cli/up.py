@@ -11,11 +11,9 @@ import typer
 from rich.console import Console
 
 from headgate.cli.roles import ConfigOption, DataOption
+from headgate.cli.starting import Starting
 from headgate.config import LoadedConfig, load_config
 from headgate.tasks import first_of
-
-STARTING = "starting coordinator, ingest, gateway and router (Spark takes about 15 s)"
-
 
 NEIGHBOURS = ("public.port", "public.ws_port", "coordinator.http_port")
 """Ports that follow each other."""
@@ -71,13 +69,12 @@ async def _up(loaded: LoadedConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    ready: list[str] = []
+    starting = Starting()
     async with AsyncExitStack() as stack:
-        with console.status(STARTING) as status:
+        with console.status(starting):
 
             def progress(role: str) -> None:
-                ready.append(role)
-                status.update(f"{STARTING}; ready: {', '.join(ready)}")
+                starting.is_ready(role)
                 if not console.is_terminal:
                     console.print(f"{role} is ready", highlight=False)
 

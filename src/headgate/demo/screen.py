@@ -22,6 +22,7 @@ BAR_WIDTH = 24
 WIDE = 110
 """From this width on there is room for more than the essentials."""
 
+SPARK_TAKES = "Spark takes 10 to 30 s"
 PARTITIONS_SHOWN = 16
 TARGETS_SHOWN = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉"
