@@ -51,7 +51,8 @@ async def test_status_shows_everything_there_is(operated: OperatedServer) -> Non
     result = await headgate("status", url=operated.url)
     assert (result.code, result.err) == (0, "")
     for line in (
-        "Headgate 0.1.0 leader c-1 generation 0.7 revision 0.3 subscriptions 0 clients 12",
+        f"Headgate 0.1.0 at {operated.url} leader c-1",
+        "generation 0.7 revision 0.3 subscriptions 0 clients 12",
         "ingest i-1 ready 2 0 ms - -",
         "flights 2 34 31.0 s 12/s 0.7 1,244 keyed 1",
         "flights:0 i-1 (1) r-1 (2) 34 31.0 s 1,234 12/s 1,200",
@@ -62,6 +63,14 @@ async def test_status_shows_everything_there_is(operated: OperatedServer) -> Non
         "r-1 open 8 120 ms",
     ):
         assert result.shows(line), line
+
+
+@pytest.mark.parametrize(
+    ("change_ms", "took"), [(0.4, "0 ms"), (999.4, "999 ms"), (19_040.2, "19.0 s")]
+)
+def test_a_change_that_took_seconds_is_said_in_seconds(change_ms: float, took: str) -> None:
+    lines = shown(status(windows=[WindowStatus("r-1", "open", 8, change_ms)]), width=100)
+    assert has(lines, f"r-1 open 8 {took}")
 
 
 FATES = Totals(10, 9, 1, acknowledged=3, parked=2, dead=1, released=1, unmatched=1, skipped=1)

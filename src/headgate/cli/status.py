@@ -50,7 +50,7 @@ async def _once(url: str, as_json: bool, *, everything: bool) -> None:
     if as_json:
         print_json(status)
     else:
-        console().print(status_view(status, everything=everything))
+        console().print(status_view(status, url=url, everything=everything))
 
 
 async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -> None:
@@ -66,12 +66,12 @@ async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -
                 print_json(status)
                 await asyncio.sleep(every_s)
                 status = await _ask(client)
-        view = status_view(status, everything=everything)
+        view = status_view(status, url=url, everything=everything)
         with Live(view, console=console(), auto_refresh=False) as live:
             while True:
                 await asyncio.sleep(every_s)
                 try:
-                    view = status_view(await _ask(client), everything=everything)
+                    view = status_view(await _ask(client), url=url, everything=everything)
                     live.update(view, refresh=True)
                 except NotNow as error:
                     live.update(_outdated(view, error), refresh=True)

@@ -65,24 +65,26 @@ _LEVEL_STYLES = {"soft": "yellow", "hard": "red", "half_open": "yellow", "open":
 _STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 
 
-def status_view(status: Status, *, everything: bool = False) -> RenderableType:
-    """Everything that /v1/status says; with `everything` also every single partition."""
-    parts: list[RenderableType] = list(_summary(status))
+def status_view(status: Status, *, url: str = "", everything: bool = False) -> RenderableType:
+    """Everything that /v1/status says; with `everything` also every single partition. `url` is the
+    address that was asked."""
+    parts: list[RenderableType] = list(_summary(status, url))
     for title, section in _sections(status, everything=everything):
         parts += [Text(), Text(title, style="bold"), section]
     return Group(*parts)
 
 
-def _summary(status: Status) -> Iterator[Text]:
+def _summary(status: Status, url: str) -> Iterator[Text]:
+    where = f" at {url}" if url else ""
+    leader = f"   leader {status.leader}" if status.leader else ""
+    yield Text(f"Headgate {status.version}{where}{leader}")
     facts = [
-        f"Headgate {status.version}",
-        f"leader {status.leader}" if status.leader else "",
         f"generation {counted(status.generation)}",
         f"revision {counted(status.revision)}",
         f"subscriptions {status.subscriptions:,}",
         f"clients {status.clients:,}",
     ]
-    yield Text("   ".join(fact for fact in facts if fact))
+    yield Text("   ".join(facts))
     if status.ws_url:
         yield Text(f"WebSocket {status.ws_url}")
     if status.learning:
@@ -207,7 +209,7 @@ def moves_table(moves: Sequence[MoveStatus]) -> Grid:
 
 
 def windows_table(windows: Sequence[WindowStatus]) -> Grid:
-    rows = [(w.router, w.state, str(w.window), f"{w.change_ms:.0f} ms") for w in windows]
+    rows = [(w.router, w.state, str(w.window), duration(round(w.change_ms))) for w in windows]
     return Grid(("router", "state", "window>", "change took>"), rows)
 
 
