@@ -49,12 +49,23 @@ async def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["prodce"], "No such command 'prodce'. Did you mean 'produce'", id="command"),
+        pytest.param(
+            ["statsu"],
+            "No such command 'statsu'. Did you mean 'status'? See `headgate --help`\n",
+            id="command",
+        ),
         pytest.param(["topic", "list", "--all"], "No such option", id="option"),
         pytest.param(["topic", "create"], "Missing argument 'NAME'", id="argument"),
-        pytest.param(["topic", "create", "x", "--partitions", "0"], "partitions", id="range"),
-        pytest.param(["topic", "create", "x", "--placement", "random"], "'random'", id="choice"),
-        pytest.param(["produce", "t", "--batch", "1001"], "--batch", id="batch"),
+        pytest.param(
+            ["topic", "create", "x", "--partitions", "0"],
+            "'--partitions': must be at least 1; see `headgate topic create --help`\n",
+            id="range",
+        ),
+        pytest.param(
+            ["topic", "create", "x", "--placement", "random"], "placement': 'random'", id="choice"
+        ),
+        pytest.param(["produce", "t", "--batch", "1001"], "must be at most 1000;", id="batch"),
+        pytest.param(["produce", "t", "--batch", "x"], "must be a valid integer", id="number"),
         pytest.param(["status", "--url", "localhost"], "is not a Headgate address", id="url"),
     ],
 )

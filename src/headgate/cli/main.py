@@ -24,6 +24,13 @@ from headgate.errors import ANOTHER_ADDRESS, HeadgateError, InvalidRequest
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """What a wrong option, argument or command raises; the library exports only this subclass of it."""
+REWORDED = {
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be less than or equal to": "must be at most",
+    "Input should be": "must be",
+    "Value error, ": "",
+}
+"""Words of the library that checks values, and ours for them."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -79,6 +86,15 @@ COMMANDS = {
 """Every command, in the order of the help text."""
 
 
+def usage_sentence(wrong: str, command: str) -> str:
+    """What is `wrong` with a command line, in our words, and where to read on."""
+    for theirs, ours in REWORDED.items():
+        wrong = wrong.replace(theirs, ours)
+    wrong = wrong.rstrip(".")
+    see = " See" if wrong.endswith("?") else "; see"
+    return f"{wrong}{see} `{command} --help`"
+
+
 @contextmanager
 def _one_sentence() -> Iterator[None]:
     """A wrong option, argument or command is said as everything else is."""
@@ -88,8 +104,7 @@ def _one_sentence() -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":
             raise  # Without arguments the help text is the answer.
         command = error.ctx.command_path if error.ctx is not None else "headgate"
-        wrong = error.format_message().rstrip(".")
-        raise InvalidRequest(f"{wrong}; see `{command} --help`") from None
+        raise InvalidRequest(usage_sentence(error.format_message(), command)) from None
 
 
 class Commands(TyperGroup):
