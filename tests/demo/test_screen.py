@@ -6,6 +6,7 @@ import io
 import math
 import re
 from dataclasses import replace
+from typing import Literal
 
 import msgspec
 import pytest
@@ -98,7 +99,7 @@ def test_brackets_in_filters_and_messages_are_not_markup() -> None:
 def test_nothing_is_cut_off_on_a_terminal_of_usual_width(width: int) -> None:
     text = shown(screen(replace(BUSY, p99_ms=1_234.0), width), width)
     assert "…" not in text
-    assert all(word in text for word in ("flights:3", "gateway-1", "0.0 ms / 1234 ms"))
+    assert all(word in text for word in ("flights:3", "gateway-1", "< 1 ms / 1.2 s"))
 
 
 def test_the_screen_says_which_process_is_which_and_who_is_away() -> None:
@@ -156,6 +157,47 @@ def test_it_is_said_what_is_waited_for_at_the_end() -> None:
     assert line(view).endswith("; waiting for what is on its way: 7 (a reason)")
 
 
+EVERYBODY = tuple(
+    NodeStatus(f"{role}-1", role, "ready", pid=104_710 + number)
+    for number, role in enumerate(("coordinator", "gateway", "ingest", "router"))
+)
+
+
+def test_whoever_is_back_soonest_is_the_first_to_be_killed() -> None:
+    assert "kill -9 104711   # the gateway, or any pid above" in shown(
+        screen(replace(BUSY, nodes=EVERYBODY))
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_role_and_its_pid_stay_together(width: int) -> None:
+    text = shown(screen(replace(BUSY, nodes=EVERYBODY), width), width)
+    for node in EVERYBODY:
+        assert f"● {node.role} pid {node.pid}" in text
+
+
+@pytest.mark.parametrize("state", ["starting", "lost", None])
+def test_while_a_router_starts_it_is_said_that_it_takes_and_does_no_harm(
+    state: Literal["starting", "lost"] | None,
+) -> None:
+    router = (NodeStatus("router-1", "router", state),) if state else ()
+    view = replace(BUSY, nodes=(*EVERYBODY[:3], *router))
+    sentence = "the router starts: Spark takes 10 to 30 s, and nothing gets lost"
+    assert sentence in shown(screen(view))
+    assert line(view).endswith(f"; {sentence}")
+    assert sentence not in shown(screen(replace(view, phase="finished")))
+    assert sentence not in shown(screen(replace(view, nodes=EVERYBODY)))
+
+
+@pytest.mark.parametrize(
+    ("width", "label"), [(80, "acked to received"), (140, "acknowledged to received")]
+)
+def test_it_is_said_what_the_latency_is_of(width: int, label: str) -> None:
+    text = shown(screen(replace(BUSY, p99_ms=8.0), width), width)
+    assert label in text
+    assert "latency p50 / p99" in text
+
+
 def test_nobody_is_dared_any_more_when_it_is_over() -> None:
     assert "kill -9 4711" in shown(screen(BUSY))
     assert "kill -9" not in shown(screen(replace(BUSY, phase="finished")))
@@ -163,8 +205,9 @@ def test_nobody_is_dared_any_more_when_it_is_over() -> None:
 
 def test_the_line_of_a_good_run() -> None:
     assert summary_of(arrivals=ALL).line() == (
-        "produced 3, matched 3, delivered 3, lost 0, duplicates 0, latency p50 19.9 ms, "
-        "p99 19.9 ms, windows changed 2, longest gap 20.0 ms"
+        "produced 3, matched 3, delivered 3, lost 0, duplicates 0, "
+        "latency from acknowledged to received p50 19.9 ms, p99 19.9 ms, "
+        "windows changed 2, longest gap 20.0 ms"
     )
 
 
@@ -195,7 +238,9 @@ def test_the_summary_is_json_with_plain_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("duration_ms", "text"), [(0.0, "0.0 ms"), (4.26, "4.3 ms"), (1_234.5, "1234 ms")], ids=str
+    ("duration_ms", "text"),
+    [(0.0, "< 1 ms"), (4.26, "4.3 ms"), (999.4, "999 ms"), (1_234.5, "1.2 s"), (29_611, "29.6 s")],
+    ids=str,
 )
 def test_durations_have_no_more_digits_than_help(duration_ms: float, text: str) -> None:
     assert format_ms(duration_ms) == text

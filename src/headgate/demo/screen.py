@@ -10,6 +10,7 @@ import math
 import sys
 from pathlib import Path
 
+from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -22,6 +23,9 @@ BAR_WIDTH = 24
 WIDE = 110
 """From this width on there is room for more than the essentials."""
 
+LATENCY = "latency p50 / p99"
+VICTIMS = ("gateway", "ingest", "router")
+"""Whom to kill, the one that is back soonest first."""
 SPARK_TAKES = "Spark takes 10 to 30 s"
 PARTITIONS_SHOWN = 16
 TARGETS_SHOWN = 12
@@ -49,7 +53,7 @@ def screen(view: View, width: int = WIDE) -> RenderableType:
         _consumers(view.consumers) if view.consumers else _subscribers(view.subscribers),
         space,
     ]
-    for sentence in filter(None, (view.waiting, view.trouble)):
+    for sentence in filter(None, (view.waiting, _restarting(view), view.trouble)):
         parts += [Text(sentence, style="yellow"), space]
     parts.append(_nodes(view))
     if view.phase != "finished":
@@ -70,7 +74,7 @@ def _totals(view: View, *, wide: bool) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     for heading in _HEADINGS:
         # Two durations need more room than a number.
-        table.add_column(justify="center", ratio=4 if heading == "latency" else 3)
+        table.add_column(justify="center", ratio=4 if heading == LATENCY else 3)
     table.add_row(*(Text(heading, style="dim") for heading in _HEADINGS))
     table.add_row(
         Text(f"{view.produced_per_s:,.0f}/s", style="bold cyan"),
@@ -82,7 +86,7 @@ def _totals(view: View, *, wide: bool) -> Table:
     table.add_row(
         Text(f"{view.produced:,}", style="dim"),
         Text(f"{view.delivered:,}", style="dim"),
-        Text("p50 / p99", style="dim"),
+        Text("acknowledged to received" if wide else "acked to received", style="dim"),
         Text(f"lag {view.lag:,}{lag_ms}", style="dim"),
         Text(f"{view.windows} changed", style="dim"),
     )
@@ -95,7 +99,7 @@ def _latency(view: View) -> str:
     return f"{format_ms(view.p50_ms)} / {format_ms(view.p99_ms)}"
 
 
-_HEADINGS = ("produced", "delivered", "latency", "on their way", "Spark window")
+_HEADINGS = ("produced", "delivered", LATENCY, "on their way", "Spark window")
 
 
 def _flow(view: View, bar_width: int) -> Table:
@@ -197,23 +201,34 @@ def _command() -> str:
     return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
-def _nodes(view: View) -> Text:
-    states = Text()
+def _nodes(view: View) -> Columns:
+    """Each on one line, whatever the width."""
+    states = []
     for node in view.nodes:
         ready = node.state == "ready"
-        states.append(f"● {node.role}", style="green" if ready else "bold red")
-        states.append(f" {f'pid {node.pid}' if ready else node.state}   ", style="dim")
-    return states
+        state = Text(f"● {node.role}", style="green" if ready else "bold red", no_wrap=True)
+        states.append(state.append(f" {f'pid {node.pid}' if ready else node.state}", style="dim"))
+    return Columns(states, padding=(0, 3))
+
+
+def _restarting(view: View) -> str:
+    """While no router reads: that this takes, and does no harm."""
+    if view.phase == "finished" or not view.nodes:
+        return ""
+    if any(node.role == "router" and node.state == "ready" for node in view.nodes):
+        return ""
+    return f"the router starts: {SPARK_TAKES}, and nothing gets lost"
 
 
 def _hints(view: View) -> Table:
     hints = Table.grid(padding=(0, 2, 0, 0))
     subscribe = f"{_command()} subscribe flights --url {view.address} --where 'altitude < 3000'"
     hints.add_row(Text("in another terminal:", style="dim"), Text(subscribe))
-    router = next((node for node in view.nodes if node.role == "router"), None)
-    if router is not None and router.state == "ready":
-        dare = "   # or any pid above: nothing gets lost"
-        hints.add_row("", Text(f"kill -9 {router.pid}").append(dare, "dim"))
+    ready = {node.role: node for node in view.nodes if node.state == "ready"}
+    victim = next((ready[role] for role in VICTIMS if role in ready), None)
+    if victim is not None:
+        dare = f"   # the {victim.role}, or any pid above: nothing gets lost"
+        hints.add_row("", Text(f"kill -9 {victim.pid}").append(dare, "dim"))
     return hints
 
 
@@ -223,9 +238,8 @@ def line(view: View) -> str:
         f"{view.elapsed_s:.0f} s: produced {view.produced} ({view.produced_per_s:.0f}/s), "
         f"delivered {view.delivered} ({view.delivered_per_s:.0f}/s), "
         f"on their way {view.missing}, lag {view.lag}, "
-        f"latency p50 {format_ms(view.p50_ms)} p99 {format_ms(view.p99_ms)}, "
-        f"window {view.window}{_team(view.consumers)}"
-        f"{f'; {view.waiting}' if view.waiting else ''}"
+        f"{LATENCY} {_latency(view)}, window {view.window}{_team(view.consumers)}"
+        f"{''.join(f'; {said}' for said in (view.waiting, _restarting(view)) if said)}"
     )
 
 

@@ -66,7 +66,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             f"delivered {self.delivered}",
             f"lost {self.lost}",
             f"duplicates {self.duplicates}",
-            f"latency p50 {format_ms(self.p50_ms)}",
+            f"latency from acknowledged to received p50 {format_ms(self.p50_ms)}",
             f"p99 {format_ms(self.p99_ms)}",
             f"windows changed {self.windows}",
             f"longest gap {format_ms(self.longest_gap_ms)}",
@@ -83,7 +83,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def format_ms(duration_ms: float) -> str:
-    """Three digits are enough to compare, and no more than was measured."""
+    """Three digits are enough to compare, and no more than was measured; seconds where there are
+    any."""
+    if duration_ms < 1:
+        return "< 1 ms"
+    if duration_ms >= 1_000:
+        return f"{duration_ms / 1_000:.1f} s"
     digits = 0 if duration_ms >= 100 else 1
     return f"{duration_ms:.{digits}f} ms"
 
