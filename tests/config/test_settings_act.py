@@ -38,6 +38,7 @@ def built_from(config: Config) -> object:
         roles.gateway_options(config),
         (config.gateway.server_address, config.gateway.server_port),
         roles.router_settings(config, folder),
+        roles.spark_settings(config, folder, node_id="router"),
         plan_of(LoadedConfig(config, origins, []), seed=1, seconds=None),
     )
 
