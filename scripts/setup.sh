@@ -17,6 +17,21 @@ fail() {
     exit 2
 }
 
+# A Ctrl-C reaches what runs here, too, which ends by itself.
+stopped() {
+    echo "Stopped; run it again and it goes on." >&2
+    exit 130
+}
+trap stopped INT
+
+# Says what a command has to say when it has ended: nobody wants the traceback of a Ctrl-C.
+afterwards() {
+    code=0
+    said=$("$@" 2>&1) || code=$?
+    [ -z "$said" ] || printf '%s\n' "$said" >&2
+    return $code
+}
+
 # The version of a Python that is new enough, as "3.11"; nothing for any other command.
 version_of() {
     "$1" -c 'import sys
@@ -66,7 +81,7 @@ if [ -z "$have" ]; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "$python can't make virtual environments; install its venv package (Debian and Ubuntu: apt install python$(version_of "$python")-venv), then run make again."
     echo "Setting up .venv with Python $(version_of "$python"): about 800 MB to download, a few minutes the first time."
-    "$python" -m venv --clear $VENV
+    afterwards "$python" -m venv --clear $VENV
 else
     echo "Bringing .venv up to date."
     rm -f $STAMP
@@ -75,8 +90,8 @@ fi
 # What a later step needs: uv for the installation, the backends for what comes as source.
 # .venv may come from elsewhere and lack pip.
 $BIN/python -m pip --version >/dev/null 2>&1 || $BIN/python -m ensurepip >/dev/null
-echo "  1/4 the installer"
-$BIN/python -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: \
+echo "  1/4 the installer (a few seconds)"
+afterwards $BIN/python -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: \
     --require-hashes -r requirements/uv.txt -r requirements/build.txt ||
     fail "The installer could not be fetched; check that pip reaches a package index, then run make again."
 
@@ -93,17 +108,17 @@ certificates=$(setting cert)
 [ -z "$certificates" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$certificates}"
 export UV_PYTHON_DOWNLOADS=never
 
-echo "  2/4 the dependencies, Spark and a Java among them"
-$BIN/uv pip sync --quiet --python $BIN/python --require-hashes --no-build-isolation \
+echo "  2/4 the dependencies, Spark and a Java among them (a few minutes the first time)"
+afterwards $BIN/uv pip sync --quiet --python $BIN/python --require-hashes --no-build-isolation \
     requirements/uv.txt requirements/build.txt requirements/dev.txt ||
     fail "The dependencies could not be installed; check that a package index can be reached and that the disk has 3 GB free, then run make again."
 
-echo "  3/4 headgate"
-$BIN/uv pip install --quiet --python $BIN/python --no-deps --no-build-isolation --editable . ||
+echo "  3/4 headgate (a few seconds)"
+afterwards $BIN/uv pip install --quiet --python $BIN/python --no-deps --no-build-isolation --editable . ||
     fail "Headgate itself could not be installed; the lines above say why."
 
 # Spark starts without it, too; it takes twice the time then.
-echo "  4/4 an archive of Spark's classes, so that it starts in half the time"
+echo "  4/4 an archive of Spark's classes (about a minute; saves half of every start)"
 $BIN/python -m headgate.spark.training >/dev/null 2>&1 || true
 
 fingerprint >$STAMP

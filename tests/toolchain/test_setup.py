@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,14 +55,19 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def set_up(checkout: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run it with the few commands it needs and whatever Pythons the test put on the PATH."""
+def path_of(checkout: Path, *more: str) -> Path:
     path = checkout.parent / "path"
     path.mkdir(exist_ok=True)
-    for name in ("cat", "cksum", "dirname", "rm", "sed", "tail"):
+    for name in ("cat", "cksum", "dirname", "rm", "sed", "tail", *more):
         command = shutil.which(name)
         assert command
         (path / name).symlink_to(command)
+    return path
+
+
+def set_up(checkout: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run it with the few commands it needs and whatever Pythons the test put on the PATH."""
+    path = path_of(checkout)
     return subprocess.run(
         ["/bin/sh", checkout / "scripts" / "setup.sh"],
         env={"PATH": str(path), **environ},
@@ -68,13 +77,17 @@ def set_up(checkout: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def fake_python(checkout: Path, name: str, version: str, *, venv: bool) -> None:
-    """Answers the two questions of the script; anything else it is asked fails."""
+def fake_python(
+    checkout: Path, name: str, version: str, *, venv: bool, making: str = "exit 9"
+) -> None:
+    """Answers the two questions of the script and does `making` to make an environment; anything
+    else it is asked fails."""
     path = checkout.parent / "path"
     path.mkdir(exist_ok=True)
     (path / name).write_text(
         "#!/bin/sh\n"
         'case "$2" in\n'
+        f"venv) {making} ;;\n"
         f"*version_info*) echo {version} ;;\n"
         f"*ensurepip*) exit {0 if venv else 1} ;;\n"
         "*) exit 9 ;;\n"
@@ -110,6 +123,45 @@ def test_a_python_without_venv_says_which_package_to_install(checkout: Path) -> 
     assert done.returncode == 2
     assert "apt install python3.12-venv" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+TAKES_LONG = """
+trap 'echo Traceback >&2; exit 1' INT
+touch begun
+while :; do sleep 0.05; done
+"""
+HEEDS_SIGINT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def test_a_ctrl_c_is_one_sentence(checkout: Path) -> None:
+    fake_python(checkout, "python3", "3.12", venv=True, making=TAKES_LONG)
+    path = path_of(checkout, "sleep", "touch")
+    command = [sys.executable, "-c", HEEDS_SIGINT, "/bin/sh", "scripts/setup.sh"]
+    with subprocess.Popen(
+        command,
+        cwd=checkout,
+        env={"PATH": str(path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as setting_up:
+        deadline_s = time.monotonic() + 20
+        while not (checkout / "begun").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        os.killpg(setting_up.pid, signal.SIGINT)
+        _, said = setting_up.communicate(timeout=20)
+    assert said == "Stopped; run it again and it goes on.\n"
+    assert setting_up.returncode == 130
+
+
+def test_what_fails_says_why(checkout: Path) -> None:
+    fake_python(checkout, "python3", "3.12", venv=True, making="echo no room >&2; exit 3")
+    done = set_up(checkout)
+    assert (done.returncode, done.stderr) == (3, "no room\n")
 
 
 def test_ci_runs_the_test_command_and_nothing_else() -> None:
