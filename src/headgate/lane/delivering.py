@@ -118,7 +118,7 @@ class Dispatcher:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*(p.drained() for p in self._pipelines.values()))
-                await self._letters.written(self._letters.mark)
+                await self._letters.all_written()
 
     # --- deliveries ------------------------------------------------------------------------------
 

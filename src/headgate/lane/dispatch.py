@@ -90,7 +90,7 @@ class GatewayPipeline:
         self._idle.set()
         self._loop = asyncio.get_running_loop()
         self._dead_mark = 0
-        """The last dead letter, among all that were added to the letters."""
+        """The last dead letter, among all letters of the gateway."""
         self._prepared: DeliveryBatch | None = None
         """What is probably sent next."""
         self._sent_at_s: float | None = None
@@ -233,14 +233,14 @@ class GatewayPipeline:
             self._letters.add(self.gateway_id, aside)
             if aside.state == "dead":
                 self._dead += 1
-                self._dead_mark = self._letters.mark
+                self._dead_mark = self._letters.mark(self.gateway_id)
             else:
                 self._parked += 1
 
     async def _deliver(self, batch: list[Delivery]) -> None:
         self._retries += self._outbound.attempts > 0
         if self._dead_mark:
-            await self._letters.written(self._dead_mark)
+            await self._letters.written(self.gateway_id, self._dead_mark)
         wanted = [self._wanted(delivery) for delivery in batch]
         sent = [delivery for delivery in wanted if delivery is not None]
         answer = await self._attempt_to_send(sent)

@@ -1,20 +1,22 @@
 """Writes what the pipelines of a lane set aside, and settles it once it is on disk.
 
-Invariant: letters are written in the order they were added, and a record is settled on the strength
-of a letter only after the store has it. While the store is full or away everything stays here, up
-to a bound at which the lane reads nothing more; it is tried again until it works, with fewer at a
-time: a store that is slow takes large letters one by one. Letters of a partition that somebody
-newer has are dropped: it writes its own.
+Invariant: letters of one gateway are written in the order they were added, and a record is settled
+on the strength of a letter only after the store has it. Gateways take turns, so nobody waits for
+what another one could not take. While the store is full or away everything stays here, up to a
+bound at which the lane reads nothing more; it is tried again until it works, with fewer at a time:
+a store that is slow takes large letters one by one. Letters of a partition that somebody newer has
+are dropped: it writes its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from itertools import islice
 
 import structlog
 
+from headgate.decide.delivery.in_turn import InTurn
 from headgate.decide.delivery.steps import Aside
 from headgate.decide.portions import Portion, letter_bytes
 from headgate.decide.retrying import Backoff
@@ -51,9 +53,11 @@ class LetterWriter:
         self._capacity = capacity
         self._backoff = backoff or Backoff(0.2, 5.0)
         self._machine = machine
-        self._waiting: deque[NewLetter] = deque()
+        self._waiting = InTurn()
         self._portion = Portion(WRITE_BYTES)
-        self._added = self._written = 0
+        self._added: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
+        """How many, of each gateway."""
         self._wake = asyncio.Event()
         self._progress = asyncio.Condition()
         self.error = ""
@@ -63,33 +67,41 @@ class LetterWriter:
     def full(self) -> bool:
         return len(self._waiting) >= self._capacity
 
-    @property
-    def mark(self) -> int:
-        """Everything added so far; see `written`."""
-        return self._added
+    def mark(self, gateway_id: str) -> int:
+        """Everything added so far for the gateway; see `written`."""
+        return self._added[gateway_id]
 
     def add(self, gateway_id: str, aside: Aside) -> None:
-        self._waiting.append(
+        self._waiting.add(
             NewLetter(
                 gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
             )
         )
-        self._added += 1
+        self._added[gateway_id] += 1
         self._wake.set()
 
-    async def written(self, mark: int) -> None:
-        """Returns when everything added before `mark` is on disk, or concerns nobody here."""
-        async with self._progress:
-            await self._progress.wait_for(lambda: self._written >= mark)
+    def is_written(self, gateway_id: str, mark: int) -> bool:
+        """Whether everything added before `mark` is on disk, or concerns nobody here."""
+        return self._written[gateway_id] >= mark
 
-    async def written_within(self, timeout_s: float) -> bool:
-        """Whether everything added so far is on disk by then."""
+    async def written(self, gateway_id: str, mark: int) -> None:
+        """Returns when it is; see `is_written`."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self.is_written(gateway_id, mark))
+
+    async def written_within(self, timeout_s: float, gateway_id: str, mark: int) -> bool:
+        """Whether it is by then."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self.written(self._added)
+                await self.written(gateway_id, mark)
         except TimeoutError:
             return False
         return True
+
+    async def all_written(self) -> None:
+        """Returns when everything added so far is on disk, for whomever."""
+        for gateway_id, mark in list(self._added.items()):
+            await self.written(gateway_id, mark)
 
     async def run(self) -> None:
         failures = 0
@@ -110,17 +122,17 @@ class LetterWriter:
                 failures, self.error = 0, ""
 
     async def _write_some(self) -> None:
-        count = self._portion.fits(letter_bytes(letter.delivery) for letter in self._waiting)
-        letters = list(islice(self._waiting, count))
+        count = self._portion.fits(letter_bytes(one.delivery) for one in self._waiting.upcoming())
+        letters = list(islice(self._waiting.upcoming(), count))
+        self._waiting.tried(letters)
         fences = self._holding.fences()
         held = [letter for letter in letters if letter.ref in fences]
         if held:
             with self._portion.tried():
                 await self._store.put(held, fences, now_ms=self._machine.wall_ms())
-        for _ in letters:
-            self._waiting.popleft()
+        self._waiting.remove(letters)
         for letter in held:
             self._sink.settled(letter.delivery, letter.state)
         async with self._progress:
-            self._written += len(letters)
+            self._written.update(letter.gateway_id for letter in letters)
             self._progress.notify_all()

@@ -101,7 +101,8 @@ class Redriving:
 
     async def _redrive(self, step: Redrive) -> None:
         read_seqs = {ref: self._holding.read_seq(ref) for ref in step.refs}
-        if not await self._letters.written_within(WRITTEN_IN_S):
+        mark = self._letters.mark(self._gateway_id)
+        if not await self._letters.written_within(WRITTEN_IN_S, self._gateway_id, mark):
             self._outbound.postponed(self._now_s())
             return
         fences = self._holding.fences()
