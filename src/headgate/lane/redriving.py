@@ -7,16 +7,17 @@ behind it.
 
 Invariant: no letter is sent before everything older is through, or the gateway has said that it
 keeps everybody's order (`GoOn`): then letters go page by page, and those that wait for somebody
-slow come again later. What the lane has set aside is
-written before letters are read; and a letter of a former lane waits until this one has read the log
-up to it, because what that one had in memory is older, and nowhere else. Letters are changed only
-under the lane's fence.
+slow come again later. Up to a letter that is sent, all that the lane has set aside is written
+(`_Horizon`); and a letter of a former lane waits until this one has read the log up to it, because
+what that one had in memory is older, and nowhere else. Letters are changed only under the lane's
+fence.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import structlog
@@ -44,6 +45,16 @@ WRITTEN_IN_S = 1.0
 """How long a pipeline waits for what it has set aside to be on disk before it sends letters."""
 
 _Sent = Sequence[tuple[Letter, Delivery]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Horizon:
+    """Once the gateway's letters before `mark` are written, the store has all that is parked of a
+    partition up to `read_seq`: nothing of it waited in memory when the mark was set, and it has
+    been behind ever since."""
+
+    mark: int
+    read_seq: int
 
 
 @dataclass(slots=True)
@@ -88,6 +99,9 @@ class Redriving:
         self._now_s = now_s
         self._through: dict[PartitionRef, int] = {}
         """Of each partition the newest letter that the gateway took."""
+        self._horizons: dict[PartitionRef, _Horizon] = {}
+        """How far letters may be sent. One stays while there are letters up to it: the store may
+        never catch up with what is set aside meanwhile."""
         self.counts = RedriveCounts()
 
     async def redrive(self, step: Redrive) -> None:
@@ -100,27 +114,56 @@ class Redriving:
             self._outbound.store_failed(self._now_s())
 
     async def _redrive(self, step: Redrive) -> None:
-        read_seqs = {ref: self._holding.read_seq(ref) for ref in step.refs}
         mark = self._letters.mark(self._gateway_id)
-        if not await self._letters.written_within(WRITTEN_IN_S, self._gateway_id, mark):
+        horizons = await self._written_horizons(step.refs, mark)
+        if not horizons:
             self._outbound.postponed(self._now_s())
             return
         fences = self._holding.fences()
         for ref in step.refs:
             if ref not in fences:
+                self._horizons.pop(ref, None)
                 self._drop(ref)  # its letters are somebody else's
-        refs = [ref for ref in step.refs if ref in fences]
+        refs = [ref for ref in horizons if ref in fences]
         found = await self._store.parked(
             self._gateway_id, refs, each=step.each, after_seqs=step.after_seqs
         )
-        empty = set(refs).difference(letter.ref for letter in found)
+        ripe = [letter for letter in found if letter.delivery.seq <= horizons[letter.ref].read_seq]
+        beyond = set(refs).difference(letter.ref for letter in ripe)
+        for ref in beyond:
+            del self._horizons[ref]
+        current = {ref for ref in beyond if horizons[ref].mark == mark}
+        self._none_to_send(current, {letter.ref for letter in found}, step)
+        await self._send_wanted(self._up_to_a_halt(ripe), step)
+
+    async def _written_horizons(
+        self, refs: Sequence[PartitionRef], mark: int
+    ) -> dict[PartitionRef, _Horizon]:
+        """Of those whose older letters the store has, now or in a moment. Where it has everything
+        up to `mark`, what is set aside so far, that is the horizon."""
+        gateway_id, horizons = self._gateway_id, self._horizons
+        is_current = self._letters.is_written(gateway_id, mark)
+        for ref in refs:
+            if is_current or ref not in horizons:
+                horizons[ref] = _Horizon(mark, self._holding.read_seq(ref))
+        first = min(horizons[ref].mark for ref in refs)
+        await self._letters.written_within(WRITTEN_IN_S, gateway_id, first)
+        return {
+            ref: horizons[ref]
+            for ref in refs
+            if self._letters.is_written(gateway_id, horizons[ref].mark)
+        }
+
+    def _none_to_send(
+        self, refs: AbstractSet[PartitionRef], found: AbstractSet[PartitionRef], step: Redrive
+    ) -> None:
+        """Of `refs` there is nothing up to the horizon, which is that of this step. Of those with
+        an earlier one that says nothing: they are looked for again, up to the next."""
+        empty = refs - found
         begun = {ref for ref in empty if step.after_seqs.get(ref)}
         self._outbound.drained(empty - begun)
         self._outbound.pages_empty(begun, now_s=self._now_s())
-        ripe = [letter for letter in found if letter.delivery.seq <= read_seqs[letter.ref]]
-        unread = {letter.ref for letter in found}.difference(letter.ref for letter in ripe)
-        self._outbound.unread(unread, now_s=self._now_s())
-        await self._send_wanted(self._up_to_a_halt(ripe), step)
+        self._outbound.unread(refs & found, now_s=self._now_s())
 
     def _up_to_a_halt(self, letters: Sequence[Letter]) -> list[Letter]:
         """Of a partition that a former lane left standing still, the first letter alone."""
