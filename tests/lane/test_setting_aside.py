@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from headgate.errors import InvalidRequest, NotNow, StorageFailed
 from headgate.model import control
+from headgate.model.delivery import Verdict
 from headgate.model.event import Fence
-from headgate.model.letters import NewLetter
+from headgate.model.letters import Letter, NewLetter
 from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
 from headgate.ports.letters import Fences
@@ -455,9 +456,16 @@ class NoMarks(FaultyLetters):
     refuses = True
 
     async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        self._refuse(letters)
+        await super().put(letters, fences, now_ms=now_ms)
+
+    async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
+        self._refuse(letters)
+        await super().bury(letters, fences, now_ms=now_ms)
+
+    def _refuse(self, letters: Sequence[NewLetter | Letter]) -> None:
         if self.refuses and any(one.reason == "rejected" for one in letters):
             raise StorageFailed("the disk is full")
-        await super().put(letters, fences, now_ms=now_ms)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -489,6 +497,49 @@ def test_without_dead_letters_one_that_was_passed_over_is_marked_although_its_st
         await settle_down(20)
         taken = [one for one in world.gateways.accepted["gateway-1"] if one.seq == 2]
         assert [one.redelivery for one in taken] == [True], "unmarked it is dropped as a repeat"
+        assert not letters.letters
+
+    run_virtual(scenario())
+
+
+@on_virtual_time
+async def test_without_dead_letters_one_that_is_refused_after_it_was_passed_over_is_marked() -> (
+    None
+):
+    """The gateway wanted it later, and took newer ones before that."""
+    world = LaneWorld(dlq_enabled=False, redrive_every_s=5.0)
+    later: list[Verdict] = ["retry", "accepted", "accepted", "accepted"]
+    world.gateways.scripts["gateway-1"] = [DOWN, DOWN, DOWN, later, ["rejected"]]
+    world.append(4)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(30)
+    taken = {(one.seq, one.redelivery) for one in world.gateways.accepted["gateway-1"]}
+    assert taken == {(1, True), (2, False), (3, False), (4, False)}
+
+
+@pytest.mark.parametrize("dlq_enabled", [False, True])
+def test_one_that_was_passed_over_arrives_marked_although_the_store_never_said_so(
+    dlq_enabled: bool,
+) -> None:
+    """Its cause is mended before the store can be written again."""
+
+    async def scenario() -> None:
+        world = LaneWorld(dlq_enabled=dlq_enabled, redrive_every_s=5.0)
+        letters = world.letters = NoMarks()
+        world.gateways.scripts["gateway-1"] = [DOWN] * 3
+        world.gateways.rejected = {("gateway-1", 2)}
+        world.append(3)
+        world.start()
+        await world.subscribed(everything("s1"))
+        await settle_down(8)
+        assert letters.seqs("parked") == [1, 2, 3]
+        world.gateways.rejected = set()
+        await settle_down(20)
+        taken = {(one.seq, one.redelivery) for one in world.gateways.accepted["gateway-1"]}
+        assert taken == {(1, False), (2, True), (3, False)}, (
+            "unmarked, 2 is dropped as a repeat; 3 is one"
+        )
         assert not letters.letters
 
     run_virtual(scenario())

@@ -99,6 +99,9 @@ class Redriving:
         self._now_s = now_s
         self._through: dict[PartitionRef, int] = {}
         """Of each partition the newest letter that the gateway took."""
+        self._passed: set[int] = set()
+        """The ids of letters that were refused after the gateway took a newer one, while the store
+        doesn't say so."""
         self._horizons: dict[PartitionRef, _Horizon] = {}
         """How far letters may be sent. One stays while there are letters up to it: the store may
         never catch up with what is set aside meanwhile."""
@@ -178,6 +181,7 @@ class Redriving:
 
     async def _send_wanted(self, letters: Sequence[Letter], step: Redrive) -> None:
         fences = self._holding.fences()
+        letters = [self._as_passed(letter) for letter in letters]
         from_seqs = _from_seqs(letters, step)
         sending: list[tuple[Letter, Delivery]] = []
         unwanted: list[Letter] = []
@@ -194,10 +198,20 @@ class Redriving:
             await self._bury_left(left, fences)
             unwanted = [one for one in unwanted if one not in left]
         if unwanted:
-            await self._store.remove(unwanted, fences)
+            await self._remove(unwanted, fences)
             self.counts.released += len(unwanted)
         if sending:
             await self._send_letters(sending, fences, step)
+
+    def _as_passed(self, letter: Letter) -> Letter:
+        """Marked if it was passed over, or the gateway would take it for a repeat."""
+        if letter.id not in self._passed:
+            return letter
+        return replace(letter, delivery=marked(letter.delivery))
+
+    async def _remove(self, letters: Sequence[Letter], fences: Fences) -> None:
+        await self._store.remove(letters, fences)
+        self._passed.difference_update(letter.id for letter in letters)
 
     def _left(self, unwanted: Sequence[Letter]) -> list[Letter]:
         """Of those that nobody there wants any more: what no log brings to who comes back."""
@@ -250,23 +264,25 @@ class Redriving:
         if rejected:
             await self._reject(rejected, REJECTED, fences)
         if through:
-            await self._store.remove(through, fences)
+            await self._remove(through, fences)
             self.counts.redriven += len(through)
 
     async def _reject(self, letters: list[Letter], error: str, fences: Fences) -> None:
         """They are refused for good. A partition that halts instead says so in its letter, for the
         lanes to come; and where the gateway took a newer one before, the letter is marked, or it
-        would be taken for a repeat later on. Until that is written, what passed it stays parked:
-        nothing else would tell the next lane."""
+        would be taken for a repeat later on. Until that is written, this lane knows it (`_passed`),
+        and what passed it stays parked: nothing else would tell the next lane."""
         now_s, now_ms = self._now_s(), self._machine.wall_ms()
         dead: list[Letter] = []
         halting: list[NewLetter] = []
         for letter in letters:
             attempts = letter.attempts + 1
+            passed = letter.delivery.seq < self._through.get(letter.ref, 0)
+            if passed:
+                self._passed.add(letter.id)
             if self._outbound.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s):
                 dead.append(replace(letter, reason="rejected", attempts=attempts, error=error))
                 continue
-            passed = letter.delivery.seq < self._through.get(letter.ref, 0)
             delivery = marked(letter.delivery) if passed else letter.delivery
             halting.append(
                 NewLetter(self._gateway_id, "parked", "rejected", delivery, attempts, error)
@@ -276,6 +292,7 @@ class Redriving:
             self.counts.dead += len(dead)
         if halting:
             await self._store.put(halting, fences, now_ms=now_ms)
+        self._passed.difference_update(letter.id for letter in letters)
 
 
 def _from_seqs(letters: Sequence[Letter], step: Redrive) -> dict[PartitionRef, int]:
