@@ -73,7 +73,9 @@ class ScriptedLane:
 
     async def close(self) -> None: ...
 
-    def returns(self, reason: str = "time", *, began_late_s: float = 0.0) -> None:
+    def returns(
+        self, reason: str = "time", *, began_late_s: float = 0.0, fenced: bool = False
+    ) -> None:
         """Its window is over. It goes on: nobody has taken over yet."""
         self._receipt.set_result(
             LaneReceipt(
@@ -81,7 +83,7 @@ class ScriptedLane:
                 window=self.spec.window,
                 pid=1,
                 reason=reason,
-                fenced=False,
+                fenced=fenced,
                 read=0,
                 matched=0,
                 delivered=0,

@@ -177,6 +177,54 @@ async def test_a_router_with_nothing_left_to_run_windows_on_ends() -> None:
         assert asyncio.get_running_loop().time() - began_s < 1.0, "nobody returns receipts"
 
 
+# --- refused -------------------------------------------------------------------------------------
+
+
+async def refused(stage: Stage, count: int) -> list[float]:
+    """The lanes of so many windows are refused as they start; returns how long each of the next
+    ones took to come."""
+    clock = asyncio.get_running_loop().time
+    gaps_s: list[float] = []
+    for opened in range(len(stage.lanes), len(stage.lanes) + count):
+        stage.lanes[-1].returns("nothing of it is this lane's", fenced=True)
+        began_s = clock()
+        await stage.opened(opened + 1)
+        gaps_s.append(round(clock() - began_s, 1))
+    return gaps_s
+
+
+@on_virtual_time
+async def test_windows_whose_lanes_are_refused_are_planned_ever_more_slowly() -> None:
+    """The assignment is out of date, and the next one is held back. It may be right after all, so
+    that it is tried again."""
+    async with ready() as stage:
+        assert await refused(stage, 8) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+
+
+@on_virtual_time
+async def test_another_assignment_is_planned_at_once_after_refused_windows() -> None:
+    async with ready() as stage:
+        await refused(stage, 10)
+        stage.lanes[-1].returns(fenced=True)
+        await asyncio.sleep(0.5)
+        assert len(stage.lanes) == 11
+        stage.coordinator.say(control.Assign(5, (MINE,)))
+        await asyncio.sleep(0.05)
+        assert [lane.spec.assignment for lane in stage.lanes[-2:]] == [4, 5]
+        assert await refused(stage, 1) == [0.1], "of that one nothing is known"
+
+
+@on_virtual_time
+async def test_a_window_with_a_lane_that_read_is_followed_by_the_next_at_once() -> None:
+    async with ready(assigns(MINE, OTHER)) as stage:
+        for count in (4, 6, 8):
+            one, other = stage.lanes[-2:]
+            one.returns(fenced=True)
+            other.returns()
+            await asyncio.sleep(0.05)
+            assert len(stage.lanes) == count
+
+
 # --- stopping ------------------------------------------------------------------------------------
 
 

@@ -14,11 +14,14 @@ import pytest
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
+from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination.effects import Effect, FenceCheckpoints
 from headgate.decide.coordination.members import Timing
 from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
+from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSettings, LaneSpec
 from headgate.model.subscription import Subscription
 from headgate.services.router.plans import RouterSettings
@@ -38,11 +41,22 @@ def now_ms() -> int:
     return 1_000 + round(asyncio.get_running_loop().time() * 1_000)
 
 
+class HoldingCoordinator(DecidingCoordinator):
+    """Doesn't get to raise fences while `holds_fences`: the store of positions is away."""
+
+    holds_fences = False
+
+    def apply(self, effects: list[Effect]) -> None:
+        if self.holds_fences:
+            effects = [effect for effect in effects if not isinstance(effect, FenceCheckpoints)]
+        super().apply(effects)
+
+
 class System:
     """One gateway, which wants everything and takes it, and one router with room for two lanes."""
 
     def __init__(self) -> None:
-        self.coordinator = DecidingCoordinator(
+        self.coordinator = HoldingCoordinator(
             partitions=PARTITIONS, timing=Timing(learn_for_ms=0), now_ms=now_ms
         )
         self.log = WrittenLog()
@@ -106,6 +120,11 @@ class System:
             self.log.append({"number": number}, partition=partition)
             self.written[partition] += 1
 
+    def reset(self, ref: PartitionRef) -> None:
+        """An operator wants it to be read again from its beginning."""
+        coordinator = self.coordinator
+        coordinator.apply(coordinator.cluster.reset(ref, Reset(0), coordinator.now_ms()))
+
     def delivered(self, partition: int) -> list[int]:
         """Without repeats, which a real gateway drops: lanes overlap when windows change."""
         return list(dict.fromkeys(self.gateways.seqs("gateway-1", partition)))
@@ -155,6 +174,25 @@ async def test_a_stop_settles_and_saves_what_is_in_flight() -> None:
         assert system.is_delivered()
         saved = {ref.partition: one.settled for ref, one in system.checkpoints.stored.items()}
         assert saved == dict(enumerate(system.written))
+
+
+@on_virtual_time
+async def test_a_router_whose_assignment_is_held_back_waits_for_it_with_few_windows() -> None:
+    """The store of positions is away, so that nobody is told of the epochs that an operator's reset
+    has made; lanes under the former ones are refused as they start."""
+    async with running() as (system, _):
+        system.write(9)
+        await until(system.is_delivered)
+        system.coordinator.holds_fences = True
+        for partition in range(PARTITIONS):
+            system.reset(PartitionRef(TOPIC, partition))
+        for _ in range(30):
+            await asyncio.sleep(1.0)
+            assert len({spec.window for spec in system.specs}) < 25
+        assert system.specs[-1].window > 10, "it goes on by itself"
+        system.coordinator.holds_fences = False
+        system.write(9)
+        await until(system.is_delivered, timeout_s=2.0)
 
 
 def test_the_same_happens_every_time(monkeypatch: pytest.MonkeyPatch) -> None:

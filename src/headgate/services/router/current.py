@@ -8,8 +8,10 @@ from dataclasses import replace
 import msgspec
 import structlog
 
+from headgate.decide.retrying import Backoff
 from headgate.decide.windows import OpenWindow, Patience, overdue_s
 from headgate.metrics.roles import RouterMetrics
+from headgate.model.control import Assign
 from headgate.model.lanes import LaneReceipt, WindowPlan
 from headgate.ports.windows import WindowsDied
 from headgate.telemetry import LogEvent
@@ -20,6 +22,9 @@ WARM_EVERY_S = 40.0
 """Spark ends Python workers after 60 s without a task; starting them anew takes seconds."""
 QUERY_RESTARTS_MAX = 20
 """Without a window of lanes that went well in between; after that the process begins anew."""
+
+REFUSED = Backoff(initial_s=0.1, max_s=2.0)
+"""Between two windows of an assignment whose lanes are refused: a newer one is on its way."""
 
 
 class CurrentWindow:
@@ -34,6 +39,10 @@ class CurrentWindow:
         self._last_ended_s = 0.0
         self._faults = 0
         """Since lanes came back last."""
+        self._refused_under = 0
+        """The number of the assignment whose last windows came to nothing (0: none)."""
+        self._refusals = 0
+        """How many of them, one after the other."""
         self.plan: WindowPlan | None = None
         """What runs; None between two windows."""
         self.change_ms = 0.0
@@ -63,7 +72,17 @@ class CurrentWindow:
         self.trouble = ""
         for receipt in receipts:
             log.info(LogEvent.LANE_ENDED, **msgspec.structs.asdict(receipt))
+        self._count_refusals(receipts)
         self.plan = None
+
+    def _count_refusals(self, receipts: Sequence[LaneReceipt]) -> None:
+        planned = {lane.assignment for lane in self.plan.lanes} if self.plan else set[int]()
+        if not planned or not all(receipt.fenced for receipt in receipts):
+            self._refused_under = self._refusals = 0
+            return
+        [number] = planned
+        self._refusals = self._refusals + 1 if number == self._refused_under else 1
+        self._refused_under = number
 
     def failed(self, reason: str) -> None:
         """Nothing runs it any more, or it doesn't end; the next one is on its way. Raises
@@ -86,6 +105,13 @@ class CurrentWindow:
     def is_cold(self, wall_s: float) -> bool:
         """Whether an empty window would keep workers from being ended."""
         return wall_s - self._last_ended_s >= WARM_EVERY_S
+
+    def pause_s(self, assignment: Assign | None) -> float:
+        """How long the next window of `assignment` may wait for a newer one. None of the lanes of
+        the last one had anything to read when it ended; yet it may be right after all."""
+        if assignment is None or not self._refusals or assignment.number != self._refused_under:
+            return 0.0
+        return REFUSED.delay_s(self._refusals - 1, jitter=1.0)
 
     def is_overdue(self, *, now_s: float, connected_s: float | None) -> bool:
         """True when a window should have returned its receipts long ago. Spark would wait for them

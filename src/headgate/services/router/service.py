@@ -225,6 +225,8 @@ class Router:
         bearings, current = self._bearings, self._current
         hold_s = 0.0 if current.is_first else HOLD_S
         await self._news.until(bearings.has_something_to_read, hold_s)
+        pause_s = current.pause_s(bearings.assignment)
+        await self._news.until(lambda: not current.pause_s(bearings.assignment), pause_s)
         is_cold = current.is_cold(self._ports.machine.wall_s())
         is_wanted = bearings.has_something_to_read() or is_cold
         if self._is_stopping() or not is_wanted:
