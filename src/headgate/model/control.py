@@ -355,11 +355,14 @@ class EndWindow(Message, frozen=True):
     """The lane's window is over.
 
     With `hand_over` the lane returns its receipt and goes on until its successor takes over;
-    without, it settles what is in flight, saves the position, and only then returns.
+    without, it settles what is in flight, saves the position, and only then returns. A router is
+    told that lanes of `window` have heard it (0: whichever is open; an older coordinator doesn't
+    say), and ignores that of one which isn't open any more.
     """
 
     reason: str
     hand_over: bool = True
+    window: int = 0
 
 
 class AllRead(Message, frozen=True):

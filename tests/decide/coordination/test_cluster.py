@@ -552,6 +552,18 @@ class TestWindows:
         again = world.lane(b, attempt=1)
         assert world.sent(again, control.EndWindow)
 
+    def test_a_router_hears_which_window_ends(self, world: World) -> None:
+        """Of a former one it has the receipts; the open one may be slow to start."""
+        router = world.join("router", "router-1")
+        a, b = world.create("flights", 2)
+        world.lane(a, window=1)
+        world.drop(world.lane(b, window=1))
+        world.wait(6_000, alive=(router,))
+        assert world.last(router, control.EndWindow).window == 1
+        world.lane(b, window=2)
+        world.create("trains")
+        assert world.last(router, control.EndWindow).window == 2
+
     def test_a_lane_that_comes_back_in_time_ends_nothing(self, world: World) -> None:
         router = world.join("router", "router-1")
         a, b = world.create("flights", 2)

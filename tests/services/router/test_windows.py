@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 import structlog
 from msgspec.structs import replace
@@ -122,6 +123,29 @@ async def test_a_window_that_does_not_end_is_overdue_and_begun_again() -> None:
             "its query failed and was started again: a lane did not return"
         ]
         keeping.cancel()
+
+
+@on_virtual_time
+async def test_the_end_of_a_former_window_is_not_that_of_the_open_one() -> None:
+    """Lanes go on after their receipts; the next window may be slow to start meanwhile."""
+    async with ready() as stage:
+        keeping = asyncio.ensure_future(stage.router.failed())
+        stage.lanes[0].returns()
+        healthy = await stage.opened(2)
+        stage.coordinator.say(control.EndWindow("no lane reads flights:1", window=1))
+        await asyncio.sleep(30.0)
+        assert await stage.reasons("ended", "query") == []
+        assert len(stage.lanes) == 2
+        stage.coordinator.say(control.EndWindow("a topic was added", window=2))
+        await stage.opened(3)
+        assert not healthy.lives, "it did not return"
+        keeping.cancel()
+
+
+def test_an_older_coordinator_means_whichever_window_is_open() -> None:
+    said = msgspec.msgpack.encode({"type": "EndWindow", "reason": "time", "hand_over": True})
+    heard = msgspec.msgpack.decode(said, type=control.FromCoordinator)
+    assert heard == control.EndWindow("time", window=0)
 
 
 @on_virtual_time

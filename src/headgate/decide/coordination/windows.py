@@ -160,15 +160,17 @@ def end_window(
     state: State, router_id: str, reason: str, *, hand_over: bool = True
 ) -> list[Effect]:
     effects: list[Effect] = []
+    newest = 0
     for session, lane in of(state, router_id):
         state.window_ends.end(lane.hello.incarnation, lane.hello.window)
         if not (lane.told_to_end and hand_over):
             lane.told_to_end = True
+            newest = max(newest, lane.hello.window)
             effects.append(Send(session, control.EndWindow(reason, hand_over)))
     router = state.members.get(router_id)
     if effects and router is not None and router.session is not None:
-        # So that it can expect the receipts.
-        effects.append(Send(router.session, control.EndWindow(reason, hand_over)))
+        # So that it can expect the receipts, but not those of a window that has yet to start.
+        effects.append(Send(router.session, control.EndWindow(reason, hand_over, newest)))
     return effects
 
 

@@ -55,8 +55,10 @@ class CurrentWindow:
         self.plan = plan
         self._open = OpenWindow(now_s, self._length_s)
 
-    def told_to_end(self, *, now_s: float) -> None:
-        self._open = replace(self._open, told_s=now_s)
+    def told_to_end(self, window: int, *, now_s: float) -> None:
+        """Lanes of a former window go on after their receipts, and may be told to end as well."""
+        if self.plan is not None and self.plan.window == window:
+            self._open = replace(self._open, told_s=now_s)
 
     def returned(self, receipts: Sequence[LaneReceipt], *, wall_s: float) -> None:
         if receipts:

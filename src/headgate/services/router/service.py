@@ -280,9 +280,10 @@ class Router:
                 case control.AllRead():
                     self._life.meets(Event.ALL_READ)
                     self._news.tell()
-                case control.EndWindow(reason):
-                    self._current.told_to_end(now_s=self._loop.time())
-                    log.info(LogEvent.WINDOW_ENDS, window=self._bearings.window, reason=reason)
+                case control.EndWindow(reason, _, number):
+                    window = number or self._bearings.window
+                    self._current.told_to_end(window, now_s=self._loop.time())
+                    log.info(LogEvent.WINDOW_ENDS, window=window, reason=reason)
                 case control.Refused(reason):
                     log.warning(LogEvent.REFUSED, reason=reason)
                 case _:
