@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from headgate.errors import HeadgateError
-from headgate.model.control import JoinGroup, Released, StillInHand, ToCoordinator
+from headgate.errors import HeadgateError, Overloaded
+from headgate.model.control import JoinGroup, NoRoom, Released, StillInHand, ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.topology import Owner
@@ -53,9 +53,12 @@ class BusyTarget:
     starts: dict[int, int] = field(default_factory=dict)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     opens_s: float = 0.0
+    has_room: bool = True
 
     async def open(self, *, from_the_end: bool) -> None:
         await asyncio.sleep(self.opens_s)
+        if not self.has_room:
+            raise Overloaded("this gateway is full")
 
     def begin(self, ready: Any) -> None: ...
 
@@ -81,15 +84,26 @@ class Given:
     def is_released(self) -> bool:
         return Released((OWNER,)) in self.told
 
+    @property
+    def is_declined(self) -> bool:
+        return NoRoom(OWNER) in self.told
 
-async def asked_for(*, opens_s: float = 0.0) -> Given:
+
+async def asked_for(*, opens_s: float = 0.0, has_room: bool = True) -> Given:
     """A consumer with one target, which it is asked for."""
+    given = await opening(BusyTarget(opens_s=opens_s, has_room=has_room))
+    given.consumer.let_go([OWNER])
+    await asyncio.sleep(9.0)
+    assert given.target.stopped
+    return given
+
+
+async def opening(target: BusyTarget) -> Given:
     told: list[ToCoordinator] = []
 
     async def tell(message: ToCoordinator) -> None:
         told.append(message)
 
-    target = BusyTarget(opens_s=opens_s)
     consumer = GroupConsumer(
         JoinGroup(topic="flights", group="radar", consumer="one", incarnation="1", keys=100),
         Deaf(),
@@ -100,9 +114,6 @@ async def asked_for(*, opens_s: float = 0.0) -> Given:
     )
     consumer.assigned(RADAR, [OWNER])
     await asyncio.sleep(0)
-    consumer.let_go([OWNER])
-    await asyncio.sleep(9.0)
-    assert target.stopped
     return Given(consumer, target, told)
 
 
@@ -154,5 +165,63 @@ def test_it_goes_as_soon_as_the_consumer_is_done() -> None:
         await asyncio.sleep(0.1)
         assert given.is_released
         assert not given.target.failures
+
+    run_virtual(run())
+
+
+# --- no room -------------------------------------------------------------------------------------
+
+
+def test_one_without_room_goes_when_the_consumer_is_done_with_what_it_had_elsewhere() -> None:
+    async def run() -> None:
+        given = await opening(BusyTarget(has_room=False))
+        for _ in range(5):
+            await asyncio.sleep(4.0)
+            assert not given.is_declined
+            given.consumer.renew(0, 1)
+        given.consumer.released(0, 1)
+        await asyncio.sleep(0.1)
+        assert given.is_declined
+
+    run_virtual(run())
+
+
+def test_one_without_room_goes_when_the_consumer_had_its_time() -> None:
+    async def run() -> None:
+        given = await opening(BusyTarget(has_room=False))
+        await asyncio.sleep(9.0)
+        assert not given.is_declined
+        await asyncio.sleep(2.0)
+        assert given.is_declined
+
+    run_virtual(run())
+
+
+def test_a_coordinator_hears_of_it_until_it_takes_the_target_away() -> None:
+    """It may have been away, or have yet to learn whose the target is."""
+
+    async def run() -> None:
+        given = await opening(BusyTarget(has_room=False))
+        await asyncio.sleep(1.0)
+        given.consumer.released(0, 1)
+        await asyncio.sleep(1.0)
+        given.told.clear()
+        await asyncio.sleep(1.0)
+        assert given.is_declined
+        given.consumer.assigned(RADAR, [])
+        given.told.clear()
+        await asyncio.sleep(1.0)
+        assert not given.told
+
+    run_virtual(run())
+
+
+def test_one_that_is_asked_for_before_there_is_found_no_room_is_released_once_it_is_done() -> None:
+    async def run() -> None:
+        given = await asked_for(opens_s=5.0, has_room=False)
+        assert not given.told
+        given.consumer.released(0, 1)
+        await asyncio.sleep(1.0)
+        assert given.told == [Released((OWNER,))]
 
     run_virtual(run())

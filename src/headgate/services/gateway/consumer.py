@@ -223,7 +223,8 @@ class GroupConsumer:
                     return
                 log.warning(LogEvent.TARGET_DELAYED, target=str(target.owner.ref), error=str(error))
                 if isinstance(error, errors.Overloaded):
-                    await self._tell(NoRoom(target.owner))
+                    await self._decline(target)
+                    return
                 await asyncio.sleep(OPEN_AGAIN_S)
                 continue
             break
@@ -239,17 +240,30 @@ class GroupConsumer:
     async def _release(self, target: Target) -> None:
         """The consumer is asked also where nothing of it is in hand: it may work on what it had of
         the target under an earlier epoch."""
-        target.stop()
         owner = target.owner
-        self._all_ready()
-        self.sink.answer(target_message("revoke", target.number, owner.epoch))
-        await self._until_finished(target)
+        await self._ask_for(target)
         if not target.finished.is_set():
             target.lost(certain=self._is_certain)
         await self.save(target)
         if self._has(target):
             self.drop(target)
             await self._tell(Released((owner,)))
+
+    async def _decline(self, target: Target) -> None:
+        """There is no room for it here. Whoever gets it instead begins at once, so the consumer is
+        asked first; then the coordinator is told until it takes the target away."""
+        if target.stopped:
+            return  # it is asked for already
+        await self._ask_for(target)
+        while self._has(target):
+            await self._tell(NoRoom(target.owner))
+            await asyncio.sleep(OPEN_AGAIN_S)
+
+    async def _ask_for(self, target: Target) -> None:
+        target.stop()
+        self._all_ready()
+        self.sink.answer(target_message("revoke", target.number, target.owner.epoch))
+        await self._until_finished(target)
 
     async def _until_finished(self, target: Target) -> None:
         """Or until the consumer has had its time, and says no longer that it needs more."""
