@@ -29,7 +29,7 @@ from headgate.decide.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.letters import Letter, LetterQuery, NewLetter
-from headgate.model.position import Tries
+from headgate.model.position import Tally, Tries
 from headgate.ports.letters import Fences
 from headgate.services.gateway.consumer import ConsumerBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
@@ -442,6 +442,29 @@ async def test_a_save_that_takes_long_takes_back_no_failure() -> None:
         checkpoints.gate.set()
         await asyncio.gather(*saves)
         assert group.tried() == ((1, 2),)
+
+
+async def test_what_fails_after_a_lost_history_is_given_up_too() -> None:
+    checkpoints = FaultyCheckpoints()
+    ref = PartitionRef(NAME, 0)
+    await checkpoints.claim(ref, Fence(1))
+    await checkpoints.save(ref, Fence(1), 100, Tally())
+    bounds = ConsumerBounds(beyond_end_s=0.0)
+    async with limited(checkpoints=checkpoints, consumers=bounds) as group:
+        await group.produce(2)
+        socket = await group.consumer(limit=2, epoch=2)
+        assert (await socket.next())["reason"] == "lost_history"
+        await group.produce(1)
+        assert (await socket.next())["seq"] == 3
+        await group.dies(socket)
+        assert group.tried() == ((3, 1),)
+        socket = await group.consumer(limit=2)
+        assert (await socket.next())["reason"] == "lost_history", "this one may not know yet"
+        message = await socket.next()
+        assert (message["seq"], message["deliveries"]) == (3, 2)
+        await group.dies(socket)
+        await group.consumer(limit=2)
+        assert (await group.has_letter()).delivery.seq == 3
 
 
 async def test_another_gateway_knows_what_failed_here() -> None:

@@ -115,10 +115,11 @@ class Target:
             await self._letters.claim(group, self.number, self._fence, topic.partitions)
         saved = {number: position.settled for number, position in found.items()}
         starts = {number: self._start(number, position) for number, position in found.items()}
-        # One that was put back, and isn't where it had been, may not have been told of it.
+        # One that was put back, and isn't where it had been, may not have been told of it: its
+        # consumer takes new records for those it had, whoever has acknowledged some since.
         gone_back = {n: one.settled for n, one in found.items() if one.redeliver_to > one.settled}
-        if from_the_end:
-            gone_back |= await self._end_of(topic, starts)
+        put_back = await self._end_of(topic, starts) if from_the_end else {}
+        gone_back |= put_back
         starts |= gone_back
         saved |= gone_back
         subscriber = await self._subscriptions.subscribe(
@@ -134,7 +135,7 @@ class Target:
         for partition, head in gone_back.items():
             subscriber.feed.resync(partition, 0, head + 1, "lost_history")
         self._hand = subscriber.unprocessed = InHand(starts, saved)
-        tried = {n: one.tried for n, one in found.items() if n not in gone_back}
+        tried = {n: one.tried for n, one in found.items() if n not in put_back}
         self._failing = self._nothing_failed(tried)
         for place, deliveries in self.at_work.items():
             self._failing.tried.spare(place, deliveries)
