@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from headgate.errors import HeadgateError, Overloaded
+import pytest
+
+from headgate.errors import HeadgateError, Overloaded, StorageFailed
 from headgate.model.control import JoinGroup, NoRoom, Released, StillInHand, ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
@@ -54,6 +57,9 @@ class BusyTarget:
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     opens_s: float = 0.0
     has_room: bool = True
+    fails_until_s: float = 0.0
+    """When its store is back."""
+    saved_s: float | None = None
 
     async def open(self, *, from_the_end: bool) -> None:
         await asyncio.sleep(self.opens_s)
@@ -65,7 +71,11 @@ class BusyTarget:
     def stop(self) -> None:
         self.stopped = True
 
-    async def save(self) -> None: ...
+    async def save(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self.fails_until_s:
+            raise StorageFailed("the store is away")
+        self.saved_s = now_s
 
     def lost(self, *, certain: bool) -> None:
         self.failures.append(certain)
@@ -223,5 +233,48 @@ def test_one_that_is_asked_for_before_there_is_found_no_room_is_released_once_it
         given.consumer.released(0, 1)
         await asyncio.sleep(1.0)
         assert given.told == [Released((OWNER,))]
+
+    run_virtual(run())
+
+
+# --- a store that fails meanwhile ----------------------------------------------------------------
+
+
+def test_it_goes_once_what_is_processed_is_saved() -> None:
+    async def run() -> None:
+        given = await asked_for()
+        given.target.fails_until_s = asyncio.get_running_loop().time() + 5.0
+        given.consumer.released(0, 1)
+        await asyncio.sleep(4.0)
+        assert not given.is_released
+        await asyncio.sleep(2.0)
+        assert (given.is_released, given.target.saved_s is None) == (True, False)
+
+    run_virtual(run())
+
+
+def test_a_store_that_stays_away_keeps_no_target() -> None:
+    async def run() -> None:
+        given = await asked_for()
+        given.target.fails_until_s = math.inf
+        given.consumer.released(0, 1)
+        await asyncio.sleep(9.0)
+        assert not given.is_released
+        await asyncio.sleep(2.0)
+        assert given.is_released
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize(("away_s", "takes_s"), [(5.0, 5.0), (math.inf, 10.0)])
+def test_a_consumer_ends_once_what_is_processed_is_saved_or_after_a_while(
+    away_s: float, takes_s: float
+) -> None:
+    async def run() -> None:
+        given = await opening(BusyTarget(fails_until_s=away_s))
+        await given.consumer.end(failed=False)
+        ended_s = asyncio.get_running_loop().time()
+        assert takes_s <= ended_s < takes_s + 0.5
+        assert (given.target.saved_s is None) == math.isinf(away_s)
 
     run_virtual(run())

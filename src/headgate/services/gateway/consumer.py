@@ -39,6 +39,9 @@ log = structlog.get_logger()
 
 OPEN_AGAIN_S = 0.5
 BURY_AGAIN_S = 1.0
+SAVE_AGAIN_S = 0.2
+SAVE_LAST_S = 10.0
+"""For a store that fails when a consumer ends."""
 CHECK_INS_MISSED = 3
 """After so many without an answer a connection to the coordinator is lost."""
 SURE_LEAST_S = 1.5
@@ -244,7 +247,7 @@ class GroupConsumer:
         await self._ask_for(target)
         if not target.finished.is_set():
             target.lost(certain=self._is_certain)
-        await self.save(target)
+        await self._save_last(target, self._bounds.release_s)
         if self._has(target):
             self.drop(target)
             await self._tell(Released((owner,)))
@@ -410,6 +413,15 @@ class GroupConsumer:
             return False
         return True
 
+    async def _save_last(self, target: Target, within_s: float) -> None:
+        """What isn't saved then comes again, to whoever owns it next."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + within_s
+        while not await self.save(target):
+            if loop.time() >= ends_s:
+                return
+            await asyncio.sleep(SAVE_AGAIN_S)
+
     def confirm(self, target: Target) -> None:
         """The coordinator is there, and would say if it weren't ours any more."""
         target.confirm()
@@ -472,7 +484,7 @@ class GroupConsumer:
         if failed:
             for target in targets:
                 target.lost(certain=certain)
-        saves = (self.save(target) for target in targets)
+        saves = (self._save_last(target, SAVE_LAST_S) for target in targets)
         for outcome in await asyncio.gather(*saves, return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error(LogEvent.UNEXPECTED, error=str(outcome))
