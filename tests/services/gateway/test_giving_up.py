@@ -315,30 +315,6 @@ async def test_nothing_of_any_target_is_beside_what_has_one_delivery_left() -> N
         assert (await socket.next())["target"] == 1
 
 
-async def test_what_is_behind_a_nacked_one_of_its_key_keeps_nothing_from_being_alone() -> None:
-    """Its consumer works on neither, and may want the nacked one much later."""
-    async with limited() as group:
-        await group.produce(1, target=1)
-        socket = await group.consumer(1, limit=2)
-        await socket.next()
-        await group.dies(socket)
-        await group.produce(3)
-        socket = await group.consumer(0, limit=2)
-        came = [await socket.next() for _ in range(3)]
-        nack(socket, came[1], 1)
-        [name] = [one for one in group.coordinator.owned if group.coordinator.owned[one].get(0)]
-        group.coordinator.give(name, 1, epoch=came[0]["epoch"])
-        await assigned(socket, 1)
-        assert await is_silent(socket), "it works on what is before the nacked one"
-        ack(socket, came[0])
-        alone = await socket.next()
-        assert (alone["target"], alone["deliveries"]) == (1, 2)
-        await group.produce(1)
-        assert await is_silent(socket)
-        ack(socket, alone)
-        assert (await socket.next())["seq"] == 5
-
-
 async def test_what_a_consumer_with_many_in_hand_was_lost_with_comes_alone_the_last_time() -> None:
     async with limited() as group:
         await group.produce(5)

@@ -13,12 +13,10 @@ from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 
 from headgate.decide.in_hand import InHand
-from headgate.decide.key_lines import KeyLines
 from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Item
 from headgate.decide.tries import Chance, Place, RecordsTried, TriedInVain
 from headgate.model.event import Fence
-from headgate.model.event_message import read_part
 from headgate.model.groups import Group
 from headgate.model.letters import Letter
 from headgate.services.gateway.group_letters import (
@@ -82,7 +80,6 @@ class Failing:
         """Those whose failure in the consumer's present hands is counted already."""
         self._nacked: set[Hashable] = set()
         """Those of them that the consumer said itself to have failed with."""
-        self._lines = KeyLines()
         self._messages: dict[Hashable, bytes] = {}
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
@@ -107,15 +104,11 @@ class Failing:
 
     @property
     def idle(self) -> int:
-        """How much of what the consumer has it doesn't work on: what it said itself to have failed
-        with, and what is behind that of the same key."""
+        """How much of what the consumer has it doesn't work on, as it said itself."""
         if self._blamed:
             self._blamed = {thing for thing in self._blamed if self._is_in_hand(thing)}
             self._nacked &= self._blamed
-        if not self._nacked:
-            return 0
-        behind = self._lines.behind(self._nacked) - self._nacked
-        return len(self._nacked) + sum(self._is_out(thing) for thing in behind)
+        return len(self._nacked)
 
     @property
     def wants_alone(self) -> bool:
@@ -131,8 +124,7 @@ class Failing:
         if not self.limit:
             return item
         thing = thing_of(item)
-        self._stand_in_line(thing, item.value)
-        if thing.mark is not None:
+        if isinstance(item, Redelivery):
             self._messages[thing.key] = item.value
         match self._counts(thing).chance(thing.key, self.limit):
             case Chance.NONE:
@@ -146,13 +138,6 @@ class Failing:
                 return None
             case Chance.SOME:
                 return item
-
-    def _stand_in_line(self, thing: Thing, message: bytes) -> None:
-        event = read_part(message)
-        if event.key is not None:
-            line = thing.partition, event.collection, event.key
-            self._lines.stand(thing.key, line, thing.seq, redelivery=thing.mark is not None)
-            self._lines.forget(lambda one: not self._is_in_hand(one))
 
     def take_last(self) -> Handed | None:
         """What waited to be alone, if anything did: now it is."""
@@ -280,10 +265,6 @@ class Failing:
 
     def _counts(self, thing: Thing) -> TriedInVain:
         return self.tried if thing.mark is None else self._again
-
-    def _is_out(self, thing: Hashable) -> bool:
-        """Whether a consumer has it."""
-        return self._is_in_hand(thing) and not self._hand.is_kept_back(thing)
 
     def _is_in_hand(self, thing: Hashable) -> bool:
         return thing in self._hand or thing in self._hand.places()
