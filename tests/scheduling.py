@@ -18,6 +18,7 @@ SHARED_SPARK = "shared-spark"
 SHARING = (
     "tests/spark/",
     "tests/system/test_bad_input.py",
+    "tests/system/test_documents.py",
     "tests/system/test_end_to_end.py",
     "tests/system/test_health.py",
     "tests/system/test_subscribe_races.py",
@@ -25,8 +26,7 @@ SHARING = (
 )
 SPARK_S = {
     "tests/system/test_faults.py": 130,
-    SHARED_SPARK: 120,
-    "tests/system/test_documents.py": 100,
+    SHARED_SPARK: 220,
     "tests/system/test_demo_dares.py": 60,
     "tests/system/test_executors.py": 60,
     "tests/system/test_consumer_group.py": 45,

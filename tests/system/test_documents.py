@@ -40,9 +40,14 @@ def reader(system: System, tmp_path: Path) -> Iterator[Reader]:
         "http://127.0.0.1:8782": roles["coordinator"],
         "http.server 8000": f"http.server {free_port()}",
     }
+    delete_topics(system)  # of other files
     reading = Reader(tmp_path, system, places)
     yield reading
     reading.leave()
+    delete_topics(system)
+
+
+def delete_topics(system: System) -> None:
     for topic in TOPICS:
         if any(one["name"] == topic for one in system.status()["topics"]):
             system.run("topic", "delete", topic, "--yes")
