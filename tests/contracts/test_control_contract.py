@@ -253,6 +253,16 @@ async def test_what_concerns_the_stream_alone_is_not_told(coordinator: Coordinat
     assert [await soon(messages), await soon(messages)] == [WELCOME, AdoptionFloor(1)]
 
 
+async def test_an_answer_to_a_check_in_is_heard_too(coordinator: Coordinator) -> None:
+    session, _, conversation = await welcomed(coordinator)
+    before_s = asyncio.get_running_loop().time()
+    async with asyncio.timeout(WAIT_S):
+        while session.heard_s < before_s:
+            conversation.say(CheckedIn())
+            await asyncio.sleep(AGAIN_S)
+    assert session.heard_s <= asyncio.get_running_loop().time()
+
+
 async def test_who_closes_says_goodbye_and_hears_nothing_more(coordinator: Coordinator) -> None:
     session, messages, conversation = await welcomed(coordinator)
     listening = asyncio.ensure_future(soon(messages))

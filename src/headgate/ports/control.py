@@ -25,6 +25,11 @@ class ControlSession(Protocol):
     @property
     def connected(self) -> bool: ...
 
+    @property
+    def heard_s(self) -> float:
+        """When the coordinator last said anything, its answers to check-ins among it, by the event
+        loop's clock. A node that stood still is connected until it finds that it isn't."""
+
     async def close(self) -> None:
         """Say goodbye if connected, then end; `messages()` ends too."""
 

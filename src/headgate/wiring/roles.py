@@ -177,7 +177,7 @@ def coordinator_url(config: Config) -> str:
 
 def gateway_options(config: Config) -> GatewayOptions:
     from headgate.adapters.grpc.control import NOTICED_S
-    from headgate.services.gateway.consumer import ConsumerBounds, sure_for_s
+    from headgate.services.gateway.consumer import CHECK_INS_MISSED, ConsumerBounds, sure_for_s
     from headgate.services.gateway.service import DedupOptions, GatewayOptions
     from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 
@@ -208,7 +208,8 @@ def gateway_options(config: Config) -> GatewayOptions:
                 lease_s=config.coordinator.timeout,
                 check_in_s=config.coordinator.check_in,
                 noticed_s=NOTICED_S,
-            )
+            ),
+            noticed_s=min(NOTICED_S, CHECK_INS_MISSED * config.coordinator.check_in),
         ),
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),

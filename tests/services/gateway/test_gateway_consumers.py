@@ -272,6 +272,32 @@ async def test_cut_off_from_everybody_it_hands_out_nothing_more() -> None:
         assert [(m["partition"], m["seq"]) for m in came] == records
 
 
+async def test_one_that_stood_still_asks_the_store_before_it_hands_out_more() -> None:
+    """It is connected as far as it knows, and its lease has ended long ago."""
+    bounds = ConsumerBounds(save_s=0.01, unsure_s=0.05, noticed_s=0.05)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        assert coordinator.session is not None
+        coordinator.session.silent = True
+        for number in range(2):
+            ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", number)
+            await world.checkpoints.claim(ref, Fence(2))
+        assert (await socket.next())["type"] == "revoked"
+
+
+async def test_one_whose_coordinator_says_nothing_goes_on_while_the_store_says_so() -> None:
+    bounds = ConsumerBounds(save_s=0.01, unsure_s=0.5, noticed_s=0.0)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        records = of_target(await produce(world, *range(0, 40, 2)), 0)
+        came = [await socket.next() for _ in records]
+        assert [(m["partition"], m["seq"]) for m in came] == records
+
+
 # --- no room -------------------------------------------------------------------------------------
 
 

@@ -77,6 +77,25 @@ async def test_what_waited_while_nobody_was_sure_comes_once_the_store_has_answer
         assert [(m["partition"], m["seq"]) for m in came] == records
 
 
+async def test_an_answer_that_took_long_says_nothing_of_the_time_since_the_question() -> None:
+    checkpoints = Gated()
+    bounds = ConsumerBounds(save_s=0.01, unsure_s=0.3)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        target = only_target(world)
+        coordinator.disconnect()
+        checkpoints.gate.clear()
+        await until(lambda: not target.is_sure)
+        asked = asyncio.create_task(target.check())
+        await until(lambda: checkpoints.waiting > 1)
+        await asyncio.sleep(bounds.unsure_s)
+        checkpoints.gate.set()
+        await asked
+        assert not target.is_sure
+
+
 async def test_it_comes_too_when_the_coordinator_was_there_and_only_a_save_took_long() -> None:
     checkpoints = Gated()
     bounds = ConsumerBounds(save_s=0.01, unsure_s=0.3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -82,6 +83,7 @@ class GrpcControlSession:
         self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE_BOUND)
         self._outgoing: asyncio.Queue[ToCoordinator] | None = None
         self._check_in_s = 1.0
+        self._heard_s = -math.inf
         self._closing = False
         self._crew = Crew("control")
         self._crew.keep("session", self._run)
@@ -89,6 +91,10 @@ class GrpcControlSession:
     @property
     def connected(self) -> bool:
         return self._outgoing is not None
+
+    @property
+    def heard_s(self) -> float:
+        return self._heard_s
 
     async def send(self, message: ToCoordinator) -> bool:
         outgoing = self._outgoing
@@ -174,6 +180,7 @@ class GrpcControlSession:
             if writing.done():
                 writing.result()  # nothing leaves any more: better a new stream than half of one
             message = decode_from_coordinator(data)
+            self._heard_s = asyncio.get_running_loop().time()
             if isinstance(message, CheckedIn):
                 continue
             if isinstance(message, NotLeader):

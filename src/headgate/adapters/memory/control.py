@@ -9,6 +9,7 @@ is one is up to the other end, so that nothing here waits or tries again. One ev
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 
 from headgate.model.control import (
@@ -35,6 +36,9 @@ class MemoryControlSession:
     def __init__(self, hello: HelloSource, received: Callable[[ToCoordinator], None]) -> None:
         self.hello = hello
         self.closed = False
+        self.silent = False
+        """Whether the coordinator says nothing, though nobody knows that it is gone."""
+        self._heard_s = -math.inf
         self._received = received
         self._incoming: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
         self._is_up = False
@@ -55,6 +59,13 @@ class MemoryControlSession:
     @property
     def connected(self) -> bool:
         return self._is_welcome
+
+    @property
+    def heard_s(self) -> float:
+        """Now, since nobody checks in here, unless the other end is `silent`."""
+        if not self.silent:
+            self._heard_s = asyncio.get_running_loop().time()
+        return self._heard_s
 
     async def close(self) -> None:
         if self.closed:

@@ -65,6 +65,8 @@ class ConsumerBounds:
     unsure_s: float = 30.0
     """Less than a lease: for so long events are handed out that neither the coordinator nor the
     store says are still this consumer's."""
+    noticed_s: float = 8.0
+    """After so long without a word of it, the coordinator doesn't count as connected."""
     beyond_end_s: float = 30.0
     """For a log that has lost what the group has seen of it to be moved on."""
 
@@ -424,7 +426,7 @@ class GroupConsumer:
 
     def confirm(self, target: Target) -> None:
         """The coordinator is there, and would say if it weren't ours any more."""
-        target.confirm()
+        target.confirm(asyncio.get_running_loop().time())
         self._go_on(target)
 
     def _go_on(self, target: Target) -> None:

@@ -230,13 +230,14 @@ class Consumers:
 
     async def save_all(self) -> None:
         work: list[Awaitable[object]] = []
+        is_there = self._control.is_there(within_s=self._bounds.noticed_s)
         for consumer in self._table.values():
             for target in consumer.targets():
-                if self._control.connected:
+                if is_there:
                     consumer.confirm(target)
                 if not target.is_saved:
                     work.append(consumer.save(target))
-                elif not self._control.connected:
+                elif not is_there:
                     work.append(consumer.check(target))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, Exception):

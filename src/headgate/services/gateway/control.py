@@ -32,6 +32,12 @@ class Control:
     def connected(self) -> bool:
         return self._session is not None and self._session.connected
 
+    def is_there(self, *, within_s: float) -> bool:
+        """Whether the coordinator is connected and was heard lately."""
+        if self._session is None or not self._session.connected:
+            return False
+        return asyncio.get_running_loop().time() - self._session.heard_s < within_s
+
     async def send(self, message: ToCoordinator) -> bool:
         """False when there is no connection at the moment."""
         return self._session is not None and await self._session.send(message)

@@ -170,8 +170,9 @@ class Target:
     async def _claim(self, partitions: range) -> dict[int, Position]:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
         claims = (self._checkpoints.claim(ref, self._fence) for ref in refs.values())
+        asked_s = asyncio.get_running_loop().time()
         found = await asyncio.gather(*claims)
-        self.confirm()
+        self.confirm(asked_s)
         return dict(zip(refs, found, strict=True))
 
     def begin(self, ready: Callable[[], None]) -> None:
@@ -316,6 +317,7 @@ class Target:
 
     async def _save_all(self) -> None:
         unsaved = self.unsaved()
+        asked_s = asyncio.get_running_loop().time()
         outcomes = await asyncio.gather(
             *(self._save(partition, seq) for partition, seq in unsaved.items()),
             return_exceptions=True,
@@ -324,7 +326,7 @@ class Target:
             if outcome is not None:
                 raise outcome
         if unsaved:
-            self.confirm()
+            self.confirm(asked_s)
         await self._save_failures()
 
     async def _save_failures(self) -> None:
@@ -362,8 +364,10 @@ class Target:
         somebody else may be given it, and nothing more is handed out meanwhile."""
         return asyncio.get_running_loop().time() - self._confirmed_s < self._unsure_s
 
-    def confirm(self) -> None:
-        self._confirmed_s = asyncio.get_running_loop().time()
+    def confirm(self, at_s: float) -> None:
+        """It was ours then. An answer that was long under way says nothing of the time since it was
+        asked for."""
+        self._confirmed_s = max(at_s, self._confirmed_s)
 
 
 def _any_tried(positions: Iterable[Position]) -> bool:
