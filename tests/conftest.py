@@ -18,6 +18,7 @@ import pytest
 
 from headgate.spark.java import find_java
 from headgate.tasks import deaths
+from tests.waiting import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,15 +69,7 @@ def pytest_keyboard_interrupt() -> None:
 
 def workers() -> list[psutil.Process]:
     """The processes that this one has shared its tests among."""
-    return [one for one in psutil.Process().children() if WORKER in _arguments(one)]
-
-
-def _arguments(process: psutil.Process) -> list[str]:
-    """What a process was started with; nothing is known of one that has ended."""
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
+    return [one for one in psutil.Process().children() if WORKER in arguments(one)]
 
 
 @pytest.hookimpl(optionalhook=True)

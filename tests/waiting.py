@@ -25,3 +25,11 @@ def has_ended(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def arguments(process: psutil.Process) -> list[str]:
+    """What a process was started with; nothing is known of one that has ended, reaped or not."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []

@@ -13,7 +13,7 @@ import pytest
 from headgate.services import supervisor as module
 from headgate.services.supervisor import Household, RoleCommand, RoleFailed, Supervisor
 from headgate.tasks import deaths
-from tests.waiting import until
+from tests.waiting import arguments, until
 
 WAIT_S = 20.0
 
@@ -60,7 +60,7 @@ def supervised(
 
 def sleepers() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [child for child in children if "sleep(600)" in str(child.cmdline())]
+    return [child for child in children if "sleep(600)" in str(arguments(child))]
 
 
 async def test_a_role_that_was_killed_comes_back_and_that_is_said(tmp_path: Path) -> None:
@@ -81,10 +81,7 @@ async def test_a_role_is_restarted_though_its_child_holds_its_output(tmp_path: P
     await until(lambda: any("ended with code 1" in sentence for sentence in said))
     await until(lambda: "router is back" in said)
     await supervisor.stop()
-    left = [
-        p for p in psutil.Process().children(recursive=True) if "sleep(600)" in str(p.cmdline())
-    ]
-    assert left == []
+    assert sleepers() == []
 
 
 async def test_a_stop_is_bounded_and_leaves_nothing(
@@ -96,10 +93,7 @@ async def test_a_stop_is_bounded_and_leaves_nothing(
     started_s = time.monotonic()
     await supervisor.stop()
     assert time.monotonic() - started_s < WAIT_S
-    left = [
-        p for p in psutil.Process().children(recursive=True) if "sleep(600)" in str(p.cmdline())
-    ]
-    assert left == []
+    assert sleepers() == []
 
 
 async def test_whoever_hurries_does_not_wait_for_what_is_in_flight(

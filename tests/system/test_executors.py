@@ -22,6 +22,7 @@ from tests.system.accounting import accounted_for
 from tests.system.cluster import Cluster
 from tests.system.harness import until
 from tests.system.traffic import Traffic
+from tests.waiting import arguments
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WINDOW_S = 6.0
@@ -41,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def is_executor(process: psutil.Process) -> bool:
-    return EXECUTOR in " ".join(process.cmdline())
+    return EXECUTOR in " ".join(arguments(process))
 
 
 def executor_of(lane: psutil.Process) -> psutil.Process | None:

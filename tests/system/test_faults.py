@@ -13,6 +13,7 @@ import pytest
 from tests.system.accounting import accounted_for
 from tests.system.flights import LOW, check_exact, flights, selected
 from tests.system.harness import System, stopped, until
+from tests.waiting import arguments
 
 SETTINGS = {
     "HEADGATE_ROUTER__WINDOW": "8s",
@@ -144,7 +145,7 @@ def test_ctrl_c_ends_every_process_and_the_next_ones_are_ready_when_they_say_so(
 @pytest.mark.timeout(240)
 def test_a_second_signal_ends_everything_now(fragile: System) -> None:
     family = psutil.Process(fragile.pid).children(recursive=True)
-    router = next(one for one in family if "router" in one.cmdline())
+    router = next(one for one in family if "router" in arguments(one))
     router.suspend()  # it can't stop in order any more
     os.kill(fragile.pid, signal.SIGTERM)
     until(lambda: any("stopping" in line for line in fragile.said), "it stops")
