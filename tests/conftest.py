@@ -18,7 +18,6 @@ import pytest
 
 from headgate.spark.java import find_java
 from headgate.tasks import deaths
-from tests.waiting import arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +68,8 @@ def pytest_keyboard_interrupt() -> None:
 
 def workers() -> list[psutil.Process]:
     """The processes that this one has shared its tests among."""
+    from tests.waiting import arguments
+
     return [one for one in psutil.Process().children() if WORKER in arguments(one)]
 
 
