@@ -1,0 +1,359 @@
+"""Many processes in one, on virtual time: one event loop each, under one scheduler with a seed.
+
+A `Process` is an event loop of its own, with a clock of its own that may run a little fast or slow
+and began at another number than the others'. The scheduler lets one of those that have something to
+do take a turn, by chance, and lets time jump to the next timer when nobody has.
+
+    frozen  its handles don't run, while its clock goes on and its timers fall due
+    killed  they never run again. Nothing is cancelled and no `finally` runs: whatever its
+            coroutines held stays as it was, to the end of the run
+
+Invariant: the same seed gives the same run, turn by turn, in any process (`digest` tells), provided
+that PYTHONHASHSEED is the same and nothing asks the real machine for anything: what does is an
+`Escape`, and ends the run by name (escapes.py).
+
+Everything is in one thread, so whatever one process completes that another waits for is heard by
+the other at its own next turn, as if a network without delay were between them. Delays, losses and
+what a dead process can no longer be asked are the business of whoever joins processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import itertools
+import random
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any, Final, Literal, NoReturn, TypeVar
+
+T = TypeVar("T")
+State = Literal["running", "frozen", "killed"]
+
+TURN_S: Final = 1e-6
+"""What a turn takes, so that time moves on however much is to be done."""
+DRIFT_MAX: Final = 2e-4
+"""Of a clock, in seconds per second: worse than any quartz."""
+NOT_SIMULATED: Final = [
+    "add_reader",
+    "add_signal_handler",
+    "add_writer",
+    "call_soon_threadsafe",
+    "connect_accepted_socket",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "create_connection",
+    "create_datagram_endpoint",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "getaddrinfo",
+    "getnameinfo",
+    "remove_reader",
+    "remove_signal_handler",
+    "remove_writer",
+    "run_forever",
+    "run_in_executor",
+    "run_until_complete",
+    "sendfile",
+    "set_default_executor",
+    "shutdown_default_executor",
+    "sock_accept",
+    "sock_connect",
+    "sock_recv",
+    "sock_recv_into",
+    "sock_recvfrom",
+    "sock_sendall",
+    "sock_sendfile",
+    "sock_sendto",
+    "start_tls",
+    "stop",
+    "subprocess_exec",
+    "subprocess_shell",
+]
+
+
+class Escape(Exception):
+    """Something asked the real machine: a thread, a clock, chance or I/O."""
+
+
+class Stuck(Exception):
+    """Everybody waits and no timer is set."""
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """Sets of tasks are gone through in an order that is the same in every run."""
+
+    numbers = itertools.count()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._number = next(self.numbers)
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class NumberedFuture(asyncio.Future[Any]):
+    """The same for futures."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = next(NumberedTask.numbers)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+_AbstractLoop: Any = asyncio.AbstractEventLoop
+"""Most of what it asks for is not simulated, and set below; a checker of types doesn't see that."""
+
+
+class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
+    """One simulated process: what asyncio asks of an event loop, and its life."""
+
+    def __init__(self, name: str, scheduler: Scheduler, *, begins_s: float, rate: float) -> None:
+        self.name = name
+        self.state: State = "running"
+        self.errors: list[dict[str, Any]] = []
+        """What its event loop was told and nobody handled, as with `call_exception_handler`."""
+        self._scheduler = scheduler
+        self._begins_s = begins_s - scheduler.now_s * rate
+        self._rate = rate
+        self._latest_s = begins_s
+        """Of the timers that were due: a clock never shows less than the timer that rang."""
+        self._ready: deque[asyncio.Handle] = deque()
+        self._waits = False
+        """Whether the scheduler has it among those with something to do."""
+        self._buried: list[object] = []
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.state}>"
+
+    # --- its life --------------------------------------------------------------------------------
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin `work` there, from wherever this is called."""
+        return self.create_task(work)
+
+    def freeze(self) -> None:
+        if self.state == "running":
+            self.state = "frozen"
+
+    def thaw(self) -> None:
+        if self.state == "frozen":
+            self.state = "running"
+            self._wake()
+
+    def kill(self) -> None:
+        if self.state != "killed":
+            self.state = "killed"
+            self._buried.extend(asyncio.all_tasks(self))
+
+    def take_turn(self) -> int:
+        """Run what is ready now, as a turn of any event loop does; returns how much that was."""
+        self._waits = False
+        if self.state != "running":
+            return 0
+        count = len(self._ready)
+        asyncio._set_running_loop(self)
+        sys.set_asyncgen_hooks(finalizer=self._finalize)
+        try:
+            for _ in range(count):
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()  # as asyncio's own loops do
+                if not self.is_running():  # by its own hand
+                    break
+        finally:
+            asyncio._set_running_loop(None)
+        if self._ready:
+            self._wake()
+        return count
+
+    def rings(self, timer: asyncio.TimerHandle) -> None:
+        """A timer is due, whether or not anybody can hear it."""
+        self._latest_s = max(self._latest_s, timer.when())
+        self._ready.append(timer)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._waits and self.state == "running":
+            self._waits = True
+            self._scheduler.has_something_to_do(self)
+
+    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.call_soon(self.create_task, generator.aclose())
+
+    # --- an event loop ---------------------------------------------------------------------------
+
+    def time(self) -> float:
+        now_s = self._begins_s + self._scheduler.now_s * self._rate
+        return max(now_s, self._latest_s)
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        self._wake()
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._scheduler.remind((when - self._begins_s) / self._rate, self, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, _timer: asyncio.TimerHandle) -> None:
+        """asyncio says so; it is passed over when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return NumberedFuture(loop=self)
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        return NumberedTask(coro, loop=self, name=name, context=context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    def is_closed(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        raise Escape(f"{self.name} closed its event loop, which is the scheduler's")
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def set_exception_handler(self, handler: object) -> None:
+        """Whatever is wrong is kept in `errors`, for the scheduler's owner to judge."""
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.errors.append(context)
+
+
+def _not_simulated(what: str) -> Callable[..., NoReturn]:
+    def escapes(self: Process, *_args: object, **_options: object) -> NoReturn:
+        raise self._scheduler.escaped(f"{self.name} called its event loop's {what}")
+
+    return escapes
+
+
+for _what in NOT_SIMULATED:
+    setattr(Process, _what, _not_simulated(_what))
+
+
+class Scheduler:
+    """All processes of one run; `chance` decides whose turn it is, and is for nothing else."""
+
+    def __init__(self, seed: int) -> None:
+        self.now_s = 0.0
+        self.turns = 0
+        self.processes: list[Process] = []
+        self._chance = random.Random(f"scheduler {seed}")
+        self._to_do: list[Process] = []
+        self._timers: list[tuple[float, int, Process, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
+        self._digest = blake2b(digest_size=16)
+        self._escape: Escape | None = None
+        NumberedTask.numbers = itertools.count()
+
+    def process(self, name: str) -> Process:
+        """A new one, whose clock is like no other's."""
+        begins_s = self._chance.uniform(10.0, 1e5)
+        rate = 1.0 + self._chance.uniform(-DRIFT_MAX, DRIFT_MAX)
+        process = Process(name, self, begins_s=begins_s, rate=rate)
+        self.processes.append(process)
+        return process
+
+    @property
+    def digest(self) -> str:
+        """Of every turn so far: whose, when, and how much was done in it."""
+        return self._digest.hexdigest()
+
+    def run(self, *, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Let everybody live until then, or until it is `done`.
+
+        Raises Escape; Stuck where nothing can happen any more before that.
+        """
+        with _without_collector():
+            while self.now_s < until_s and not done():
+                self._one_turn(until_s)
+                if self._escape is not None:
+                    raise self._escape
+
+    def _one_turn(self, until_s: float) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self.now_s:
+            _, _, process, timer = heapq.heappop(timers)
+            process.rings(timer)
+        if not self._to_do:
+            if not timers:
+                raise Stuck(f"everybody waits and no timer is set, at {self.now_s:.3f} s")
+            self.now_s = min(max(self.now_s, timers[0][0]), until_s)
+            return
+        place = int(self._chance.random() * len(self._to_do))
+        process = self._to_do[place]
+        self._to_do[place] = self._to_do[-1]
+        self._to_do.pop()
+        count = process.take_turn()
+        self.turns += 1
+        self.now_s += TURN_S
+        self._digest.update(b"%s %d %.9f\n" % (process.name.encode(), count, self.now_s))
+
+    # --- from processes --------------------------------------------------------------------------
+
+    def has_something_to_do(self, process: Process) -> None:
+        self._to_do.append(process)
+
+    def remind(self, at_s: float, process: Process, timer: asyncio.TimerHandle) -> None:
+        heapq.heappush(self._timers, (at_s, next(self._numbers), process, timer))
+
+    def escaped(self, what: str) -> Escape:
+        """The run ends by it, also where whoever is told goes on as if nothing had happened."""
+        self._escape = self._escape or Escape(what)
+        return self._escape
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing ends at a moment that only the collector chose, and nothing that was killed."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
