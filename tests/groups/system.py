@@ -23,11 +23,11 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Refuse
 from headgate.decide.coordination.members import Balance, Timing
 from headgate.lane.run import Lane, LanePorts
-from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import group_of
+from headgate.model.lanes import LaneSettings, LaneSpec
 from headgate.model.letters import Letter, LetterQuery, NewLetter
 from headgate.model.position import Tries
 from headgate.model.stored import StoredState

@@ -21,11 +21,10 @@ from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.lane.run import Lane, LanePorts
-from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef, Record
-from headgate.model.lanes import Mode
+from headgate.model.lanes import LaneSettings, LaneSpec, Mode
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import GatewayRing, Node, Owner, Topology
 from headgate.ports.control import HelloSource

@@ -17,10 +17,10 @@ from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
-from headgate.lane.spec import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription

@@ -13,7 +13,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.etcd.election import EtcdElection
 from headgate.config.load import load_config
 from headgate.errors import InvalidConfig
-from headgate.lane.spec import LaneSettings, LogStore
+from headgate.model.lanes import LaneSettings, LogStore
 from headgate.wiring.roles import lane_settings
 from headgate.wiring.stores import (
     checkpoint_place,

@@ -31,9 +31,9 @@ from headgate.adapters.machine import THIS_MACHINE
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.decide.windows import plan_lanes
 from headgate.lane.run import Lane, LanePorts
-from headgate.lane.spec import LaneSettings, LaneSpec
 from headgate.model import control
 from headgate.model.event import PartitionRef, Record
+from headgate.model.lanes import LaneSettings, LaneSpec
 from headgate.model.topology import Owner
 from headgate.tasks import Crew
 from headgate.telemetry import configure_logging

@@ -18,7 +18,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.bench.result import Failed, Say
 from headgate.config import Config
 from headgate.demo.stage import demo_config
-from headgate.lane.spec import LaneSettings
+from headgate.model.lanes import LaneSettings
 from headgate.services.supervisor import Supervisor
 from headgate.wiring.control import addresses
 from headgate.wiring.machine import build_supervisor, plan_ports

@@ -15,8 +15,8 @@ import structlog
 
 from headgate.errors import Fenced, StorageFailed
 from headgate.lane.partition import SourcePartition
-from headgate.lane.spec import LaneSpec
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.lanes import LaneSpec
 from headgate.model.notes import Claims, Entry
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore

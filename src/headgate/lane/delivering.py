@@ -25,10 +25,10 @@ from headgate.lane.letters import LetterWriter
 from headgate.lane.matching import Matching
 from headgate.lane.retrying import Retrying
 from headgate.lane.sink import let_go
-from headgate.lane.spec import LaneSettings
 from headgate.model.control import GatewayLink
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
+from headgate.model.lanes import LaneSettings
 from headgate.model.topology import Node
 from headgate.ports.letters import LetterStore
 from headgate.ports.machine import Machine

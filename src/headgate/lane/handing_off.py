@@ -18,8 +18,8 @@ from headgate.lane.holding import Holding
 from headgate.lane.life import Standing
 from headgate.lane.partition import SourcePartition
 from headgate.lane.saving import Saving
-from headgate.lane.spec import LaneSettings
 from headgate.model.event import PartitionRef
+from headgate.model.lanes import LaneSettings
 from headgate.model.topology import Owner, Topology
 from headgate.ports.control import ControlSession
 from headgate.telemetry import LogEvent

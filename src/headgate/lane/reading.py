@@ -22,8 +22,8 @@ from headgate.lane.holding import Holding
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.saving import Saving
-from headgate.lane.spec import LaneSettings
 from headgate.model.event import PartitionRef, Record
+from headgate.model.lanes import LaneSettings
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent

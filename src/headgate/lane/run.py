@@ -52,9 +52,9 @@ from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.reading import Reading
 from headgate.lane.saving import Saving
-from headgate.lane.spec import LaneReceipt, LaneSpec
 from headgate.model import control
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.lanes import LaneReceipt, LaneSpec
 from headgate.model.notes import Entry, Holds, Left
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore

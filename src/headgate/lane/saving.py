@@ -15,8 +15,8 @@ import structlog
 from headgate.decide.latencies import Stopwatch
 from headgate.errors import Fenced
 from headgate.lane.partition import SourcePartition
-from headgate.lane.spec import LaneSettings
 from headgate.model.event import PartitionRef
+from headgate.model.lanes import LaneSettings
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent

@@ -13,7 +13,7 @@ from headgate.adapters.transports import Transports
 from headgate.lane.adopted import KeptIndex
 from headgate.lane.host import LaneHost
 from headgate.lane.run import Lane, LanePorts
-from headgate.lane.spec import LaneReceipt, LaneSpec, TransportPlace
+from headgate.model.lanes import LaneReceipt, LaneSpec, TransportPlace
 from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import configure_logging

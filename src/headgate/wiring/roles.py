@@ -13,7 +13,7 @@ from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.config import Config, inherited_environment
 from headgate.decide.web_pages import origins_of
-from headgate.lane.spec import LaneSettings, TransportPlace
+from headgate.model.lanes import LaneSettings, TransportPlace
 from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
     checkpoint_place,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.errors import InvalidConfig
-from headgate.lane.spec import CheckpointPlace, LogStore
+from headgate.model.lanes import CheckpointPlace, LogStore
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
