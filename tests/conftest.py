@@ -47,7 +47,8 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def pytest_configure() -> None:
     """Every Java starts quickly. A run that is told to end behaves as with Ctrl-C, so that the
-    servers end with it."""
+    servers end with it; and a run in the background, which a shell keeps from Ctrl-C, leaves the
+    programs that it starts free to hear it."""
 
     def interrupt(*_: object) -> None:
         # Once: `timeout` tells all processes of a run, and the first one its workers.
@@ -57,6 +58,8 @@ def pytest_configure() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
 
 

