@@ -12,6 +12,7 @@ import pytest
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.election import EtcdElection
+from headgate.adapters.memory.election import MemoryElection, MemoryLeases
 from headgate.model.leader import Leader
 from headgate.ports.election import Election, Leadership
 from tests.servers.etcd import Etcd
@@ -22,12 +23,16 @@ CANDIDATES = [Leader(f"c-{n}", f"http://127.0.0.1:{n}", f"127.0.0.1:{n}00") for 
 New = Callable[[], Election]
 
 
-@pytest.fixture(params=["embedded", "etcd"])
+@pytest.fixture(params=["embedded", "memory", "etcd"])
 async def election(request: pytest.FixtureRequest) -> AsyncIterator[New]:
     """Gives each coordinator its own way into one election."""
     if request.param == "embedded":
         sole = SoleElection()
         yield lambda: sole
+        return
+    if request.param == "memory":
+        leases = MemoryLeases(TTL_S, asyncio.get_running_loop().time)
+        yield lambda: MemoryElection(leases)
         return
     etcd: Etcd = request.getfixturevalue("etcd")
     prefix, opened = f"/election-{uuid4().hex[:12]}", []
