@@ -69,7 +69,7 @@ def routes_of_gateway() -> list[Route]:
         nothing,
         nothing,
         coordinator_url=nothing,
-        ingest_url=nothing,
+        ingest_urls=nothing,
         health=nothing,
         metrics=nothing,
         collect=nothing,

@@ -6,12 +6,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate import errors
 from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.model.topology import Node, Placement, Topic
 from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from tests.faulty_checkpoints import FaultyCheckpoints
@@ -58,6 +61,56 @@ async def test_calls_are_passed_on_to_the_role_that_answers_them(
     ):
         answer = await world.client.request(method, world.gateway.url + path).build().send()
         assert await answer.json() == {"peer": role, "call": f"{method} {path}"}
+
+
+def with_ingest(placement: Placement, *urls: str) -> FakeCoordinator:
+    made = topology(ingest_url="")
+    nodes = tuple(Node(f"ingest-{n}", "ingest", url) for n, url in enumerate(urls))
+    topics = (Topic("flights", 2, placement),)
+    return FakeCoordinator(topology=replace(made, nodes=nodes, topics=topics))
+
+
+async def produce_at(world: World, event_id: str, within: str = "5s") -> str:
+    """Who has taken it."""
+    event = {"document": {}, "event_id": event_id}
+    message = world.client.post(f"{world.gateway.url}/v1/topics/flights/produce")
+    body = msgspec.json.encode({"events": [event], "request_timeout": within})
+    message = message.header("content-type", "application/json").body_bytes(body)
+    answer = await (await message.build().send()).json()
+    return str(answer["peer"])
+
+
+async def test_what_is_sent_again_to_an_opportunistic_topic_goes_to_the_same_ingest_node() -> None:
+    async with (
+        peer("one") as one,
+        peer("other") as other,
+        running(coordinator=with_ingest("opportunistic", one, other)) as world,
+    ):
+        first = [await produce_at(world, f"e{n}") for n in range(11)]
+        again = [await produce_at(world, f"e{n}", "17ms") for n in range(11)]
+        assert first == again
+        assert set(first) == {"one", "other"}
+
+
+async def test_to_a_keyed_topic_ingest_nodes_take_turns() -> None:
+    async with (
+        peer("one") as one,
+        peer("other") as other,
+        running(coordinator=with_ingest("keyed", one, other)) as world,
+    ):
+        assert {await produce_at(world, "e") for _ in range(2)} == {"one", "other"}
+
+
+@pytest.mark.parametrize("placement", ["keyed", "opportunistic"])
+async def test_an_ingest_node_that_is_not_there_is_passed_over(
+    placement: Placement, unused_tcp_port: int
+) -> None:
+    gone = f"http://127.0.0.1:{unused_tcp_port}"
+    async with (
+        peer("one") as one,
+        running(coordinator=with_ingest(placement, gone, one)) as world,
+    ):
+        assert {await produce_at(world, f"e{n}") for n in range(6)} == {"one"}
 
 
 async def test_status_is_the_coordinators_with_the_way_in_of_the_gateway_that_was_asked() -> None:

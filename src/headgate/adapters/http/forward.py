@@ -58,8 +58,17 @@ class Forwarder:
         )
 
     async def forward(self, request: Request, base_url: str, *, timeout_s: float) -> Response:
-        """The peer's answer; not waited for any longer when `request`'s client goes away."""
-        body = await request.body(self._body_limit_bytes)
+        body = await self.body_of(request)
+        return await self.pass_on(request, body, base_url, timeout_s=timeout_s)
+
+    async def body_of(self, request: Request) -> bytes:
+        return await request.body(self._body_limit_bytes)
+
+    async def pass_on(
+        self, request: Request, body: bytes, base_url: str, *, timeout_s: float
+    ) -> Response:
+        """The peer's answer; not waited for any longer when `request`'s client goes away. Raises
+        PeerUnreachable with the `url` of a peer that got nothing."""
         query = f"?{request.query_string}" if request.query_string else ""
         url = f"{base_url.rstrip('/')}{request.raw_path}{query}"
         message = (

@@ -6,7 +6,7 @@ describes the whole contract from one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -60,7 +60,7 @@ PRODUCE_TIMEOUT_S = 16 * 60.0
 
 
 class PublicRoutes:
-    """`ingest_url` names a node to produce to, or None while there is none."""
+    """`ingest_urls` names the nodes to produce to, by topic and request, the first one first."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class PublicRoutes:
         forwarder: Forwarder,
         *,
         coordinator_url: Callable[[], str],
-        ingest_url: Callable[[], str | None],
+        ingest_urls: Callable[[str, bytes], Sequence[str]],
         health: Callable[[], Health],
         metrics: GatewayMetrics,
         collect: Callable[[], None],
@@ -78,7 +78,7 @@ class PublicRoutes:
         self._subscriptions = subscriptions
         self._forwarder = forwarder
         self._coordinator_url = coordinator_url
-        self._ingest_url = ingest_url
+        self._ingest_urls = ingest_urls
         self._health = health
         self._metrics = metrics
         self._collect = collect
@@ -216,10 +216,19 @@ class PublicRoutes:
         return json_response(status)
 
     async def _produce(self, request: Request) -> Response:
-        url = self._ingest_url()
-        if url is None:
-            raise errors.PeerUnreachable("no ingest node is known at the moment; try again")
-        return await self._forwarder.forward(request, url, timeout_s=PRODUCE_TIMEOUT_S)
+        """By the first node that is there: the next one is asked only if nothing was sent."""
+        body = await self._forwarder.body_of(request)
+        failure = errors.PeerUnreachable("no ingest node is known at the moment; try again")
+        for url in self._ingest_urls(request.params["name"], body):
+            try:
+                return await self._forwarder.pass_on(
+                    request, body, url, timeout_s=PRODUCE_TIMEOUT_S
+                )
+            except errors.PeerUnreachable as error:
+                if error.details.get("url") != url:
+                    raise  # the client went away
+                failure = error
+        raise failure
 
     # --- about this node -------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from headgate import errors
 from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.server import HttpServer
+from headgate.decide import passing_on
 from headgate.decide.health import DISCONNECTED, judged
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
@@ -137,7 +138,7 @@ class Gateway:
             self._subscriptions,
             self._forwarder,
             coordinator_url=lambda: self._control.coordinator_url or options.coordinator_url,
-            ingest_url=self._ingest_url,
+            ingest_urls=self._ingest_urls,
             health=self._health,
             metrics=self._metrics,
             collect=self._collect,
@@ -262,10 +263,14 @@ class Gateway:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def _ingest_url(self) -> str | None:
-        """Ingest nodes take turns."""
-        urls = [node.url for node in self._control.topology.of_role("ingest") if node.url]
-        return urls[next(self._turn) % len(urls)] if urls else None
+    def _ingest_urls(self, topic_name: str, body: bytes) -> list[str]:
+        """In the order in which they are asked to take a produce request."""
+        topology, turn = self._control.topology, next(self._turn)
+        urls = [node.url for node in topology.of_role("ingest") if node.url]
+        topic = topology.topic(topic_name)
+        if topic is not None and topic.placement == "opportunistic":
+            return passing_on.by_request(urls, body, turn)
+        return passing_on.in_turn(urls, turn)
 
     def _health(self) -> Health:
         budget = self._subscriptions.budget

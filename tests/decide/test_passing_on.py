@@ -1,0 +1,47 @@
+"""Where a gateway passes produce requests on to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from headgate.decide.passing_on import by_request, in_turn
+
+URLS = ["http://a", "http://b", "http://c"]
+
+
+def request(event_id: str, document: str = "{}", timeout: str = "5000ms") -> bytes:
+    event = f'{{"document":{document},"event_id":"{event_id}"}}'
+    return f'{{"events":[{event}],"request_timeout":"{timeout}"}}'.encode()
+
+
+def test_they_take_turns() -> None:
+    assert [in_turn(URLS, turn)[0] for turn in range(4)] == [*URLS, URLS[0]]
+    assert sorted(in_turn(URLS, 2)) == URLS
+    assert in_turn([], 3) == []
+
+
+def test_what_is_repeated_goes_to_the_same_node() -> None:
+    for number in range(50):
+        first = by_request(URLS, request(f"e{number}"), 0)
+        again = by_request(URLS[::-1], request(f"e{number}", timeout="17ms"), 1)
+        assert first == again
+        assert sorted(first) == URLS
+
+
+def test_a_node_that_comes_or_goes_changes_nothing_for_the_requests_of_others() -> None:
+    for number in range(50):
+        first, second, _ = by_request(URLS, request(f"e{number}"), 0)
+        assert by_request([first, second], request(f"e{number}"), 0) == [first, second]
+
+
+@pytest.mark.parametrize("document", ["{}", '{"event_id":"the same in all"}'])
+def test_requests_are_spread(document: str) -> None:
+    counts = Counter(by_request(URLS, request(f"e{n}", document), 0)[0] for n in range(3_000))
+    assert min(counts.values()) > 800, counts
+
+
+def test_requests_without_ids_take_turns() -> None:
+    body = b'{"events":[{"document":{}}]}'
+    assert [by_request(URLS, body, turn)[0] for turn in range(3)] == URLS
