@@ -88,13 +88,24 @@ class Call:
             self._over(self)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Doubt:
+    """A request that the node at `url` may have written, without anybody having said so.
+
+    A node on an opportunistic topic, which chose the partition itself, finds it again if it comes
+    as it was: with all of its events, and no other.
+    """
+
+    url: str
+
+
 @dataclass(slots=True, eq=False)
 class Pending:
     """`number` is its place in the order of all events of the producer, `index` that in its call.
 
     `asked` is set while a request with it is under way, or the answer is being read; `unknown` once
-    an attempt may have been written without anybody having said so, and `bound` is then the address
-    of the node that may have it.
+    an attempt may have been written without anybody having said so, and `doubt` is then the first
+    such request.
     """
 
     event: ProduceEvent
@@ -106,7 +117,7 @@ class Pending:
     hops: int = 0
     asked: bool = False
     unknown: bool = False
-    bound: str | None = None
+    doubt: Doubt | None = None
     is_settled: bool = False
 
     @property

@@ -5,6 +5,9 @@ one node, and so one queue; when the route changes, nothing new leaves until eve
 has ended, then all that waits is queued anew, oldest first. What a request leaves behind for a
 retry stands before everything that came later.
 
+On an opportunistic topic, where nothing has an order, a request of unknown outcome gets a queue of
+its own: it is sent again as it was, to the node that may have it, and nobody waits behind it.
+
 Every loop here ends at the events' deadline: nothing is sent after that, and nothing that has an
 outcome. No mistake in here leaves an event without one: whoever makes it settles what it had in
 hand, and the producer what was forgotten all the same (see calls.py).
@@ -22,7 +25,7 @@ from headgate.client.calls import overdue
 from headgate.client.exchange import Attempt, about_the_call, may_retry
 from headgate.client.outages import Outages
 from headgate.client.outgoing import Outcome, Receipt
-from headgate.client.pending import Pending, ProducerOptions, failed, settle_all
+from headgate.client.pending import Doubt, Pending, ProducerOptions, failed, settle_all
 from headgate.client.route import Route
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import TopicRoute
@@ -33,30 +36,43 @@ TOLD_AFTER_S = 1.0
 """Without any event that was taken; a handoff is over by then."""
 
 
-class _Queue:
-    """What waits for one node. `ready` is set when there is no reason to linger."""
+Way = str | Doubt
+"""The address of a node, or that of a request which only one node knows."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+
+class _Queue:
+    """What waits for one node, or a request of unknown outcome. `ready` is set when there is no
+    reason to linger."""
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
         self.waiting: deque[Pending] = deque()
+        self.under_way = 0
         self.ready = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
 
 class _Lengths(Mapping[str, int]):
-    """How much waits, by address: a view, because few events need to know."""
+    """How much waits, by address, for room in a request or for the truth about one: a view, because
+    few events need to know."""
 
-    def __init__(self, queues: Mapping[str, _Queue]) -> None:
+    def __init__(self, queues: Mapping[Way, _Queue]) -> None:
         self._queues = queues
 
     def __getitem__(self, url: str) -> int:
-        return len(self._queues[url].waiting)
+        queue = self._queues.get(url)
+        in_doubt = [
+            len(one.waiting) + one.under_way
+            for one in self._queues.values()
+            if isinstance(one.way, Doubt) and one.way.url == url
+        ]
+        return (0 if queue is None else len(queue.waiting)) + sum(in_doubt)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._queues)
+        return iter({way.url if isinstance(way, Doubt) else way for way in self._queues})
 
     def __len__(self) -> int:
-        return len(self._queues)
+        return sum(1 for _ in self)
 
 
 class TopicStream:
@@ -78,7 +94,7 @@ class TopicStream:
         self._idle = idle
         self._known: TopicRoute | None = None
         self._is_routed = False
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[Way, _Queue] = {}
         self._lengths = _Lengths(self._queues)
         self._held: list[Pending] = []
         self._crew = Crew("producer")
@@ -138,7 +154,7 @@ class TopicStream:
             queues = list(self._queues.values())
             for queue in queues:
                 if queue.task is None or queue.task.done():
-                    del self._queues[queue.url]
+                    del self._queues[queue.way]
             self._give_up(self._held, *(queue.waiting for queue in queues), of=error)
             raise
 
@@ -156,21 +172,27 @@ class TopicStream:
         self._end_if_idle()
 
     def _place(self, pending: Pending) -> None:
-        bound = self._bound(pending)
-        url = self._target(pending) if bound is None else bound
-        queue = self._queues.get(url)
+        way = self._way(pending)
+        queue = self._queues.get(way)
         if queue is None:
-            queue = self._queues[url] = _Queue(url)
+            queue = self._queues[way] = _Queue(way)
         queue.waiting.append(pending)
         if self._hurried or len(queue.waiting) >= self._options.batch_events:
             queue.ready.set()
         if queue.task is None:
             queue.task = self._crew.start("requests", self._send(queue), about=self.topic)
 
-    def _bound(self, pending: Pending) -> str | None:
-        """The node that `pending` must go to. A key is stronger: it leads there by itself, and two
-        ways for one key would let its events overtake each other."""
-        return None if self._is_keyed else pending.bound
+    def _way(self, pending: Pending) -> Way:
+        doubt = self._doubt(pending)
+        if doubt is None:
+            return self._target(pending)
+        # While nobody knows what the topic is, it may have keys, which must not be overtaken.
+        return doubt if self._known is not None else doubt.url
+
+    def _doubt(self, pending: Pending) -> Doubt | None:
+        """The request that `pending` must be sent in. A key is stronger: it leads to the right node
+        by itself, and two ways for one key would let its events overtake each other."""
+        return None if self._is_keyed else pending.doubt
 
     @property
     def _is_keyed(self) -> bool:
@@ -192,7 +214,7 @@ class TopicStream:
         try:
             await self._send_all(queue)
         except Exception as error:
-            self._queues.pop(queue.url, None)
+            self._queues.pop(queue.way, None)
             self._give_up(queue.waiting, of=error)
             raise
 
@@ -203,14 +225,29 @@ class TopicStream:
                 self._reroute()
                 return
             batch = self._take(queue)
+            queue.under_way = len(batch)
             try:
-                left = await self._deliver(queue.url, batch)
+                left = await self._deliver(queue.way, batch)
             except Exception as error:  # noqa: BLE001  # callers must not wait for ever
                 settle_all(batch, failed(error))
             else:
-                queue.waiting.extendleft(reversed(left))
-        del self._queues[queue.url]
+                self._put_back(queue, left)
+            queue.under_way = 0
+        del self._queues[queue.way]
         self._end_if_idle()
+
+    def _put_back(self, queue: _Queue, left: Sequence[Pending]) -> None:
+        """What must be sent another way stands first here, unless it has a way of its own."""
+        strays = [pending for pending in left if self._strays(pending, queue.way)]
+        stays = [pending for pending in left if not self._strays(pending, queue.way)]
+        queue.waiting.extendleft(reversed(stays))
+        for pending in strays:
+            self.add(pending)
+
+    def _strays(self, pending: Pending, way: Way) -> bool:
+        """Whether it has a way of its own since it was sent on `way`."""
+        doubt = self._doubt(pending)
+        return doubt is not None and self._known is not None and doubt is not way
 
     def _give_up(self, *waiting: MutableSequence[Pending], of: Exception) -> None:
         """Callers must not wait for ever."""
@@ -245,13 +282,13 @@ class TopicStream:
             batch.append(queue.waiting.popleft())
         return batch
 
-    async def _deliver(self, url: str, batch: Sequence[Pending]) -> list[Pending]:
+    async def _deliver(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
         """Send `batch` in one request, each call's part alone where one of them is at fault.
 
         Returns what must be sent another way, in order.
         """
         try:
-            return await self._persist(url, batch)
+            return await self._persist(way, batch)
         except errors.HeadgateError as error:
             batch = [pending for pending in batch if not pending.is_settled]
             parts = [list(part) for _, part in groupby(batch, key=lambda pending: pending.call)]
@@ -261,13 +298,13 @@ class TopicStream:
                     settle_all(part, about_the_call(error, batch))
                 return []
         for at, part in enumerate(parts):
-            left = await self._deliver(url, part)
+            left = await self._deliver(way, part)
             if left:
                 return [*left, *(pending for later in parts[at + 1 :] for pending in later)]
         return []
 
-    async def _persist(self, url: str, batch: Sequence[Pending]) -> list[Pending]:
-        """Try until every event has its outcome, the way changes, or the deadline has come.
+    async def _persist(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
+        """Try until every event has its outcome, its way changes, or the deadline has come.
 
         Raises the error of a request that was refused as a whole.
         """
@@ -275,7 +312,7 @@ class TopicStream:
         left = list(batch)
         while left := self._worth_sending(left):
             deadline_s = max(pending.call.deadline_s for pending in left)
-            answers = await self._attempt(url, left, deadline_s)
+            answers = await self._attempt(way, left, deadline_s)
             self._tell(answers)
             again_s = _now_s() + backoff_s
             left = [
@@ -283,7 +320,7 @@ class TopicStream:
                 for pending, answer in zip(left, answers, strict=True)
                 if self._stays(pending, answer, again_s, deadline_s)
             ]
-            if not left or self._is_outdated():
+            if not left or self._is_outdated() or any(self._strays(one, way) for one in left):
                 break
             await asyncio.sleep(backoff_s * (0.5 + 0.5 * self._machine.jitter()))
             backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
@@ -301,7 +338,7 @@ class TopicStream:
     def _worth_sending(self, batch: Sequence[Pending]) -> list[Pending]:
         """Without those that nobody waits for, and those whose time is over, which are told so.
 
-        What is bound stays, so that its request is the same again, until all of it is over.
+        What is in doubt stays, so that its request is the same again, until all of it is over.
         """
         now_s = _now_s()
         wanted = [pending for pending in batch if pending.is_wanted(now_s)]
@@ -310,43 +347,43 @@ class TopicStream:
         is_over = all(pending.call.deadline_s <= now_s for pending in batch)
         left = []
         for pending in batch:
-            is_bound = self._bound(pending) is not None and not is_over
-            if is_bound or pending.is_wanted(now_s):
+            is_in_doubt = self._doubt(pending) is not None and not is_over
+            if is_in_doubt or pending.is_wanted(now_s):
                 left.append(pending)
             else:
                 pending.settle(overdue(self._options.deadline_s))
         return left
 
     async def _attempt(
-        self, url: str, batch: Sequence[Pending], deadline_s: float
+        self, way: Way, batch: Sequence[Pending], deadline_s: float
     ) -> list[Outcome]:
         known = self._known
         # What may have been written on an opportunistic topic is known to that node alone.
-        bound = next((to for pending in batch if (to := self._bound(pending)) is not None), None)
-        way = self._route.connections.usable(url) if bound is None else bound
+        url = way.url if isinstance(way, Doubt) else self._route.connections.usable(way)
         timeout_s = min(self._options.request_timeout_s, max(0.05, deadline_s - _now_s()))
         attempt = Attempt(
             self.topic,
-            way,
-            version=known.version if known is not None and self._is_keyed and way else None,
+            url,
+            version=known.version if known is not None and self._is_keyed and url else None,
             timeout_s=timeout_s,
         )
         answers = await attempt.run(self._route, batch)
+        doubt = Doubt(url)
         for pending in batch:
-            if pending.unknown and pending.bound is None:
-                pending.bound = way
+            if pending.unknown and pending.doubt is None:
+                pending.doubt = doubt
         return answers
 
     def _stays(self, pending: Pending, answer: Outcome, again_s: float, deadline_s: float) -> bool:
         """Whether `pending` must be sent again, at `again_s`; if not, it is settled.
 
-        What is bound ends together with its request, at `deadline_s`.
+        What is in doubt ends together with its request, at `deadline_s`.
         """
         if isinstance(answer, Receipt):
             pending.settle(answer)
             return False
         pending.asked = False
-        end_s = pending.call.deadline_s if self._bound(pending) is None else deadline_s
+        end_s = pending.call.deadline_s if self._doubt(pending) is None else deadline_s
         last = end_s <= again_s
         if isinstance(answer, errors.StaleVersion):
             pending.hops += 1
