@@ -276,6 +276,28 @@ def test_a_log_that_lost_its_history_is_waited_for_and_then_an_error() -> None:
         driver.take()
 
 
+def test_a_store_that_is_away_is_waited_for() -> None:
+    """As a producer does: an operator, or time, mends that."""
+    following, driver = live()
+    driver.gateway.refused["one"] = {"code": "storage_failed", "message": "!", "details": {}}
+    driver.lose()
+    for _ in range(3):
+        assert following.phase is Phase.CONNECTING
+        driver.connect()
+        driver.deliver()
+    assert driver.take() is None
+    driver.gateway.refused.clear()
+    while driver.go_on():
+        pass
+    assert following.phase is Phase.LIVE
+    error = {"code": "storage_failed", "message": "!", "details": {}}
+    driver.send({"type": "error", "subscription": "one", "error": error})
+    while driver.go_on():
+        pass
+    assert following.phase is Phase.LIVE
+    assert following.reconnects == 2
+
+
 def test_closed_it_says_nothing_more() -> None:
     following, driver = live()
     driver.do(following.close())

@@ -27,6 +27,8 @@ from headgate.decide.following.patience import Outage, Patience
 from headgate.model.client_messages import Item
 
 Acks = Literal["auto", "manual"]
+MAY_PASS = (errors.NotNow, errors.StorageFailed)
+"""What trying again may mend: also a store that is away, by time or by an operator."""
 Control = TypeVar("Control")
 """What a gateway says besides items."""
 Entry = TypeVar("Entry")
@@ -242,7 +244,7 @@ class Conversation(Generic[Control, Entry]):
         self._is_entering = False
 
     def _try_again(self, reason: errors.HeadgateError, now_s: float) -> Effects:
-        if self._is_entering or not isinstance(reason, errors.NotNow):
+        if self._is_entering or not isinstance(reason, MAY_PASS):
             return self._fail(reason)
         if self._outage is None:
             self._outage = Outage(self._patience, now_s)

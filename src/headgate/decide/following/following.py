@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate import errors
-from headgate.decide.following.conversation import Acks, Conversation, Phase
+from headgate.decide.following.conversation import MAY_PASS, Acks, Conversation, Phase
 from headgate.decide.following.effects import Effects, Redirected, Send
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.subscription import Subscription
@@ -141,7 +141,7 @@ class Following(Conversation[ToSubscriber, Waiting]):
         history: its owner moves it on behind that, which is worth waiting for."""
         error = rebuild(answer.error)
         asked = self.subscriptions.get(answer.subscription or "")
-        if asked is None or isinstance(error, errors.NotNow):
+        if asked is None or isinstance(error, MAY_PASS):
             return self._try_again(error, now_s)
         if asked.subscribed is not None and "head" in error.details:
             since_s = now_s if self.beyond_since_s is None else self.beyond_since_s
@@ -157,7 +157,7 @@ class Following(Conversation[ToSubscriber, Waiting]):
     def _failed(self, message: Failure, now_s: float) -> Effects:
         error = rebuild(message.error)
         about = self.subscriptions.get(message.subscription or "")
-        if isinstance(error, errors.NotNow):
+        if isinstance(error, MAY_PASS):
             return self._try_again(error, now_s)
         if about is None:
             return self._fail(error)
