@@ -363,6 +363,38 @@ def test_what_is_processed_is_said_though_the_next_one_takes_long() -> None:
     assert membership.reminded(driver.now_s) == ()
 
 
+def test_so_is_what_is_processed_behind_what_was_so_before_a_lost_connection() -> None:
+    membership, driver = joined()
+    driver.gateway.append("a", 2)
+    driver.now_s = membership._said_s
+    take(driver), take(driver)
+    driver.lose()  # before it was said that the first one is processed
+    driver.reminder_s = -1.0
+    while driver.go_on():
+        pass
+    driver.now_s = membership._said_s
+    take(driver), take(driver)
+    assert driver.reminder_s > driver.now_s
+    driver.now_s = driver.reminder_s
+    driver.do(membership.reminded(driver.now_s))
+    assert driver.gateway.groups["g"].settled == 3
+
+
+def test_a_store_that_is_away_is_waited_for() -> None:
+    membership, driver = joined()
+    driver.gateway.refused["c"] = {"code": "storage_failed", "message": "!", "details": {}}
+    driver.lose()
+    for _ in range(3):
+        assert membership.phase is Phase.CONNECTING
+        driver.connect()
+        driver.deliver()
+    assert driver.take() is None
+    driver.gateway.refused.clear()
+    while driver.go_on():
+        pass
+    assert take(driver).seq == 1
+
+
 def test_while_it_works_on_what_is_asked_for_it_says_so() -> None:
     membership, driver = joined("manual")
     items = [take(driver), take(driver)]

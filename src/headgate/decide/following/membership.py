@@ -88,6 +88,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         self._is_failing = False
         self._unsaid = 0
         self._said_s = 0.0
+        self._is_said_soon = False
+        """Whether a reminder says what is unsaid, at the latest."""
 
     @property
     def targets(self) -> frozenset[int]:
@@ -176,6 +178,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         said: list[Effect] = [_said(share, "renew") for share in busy]
         if self._unsaid and now_s - self._said_s >= ACK_EVERY_S:
             said += self._say_acks(now_s)
+        self._is_said_soon = bool(self._unsaid)
         next_s = min(
             RENEW_EVERY_S if busy else math.inf,
             ACK_EVERY_S if self._unsaid else math.inf,
@@ -288,11 +291,12 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return (Send(msgspec.json.encode(said)),)
 
     def _done_with(self, entry: Item | Again, now_s: float) -> Effects:
-        is_first = not self._unsaid
         released = self._acknowledge(_item(entry), now_s)
         if self._unsaid >= ACK_EVERY or now_s - self._said_s >= ACK_EVERY_S:
             return released + self._say_acks(now_s)
-        return released + self.reminded(now_s) if is_first else released
+        if self._is_said_soon or not self._unsaid:
+            return released
+        return released + self.reminded(now_s)
 
     def _acknowledge(self, item: Item, now_s: float) -> Effects:
         self._give_back(item)
@@ -340,6 +344,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
 
     def _say_acks(self, now_s: float) -> Effects:
         self._unsaid = 0
+        self._is_said_soon = False
         self._said_s = now_s
         return tuple(
             [
@@ -391,6 +396,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         self._shares.clear()
         self.waiting.clear()
         self._unsaid = 0
+        self._is_said_soon = False
         self._later = Later()
 
     def _gone(self, share: Share) -> None:
