@@ -54,6 +54,10 @@ def files_at_most(size_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, previous)
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def append(writer: EmbeddedLogWriter, *ids: str, document: bytes = b"{}") -> list[Appended]:
     events = [Event(event_id, document) for event_id in ids]
     return await writer.append(REF, events, version=1, now_ms=1)
@@ -237,6 +241,23 @@ async def test_what_deleted_topics_left_holds_no_threads(folder: DataFolder) -> 
     assert threading.active_count() < before + 10, "the last one may be about to end"
     assert await append(writer, "a") == [Appended(1)]
     await writer.close()
+
+
+async def test_topics_that_come_and_go_leave_no_threads_and_no_open_files(
+    folder: DataFolder,
+) -> None:
+    writer, reader = EmbeddedLogWriter(folder), EmbeddedLogReader(folder, idle_s=0.0)
+    threads, files = threading.active_count(), open_files()
+    for number in range(20):
+        ref = PartitionRef(f"topic-{number}", 0)
+        await writer.open(ref, epoch=1)
+        await writer.append(ref, [Event("a", b"{}")], version=1, now_ms=1)
+        assert len(await reader.read(ref, after_seq=0, limit=9)) == 1
+        await writer.drop_records(ref, epoch=2)
+    assert threading.active_count() < threads + 5, "the last one may be about to end"
+    assert open_files() < files + 10, "the reader has the last one"
+    await writer.close()
+    await reader.close()
 
 
 async def test_what_waits_is_bounded(folder: DataFolder) -> None:

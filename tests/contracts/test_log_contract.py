@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import Fenced, InvalidRequest, NotNow
 from headgate.model.event import Event, PartitionRef, Record
-from headgate.ports.log import Appended, Extent, LogReader, LogWriter
+from headgate.ports.log import Appended, Extent, LogReader, LogWriter, Retention
 from tests.contracts.stores import SAFETY_S, Opened
 
 REF = PartitionRef("flights", 0)
@@ -200,6 +200,25 @@ async def test_dropped_records_are_gone_and_seq_goes_on(logs: Opened) -> None:
     assert await writer.open(REF, epoch=3) == Extent(4, 3)
     assert await append(writer, "a") == [Appended(4)]
     assert await reader.extent(REF) == Extent(4, 4)
+
+
+async def test_nothing_is_held_for_what_was_dropped_and_nobody_waits_for_it(logs: Opened) -> None:
+    writer = logs.writer()
+    await writer.open(OTHER, epoch=1)
+    await append(writer, "a", ref=OTHER)
+    tasks = len(asyncio.all_tasks())
+    for epoch in range(1, 9, 2):
+        await writer.open(REF, epoch=epoch)
+        await append(writer, "a")
+        retaining = asyncio.ensure_future(
+            writer.retain(REF, Retention(), settled=0, ids_ms=1, now_ms=1)
+        )
+        await writer.drop_records(REF, epoch=epoch + 1)
+        async with asyncio.timeout(5):
+            await asyncio.gather(retaining, return_exceptions=True)
+        with pytest.raises(Fenced):
+            await writer.seal(REF)
+    assert len(asyncio.all_tasks()) == tasks
 
 
 async def test_a_drop_fences_whoever_has_the_partition_open(logs: Opened) -> None:

@@ -292,7 +292,8 @@ async def test_repeats_and_dropped_records_count_nothing(logs: Opened) -> None:
     for _ in range(5):
         await append(writer, "same", size=1_000)
     assert await retained(writer, settled=9, max_bytes=1_200) == Extent(1, 1)
-    await writer.drop_records(REF, epoch=1)
+    await writer.drop_records(REF, epoch=2)
+    await writer.open(REF, epoch=3)
     await append(writer, "new", size=1_000)
     assert await retained(writer, settled=9, max_bytes=1_200) == Extent(2, 2)
 

@@ -121,8 +121,9 @@ class LogWriter(Protocol):
         Version and seal are forgotten with them, `seq` goes on from there, or from what was given
         out where the store has forgotten that. `ref` need not be open, here or anywhere. `epoch` is
         stored, so that whoever has it open under a lower one, or comes late to open it, is fenced
-        from then on; creates it when it's new, for the same reason. Raises Fenced when a higher
-        epoch has opened or dropped it, and changes nothing then. Repeating it is harmless.
+        from then on; creates it when it's new, for the same reason. It isn't open here any more,
+        and nothing is held for it. Raises Fenced when a higher epoch has opened or dropped it, and
+        changes nothing then. Repeating it is harmless.
         """
 
     async def close(self) -> None:

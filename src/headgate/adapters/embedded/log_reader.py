@@ -4,16 +4,19 @@ Readers of a file in WAL mode neither block its writer nor wait for it, so a rea
 of well under a millisecond and runs on the event loop. Invariants: only committed records are seen;
 a connection never crosses a fork; no read stays open between calls, so the writer can always move
 its write-ahead log into the file; what is read is in the files that are at their paths, and nothing
-of a file that couldn't be read is remembered. Never writes.
+of a file that couldn't be read is remembered; files that nobody reads any more don't stay open.
+Never writes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import apsw
 import pyarrow as pa
@@ -32,22 +35,30 @@ NOTHING_YET = Extent(FIRST_SEQ, 0)
 MAX_SEQ = 2**63 - 1
 BUSY_TIMEOUT_MS = 500
 """A reader waits for a lock only while a writer's crash is being repaired."""
+IDLE_S = 60.0
+"""A file that nobody has read for so long is closed when another one is opened: topics come and go,
+and what was open of them would stay so. Who follows a partition reads it every second."""
 
 _left_behind: list[apsw.Connection] = []
 """Connections that a fork copied: the parent's, so this process may neither use nor close them."""
 
 
-class _Opened(NamedTuple):
+@dataclass(slots=True)
+class _Opened:
     connection: apsw.Connection
     files: OpenFiles
+    used_s: float
 
 
 class EmbeddedLogReader:
     """Implements ports.log.LogReader."""
 
-    def __init__(self, folder: DataFolder, *, safety_s: float = SAFETY_S) -> None:
+    def __init__(
+        self, folder: DataFolder, *, safety_s: float = SAFETY_S, idle_s: float = IDLE_S
+    ) -> None:
         self._folder = folder
         self._safety_s = safety_s
+        self._idle_s = idle_s
         self._opened: dict[PartitionRef, _Opened] = {}
         self._pid = os.getpid()
 
@@ -114,18 +125,24 @@ class EmbeddedLogReader:
     def _connection(self, ref: PartitionRef) -> apsw.Connection | None:
         """The connection to the file that is there now; None while there is none."""
         self._let_go_after_fork()
-        opened = self._opened.get(ref)
+        opened, now_s = self._opened.get(ref), time.monotonic()
         if opened is not None:
             if not opened.files.replaced():
+                opened.used_s = now_s
                 return opened.connection
             self._close(ref)
         path = self._folder.log_file(ref)
         if not path.exists():
             return None
+        self._close_idle(now_s)
         connection = connect_read_only(path, busy_timeout_ms=BUSY_TIMEOUT_MS)
         if connection is not None:
-            self._opened[ref] = _Opened(connection, OpenFiles(connection, path))
+            self._opened[ref] = _Opened(connection, OpenFiles(connection, path), now_s)
         return connection
+
+    def _close_idle(self, now_s: float) -> None:
+        for ref in [r for r, one in self._opened.items() if now_s - one.used_s >= self._idle_s]:
+            self._close(ref)
 
     def _close(self, ref: PartitionRef) -> None:
         opened = self._opened.pop(ref, None)

@@ -95,15 +95,16 @@ class EmbeddedLogWriter:
         return await thread.call(PartitionFile.extent)
 
     async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
-        is_used = ref in self._threads
+        is_open = ref in self._threads
         thread = self._thread(ref)
         try:
             await thread.call(lambda file: file.drop_records(epoch))
+            is_open = False
             await self._give_back(thread)
         finally:
-            if not is_used:
+            if not is_open:
                 # Topics are deleted for ever: nobody may come back to this one.
-                del self._threads[ref]
+                self._threads.pop(ref, None)
                 await thread.stop()
 
     async def close(self) -> None:
@@ -183,6 +184,7 @@ class _PartitionThread:
         self._waiting_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._gathering = gathering
+        self._has_ended = False
         self.in_company = False
         self._leaving: list[Job] = []
         self._queue: queue.SimpleQueue[list[Job]] = queue.SimpleQueue()
@@ -209,9 +211,12 @@ class _PartitionThread:
     async def stop(self) -> None:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._hand_in(_Call(None, future))
+        self._has_ended = True
         await future
 
     def _hand_in(self, job: Job) -> None:
+        if self._has_ended:
+            raise not_open(self._ref)  # nobody would ever answer it
         self._leaving.append(job)
         self._gathering.add(self)
 

@@ -74,6 +74,7 @@ class MemoryLogWriter:
 
     async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
         self._partition(ref).drop_records(epoch)
+        self._epochs.pop(ref, None)
         await asyncio.sleep(0)
 
     async def close(self) -> None:

@@ -112,7 +112,17 @@ class PostgresLogWriter:
         return await turns.call(PartitionTable.extent)
 
     async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
-        await self._turns_of(ref).call(lambda table: table.drop_records(epoch))
+        is_open = ref in self._turns
+        turns = self._turns_of(ref)
+        try:
+            await turns.call(lambda table: table.drop_records(epoch))
+            is_open = False
+        finally:
+            if not is_open:
+                # Topics are deleted for ever: nobody may come back to this one.
+                self._opened.discard(ref)
+                self._turns.pop(ref, None)
+                await turns.stop()
 
     async def close(self) -> None:
         self._closed = True
@@ -189,6 +199,7 @@ class _PartitionTurns:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Append | _Call] = deque()
         self._wanted = asyncio.Event()
+        self._has_ended = False
         self._crew = Crew("postgres")
         self._task = self._crew.keep("log writer", self._run, about=str(ref))
 
@@ -208,9 +219,12 @@ class _PartitionTurns:
     async def stop(self) -> None:
         self._crew.dismiss()
         self._put(_Call(None, self._loop.create_future()))
+        self._has_ended = True
         await self._task
 
     def _put(self, job: _Append | _Call) -> None:
+        if self._has_ended:
+            raise not_open(self._ref)  # nobody would ever answer it
         self._queue.append(job)
         self._wanted.set()
 
