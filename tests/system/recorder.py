@@ -53,7 +53,9 @@ class RecordingGateway:
 
     def _listener(self, options: GatewayOptions, accept: Accept) -> Listener:
         """Where lanes deliver to."""
-        return listener_for(options.deliveries, options.node_id, accept)
+        return listener_for(
+            options.deliveries, options.node_id, accept, incarnation=options.incarnation
+        )
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)

@@ -153,7 +153,8 @@ class Receiving:
         urls = {}
         for protocol in order.protocols:
             options = ListenerOptions(protocol=protocol, nats=order.nats)
-            listener = listener_for(options, GATEWAY_ID, self._deliveries.accept)
+            accept = self._deliveries.accept
+            listener = listener_for(options, GATEWAY_ID, accept, incarnation=protocol)
             urls[protocol] = await listener.start()
             self._listeners.append(listener)
         return Opened(urls, names)

@@ -63,7 +63,7 @@ class Way:
                 key=self.files.key,
                 authority=self.files.authority,
             )
-        return listener_for(options, node_id, accept)
+        return listener_for(options, node_id, accept, incarnation="1")
 
     def transport(self, *, token: str = TOKEN, authority: str = "") -> DeliveryTransport:
         if self.protocol == "memory":

@@ -28,8 +28,26 @@ def own_nats() -> Iterator[Nats]:
         yield server
 
 
-def listener(server: Nats, book: Book) -> NatsListener:
-    return NatsListener(ListenerOptions(protocol="nats", nats=server.url), GATEWAY, book)
+def listener(server: Nats, book: Book, *, incarnation: str = "1") -> NatsListener:
+    options = ListenerOptions(protocol="nats", nats=server.url)
+    return NatsListener(options, GATEWAY, book, incarnation=incarnation)
+
+
+async def test_a_second_process_of_the_same_name_gets_nothing_that_is_for_the_first(
+    nats: Nats,
+) -> None:
+    """It knows none of its subscribers, and would say that nobody wants it."""
+    first, second = Book(), Book()
+    receiving, other = listener(nats, first), listener(nats, second, incarnation="2")
+    url = await receiving.start()
+    await other.start()
+    lanes = Transports("lanes-1", nats=nats.url)
+    for seq in range(1, 21):
+        await lanes.deliver(url, batch(delivery(seq)), timeout_s=TIMEOUT_S)
+    await lanes.close()
+    for one in (receiving, other):
+        await one.stop(1.0)
+    assert ([one.seq for one in first.deliveries], second.deliveries) == ([*range(1, 21)], [])
 
 
 async def test_deliveries_go_on_by_themselves_after_a_restart_of_the_server(

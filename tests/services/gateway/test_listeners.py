@@ -47,7 +47,7 @@ async def test_an_open_address_without_a_token_is_warned_about(
     protocol: str, host: str, token: str, warned: bool
 ) -> None:
     options = ListenerOptions(protocol=protocol, host=host, token=token)
-    listener = listener_for(options, "gateway-1", nothing)
+    listener = listener_for(options, "gateway-1", nothing, incarnation="1")
     with capture_logs() as lines:
         await listener.start()
     await listener.stop(1.0)
@@ -58,10 +58,10 @@ async def test_an_open_address_without_a_token_is_warned_about(
 async def test_a_port_in_use_names_its_setting(protocol: str) -> None:
     port = free_port("127.0.0.1")
     options = ListenerOptions(protocol=protocol, port=port)
-    first = listener_for(options, "gateway-1", nothing)
+    first = listener_for(options, "gateway-1", nothing, incarnation="1")
     await first.start()
     with pytest.raises(errors.OperatorError, match=r"gateway\.client_port"):
-        await listener_for(options, "gateway-2", nothing).start()
+        await listener_for(options, "gateway-2", nothing, incarnation="1").start()
     await first.stop(1.0)
 
 
@@ -72,7 +72,7 @@ async def test_a_certificate_that_cannot_be_read_names_its_setting(
     missing = str(tmp_path / "none.pem")
     options = ListenerOptions(protocol=protocol, certificate=missing, key=missing)
     with pytest.raises(errors.OperatorError, match=r"transport\.tls_certificate .*none\.pem"):
-        await listener_for(options, "gateway-1", nothing).start()
+        await listener_for(options, "gateway-1", nothing, incarnation="1").start()
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc", "nats"])

@@ -39,8 +39,8 @@ from headgate.tasks import Crew
 
 SCHEME = "nats://"
 QUEUE = "gateway"
-"""Shared by processes that serve the same gateway id, should there ever be two: one of them gets a
-batch, never both."""
+"""Shared by whoever listens to a subject, should there ever be two: one of them gets a batch, never
+both."""
 AGAIN_AFTER_S = 1.0
 START_TIMEOUT_S = 10.0
 TURNS_TO_LEAVE = 3

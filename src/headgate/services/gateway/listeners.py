@@ -61,13 +61,15 @@ class Listener(Protocol):
         """Waits for as long as it listens, and raises what keeps it from doing so."""
 
 
-def listener_for(options: ListenerOptions, node_id: str, accept: Accept) -> Listener:
+def listener_for(
+    options: ListenerOptions, node_id: str, accept: Accept, *, incarnation: str
+) -> Listener:
     accept = _answering(accept)
     match options.protocol:
         case "grpc":
             return GrpcListener(options, accept)
         case "nats":
-            return NatsListener(options, node_id, accept)
+            return NatsListener(options, node_id, accept, incarnation=incarnation)
     return HttpListener(options, accept)
 
 
@@ -141,9 +143,16 @@ class GrpcListener:
 
 
 class NatsListener:
-    """NATS itself checks the token and speaks TLS: both are of the connection to it."""
+    """NATS itself checks the token and speaks TLS: both are of the connection to it.
 
-    def __init__(self, options: ListenerOptions, node_id: str, accept: Accept) -> None:
+    A subject, unlike a port, may have several listeners, so it names the process: another one of
+    the same name, which the coordinator refuses or has given up, knows none of the subscribers here
+    and would say that nobody wants a record, which settles it.
+    """
+
+    def __init__(
+        self, options: ListenerOptions, node_id: str, accept: Accept, *, incarnation: str
+    ) -> None:
         try:
             from headgate.adapters.nats.delivery import NatsDeliveryServer
         except ImportError as error:
@@ -153,7 +162,7 @@ class NatsListener:
                 key="routing.delivery.protocol",
             ) from error
         self._options = options
-        self._subject = f"{options.nats_prefix}.{node_id}"
+        self._subject = f"{options.nats_prefix}.{node_id}.{incarnation}"
         self._server = NatsDeliveryServer(
             accept,
             options.nats,

@@ -146,7 +146,12 @@ class Gateway:
             keep_alive_s=options.keep_alive_s,
         )
         self._public = HttpServer()
-        self._listener = listener_for(options.deliveries, options.node_id, self._deliveries.accept)
+        self._listener = listener_for(
+            options.deliveries,
+            options.node_id,
+            self._deliveries.accept,
+            incarnation=options.incarnation,
+        )
         self._checkpoints = checkpoints
         self._letters = None
         if letters is not None:
