@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import apsw
@@ -17,6 +18,7 @@ import msgspec
 import psycopg
 import pytest
 
+from headgate.adapters.embedded import letter_changes
 from headgate.adapters.embedded import letters as embedded
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
@@ -55,6 +57,66 @@ async def store(folder: DataFolder) -> AsyncIterator[EmbeddedLetterStore]:
     store = EmbeddedLetterStore(folder)
     yield store
     await store.close()
+
+
+def delete_files(folder: DataFolder) -> None:
+    for file in folder.root.glob("letters.db*"):
+        file.unlink()
+
+
+async def seqs_on_disk(folder: DataFolder) -> list[int]:
+    """What another process finds."""
+    other = EmbeddedLetterStore(folder)
+    found = await other.find(EVERYTHING)
+    await other.close()
+    return [one.delivery.seq for one in found]
+
+
+@pytest.mark.parametrize("fate", ["deleted", "replaced"])
+async def test_letters_go_where_others_find_them_when_their_file_is_deleted_or_replaced(
+    store: EmbeddedLetterStore, folder: DataFolder, fate: str
+) -> None:
+    """A record is settled on the strength of a letter."""
+    await store.put([letter(1)], HELD, now_ms=1)
+    delete_files(folder)
+    if fate == "replaced":
+        assert await seqs_on_disk(folder) == []
+    assert await store.find(EVERYTHING) == []
+    await store.put([letter(2)], HELD, now_ms=1)
+    assert await seqs_on_disk(folder) == [2]
+
+
+async def test_a_letter_has_failed_when_its_file_is_deleted_before_it_is_committed(
+    store: EmbeddedLetterStore, folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = letter_changes.put
+
+    def deleted_meanwhile(connection: apsw.Connection, **wanted: Any) -> None:
+        put(connection, **wanted)
+        delete_files(folder)
+
+    await store.put([letter(1)], HELD, now_ms=1)
+    monkeypatch.setattr(letter_changes, "put", deleted_meanwhile)
+    with pytest.raises(StorageFailed, match="was deleted, moved or replaced"):
+        await store.put([letter(2)], HELD, now_ms=1)
+    monkeypatch.undo()
+    await store.put([letter(2)], HELD, now_ms=1)
+    assert await seqs_on_disk(folder) == [2]
+
+
+async def test_no_letters_are_made_anew_in_a_folder_that_is_gone(
+    store: EmbeddedLetterStore, folder: DataFolder
+) -> None:
+    """Its disk may just not be mounted."""
+    await store.put([letter(1)], HELD, now_ms=1)
+    away = folder.root.rename(folder.root.with_name("away"))
+    folder.root.mkdir()
+    with pytest.raises(StorageFailed, match="isn't there any more"):
+        await store.put([letter(2)], HELD, now_ms=1)
+    folder.root.rmdir()
+    away.rename(folder.root)
+    await store.put([letter(2)], HELD, now_ms=1)
+    assert await seqs_on_disk(folder) == [1, 2]
 
 
 async def test_counting_says_within_a_second_that_the_server_is_away() -> None:

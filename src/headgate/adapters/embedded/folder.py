@@ -101,14 +101,18 @@ class DataFolder:
             )
         return self.log_dir / ref.topic / f"{ref.partition}.db"
 
-    def make_log_directory(self, ref: PartitionRef) -> None:
-        """Make where `log_file` is to be, in a data folder that is there: none is made anew where
-        its disk isn't mounted, or it was moved away."""
+    def check_there(self) -> None:
+        """Raises DataFolderError where its disk isn't mounted, or it was moved away: nothing is
+        made anew in its place."""
         if not _has_format(self.root):
             raise DataFolderError(
                 f"{self.root} isn't there any more: bring it back, or restart to begin anew",
                 path=str(self.root),
             )
+
+    def make_log_directory(self, ref: PartitionRef) -> None:
+        """Make where `log_file` is to be, in a data folder that is there."""
+        self.check_there()
         directory = self.log_file(ref).parent
         try:
             make_directory(directory)

@@ -1,9 +1,11 @@
 """The embedded letter store: one SQLite file that the lanes and the coordinator of a machine share.
 
-Invariant: what a call returned for is on disk. Never runs on the event loop: everything waits for
-the disk, so a thread of its own does. Changes that wait together share a transaction, in their
-order; when it fails it fails for all of them, and each may be asked for again, but one that is
-fenced off fails alone. No call waits longer than `CALL_TIMEOUT_S`, even for a disk that hangs.
+Invariant: what a call returned for is on disk, in the file that is at its path: one that is
+deleted, moved or replaced is let go of, and what was written into it meanwhile has failed. Never
+runs on the event loop: everything waits for the disk, so a thread of its own does. Changes that
+wait together share a transaction, in their order; when it fails it fails for all of them, and each
+may be asked for again, but one that is fenced off fails alone. No call waits longer than
+`CALL_TIMEOUT_S`, even for a disk that hangs.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ from headgate.adapters.embedded.letter_tables import (
     SWEEP,
     conditions,
 )
+from headgate.adapters.embedded.open_files import OpenFiles, let_go
 from headgate.adapters.embedded.sqlite import connect, storage_errors, storage_failed, transaction
 from headgate.adapters.letters import decoded
-from headgate.errors import Fenced, OutcomeUnknown, StorageFailed
+from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 from headgate.ports.letters import NO_SEQS, Fences
@@ -59,9 +62,11 @@ class EmbeddedLetterStore:
     """Implements ports.letters.LetterStore."""
 
     def __init__(self, folder: DataFolder, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        self._folder = folder
         self._path = folder.letters_file
         self._timeout_s = timeout_s
         self._connection: apsw.Connection | None = None
+        self._files: OpenFiles | None = None
         self._closed = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="letters")
         self._waiting: deque[tuple[_Change, Future[Any]]] = deque()
@@ -237,13 +242,18 @@ class EmbeddedLetterStore:
         try:
             connection = self._opened()
             with transaction(connection, what):
-                return [_outcome(change, connection) for change in changes]
+                outcomes = [_outcome(change, connection) for change in changes]
         except OutcomeUnknown as error:
             raise StorageFailed(error.message, **error.details) from error
         except apsw.Error as error:
             raise storage_failed(error, what) from error
+        if path := self._changed():
+            raise StorageFailed(f"{what} failed: {path} was deleted, moved or replaced")
+        return outcomes
 
     def _opened(self) -> apsw.Connection:
+        if self._changed():
+            self._let_go()
         if self._connection is None:
             with storage_errors(f"opening {self._path}"):
                 connection = connect(
@@ -252,13 +262,32 @@ class EmbeddedLetterStore:
                     busy_timeout_ms=BUSY_TIMEOUT_MS,
                 )
                 _add_fences(connection)
+                self._files = OpenFiles(connection, self._path)
                 self._connection = connection
         return self._connection
 
+    def _changed(self) -> str:
+        """The path of a file that isn't the one that was opened; empty when all are."""
+        return "" if self._files is None else self._files.changed()
+
+    def _let_go(self) -> None:
+        assert self._connection is not None
+        assert self._files is not None
+        try:
+            self._folder.check_there()
+        except DataFolderError as error:
+            raise StorageFailed(error.message, **error.details) from error
+        with storage_errors(f"closing {self._path}"):
+            let_go(self._connection, self._files)
+        self._connection = self._files = None
+
     def _close(self) -> None:
+        with contextlib.suppress(StorageFailed):
+            if self._changed():
+                self._let_go()
         if self._connection is not None:
             self._connection.close(True)
-            self._connection = None
+            self._connection = self._files = None
 
 
 def _outcome(change: _Change, connection: apsw.Connection) -> Any:
