@@ -73,6 +73,7 @@ class FaultyLogWriter(MemoryLogWriter):
         self.retain_failures: dict[PartitionRef, Exception] = {}
         self.drop_failures: dict[PartitionRef, Exception] = {}
         self.drop_gates: dict[PartitionRef, asyncio.Event] = {}
+        self.drop_takes_s = 0.0
         self.finds: list[PartitionRef] = []
         self.opened: dict[PartitionRef, int] = {}
         """Under which epoch each was opened last."""
@@ -149,6 +150,8 @@ class FaultyLogWriter(MemoryLogWriter):
         await self._tell()
         if ref in self.drop_gates:
             await self.drop_gates[ref].wait()
+        if self.drop_takes_s:
+            await asyncio.sleep(self.drop_takes_s)
         _fail(self.drop_failures, ref)
         await super().drop_records(ref, epoch=epoch)
 

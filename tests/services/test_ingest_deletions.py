@@ -15,6 +15,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.services.ingest import partitions
 from tests.services.ingest_doubles import NODE, FaultyLogWriter, World
+from tests.virtual_time import run_virtual
 
 TRAFFIC = Topic("traffic", 1)
 SHIPS = Topic("ships", 1)
@@ -114,6 +115,25 @@ async def test_what_cannot_be_emptied_now_is_tried_again(shared: MemoryLog) -> N
     assert await node.adopt(gone)
     assert (left(shared), node.partitions.undropped) == ([], set())
     assert node.writer.dropped == [(REF, 2), (OTHER, 1), *[(REF, 2)] * 2]
+
+
+def test_nobody_waits_for_all_that_was_ever_deleted(shared: MemoryLog) -> None:
+    """A node that starts looks at all of it; what can't be dropped comes last."""
+    refs = [PartitionRef(f"topic-{number:02}", 0) for number in range(20)]
+    gone = deleted(1, *((ref, 2) for ref in refs))
+
+    async def adopts() -> None:
+        node, loop = Node(shared), asyncio.get_running_loop()
+        node.writer.drop_takes_s = 0.3
+        node.writer.drop_failures |= dict.fromkeys(refs[:4], StorageFailed("the disk is away"))
+        for _ in range(9):
+            began_s = loop.time()
+            assert await node.adopt(gone)
+            assert loop.time() - began_s < 1.5
+        assert sorted({ref for ref, _ in node.writer.dropped}) == refs
+        assert node.partitions.undropped == {ref.topic for ref in refs[:4]}
+
+    run_virtual(adopts())
 
 
 async def test_an_append_that_hangs_holds_only_a_topic_of_its_own_name(

@@ -29,6 +29,9 @@ log = structlog.get_logger()
 
 FINISH_S = 2.0
 """For appends to a deleted topic to be over before it is tried again later to drop its records."""
+EMPTY_S = 1.0
+"""For what deleted topics left, at a time: a node that starts looks at all of it, and there may be
+years of it."""
 
 
 class Partitions:
@@ -53,6 +56,8 @@ class Partitions:
         self._too_low: dict[PartitionRef, int] = {}
         self._unopened: set[PartitionRef] = set()
         self._emptied: set[Owner] = set()
+        self._unwilling: set[Owner] = set()
+        """Those that couldn't be emptied the last time."""
         self._unemptied: dict[PartitionRef, int] = {}
         """Those of deleted topics that the store has under a higher epoch, and which."""
         self.undropped: set[str] = set()
@@ -280,20 +285,29 @@ class Partitions:
         return moved
 
     async def _empty(self, wanted: Collection[Owner]) -> None:
-        """Drop what deleted topics left, each once.
+        """Drop what deleted topics left, each once, as much as there is time for.
 
         All of it, not only what was open here: whoever had the others may not be there any more.
-        One that can't be dropped keeps nobody waiting but a topic of its own name.
+        What isn't dropped yet keeps nobody waiting but a topic of its own name, and what can't be
+        doesn't keep the others.
         """
         self._unemptied.clear()
         self.undropped.clear()
-        self._emptied.intersection_update(wanted)
-        for nobodys in wanted:
-            if nobodys not in self._emptied:
+        for known in (self._emptied, self._unwilling):
+            known.intersection_update(wanted)
+        left = [nobodys for nobodys in wanted if nobodys not in self._emptied]
+        left.sort(key=self._unwilling.__contains__)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + EMPTY_S
+        for nobodys in left:
+            if loop.time() < until_s:
                 await self._empty_one(nobodys)
+            else:
+                self.undropped.add(nobodys.ref.topic)
 
     async def _empty_one(self, nobodys: Owner) -> None:
         ref, epoch = nobodys.ref, nobodys.epoch
+        self._unwilling.add(nobodys)
         try:
             async with asyncio.timeout(FINISH_S):
                 await self._appends.finished(ref)
@@ -311,3 +325,4 @@ class Partitions:
             self.undropped.add(ref.topic)
         else:
             self._emptied.add(nobodys)
+            self._unwilling.discard(nobodys)
