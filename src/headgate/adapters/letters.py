@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 
 encoded = msgspec.json.Encoder().encode
@@ -16,8 +17,13 @@ _decode = msgspec.json.Decoder(Delivery).decode
 
 def decoded(content: bytes, *, redelivery: bool) -> Delivery:
     """A delivery may also be one in itself: a partition that was reset brings its records again, in
-    their order."""
-    delivery = _decode(content)
+    their order. Raises StorageFailed for what a store has damaged."""
+    try:
+        delivery = _decode(content)
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(
+            f"a letter is damaged ({error}); restore the store of letters from a copy"
+        ) from error
     if delivery.redelivery or not redelivery:
         return delivery
     return msgspec.structs.replace(delivery, redelivery=True)
