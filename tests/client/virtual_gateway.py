@@ -49,6 +49,8 @@ class VirtualDoors:
         await asyncio.sleep(LATENCY_S)
         return Way(["ws://first", "ws://second"], "me")
 
+    def refused(self, _door: str) -> None: ...
+
     async def close(self) -> None:
         await asyncio.sleep(LATENCY_S)
         self.is_closed = True

@@ -4,7 +4,8 @@ Any of the HTTP addresses it knows says where gateways take subscribers. A gatew
 the subscriber belongs to another one; when that one can't be reached, the subscriber comes back and
 says so, and is sent to the next one, or taken.
 
-Invariants: every way has an end (`MOST_STEPS`); nobody is visited twice for being sent there; the
+Invariants: every way has an end (`MOST_STEPS`); nobody is visited twice for being sent there; a way
+that ended in vain is followed by one that begins elsewhere, if there is anywhere else; the
 subscriber's id is the same for all its life, so that it belongs to the same gateway whenever it
 comes back.
 """
@@ -34,6 +35,8 @@ class Doors:
         self._clients = deque(HttpClient(one.strip()) for one in urls)
         self.subscriber_id = subscriber_id or machine.token(12)
         self._known: list[str] = []
+        self._refused = ""
+        """Where the last way ended in vain."""
 
     async def close(self) -> None:
         for client in self._clients:
@@ -53,14 +56,21 @@ class Doors:
             self._known = list(found) or self._known
         if not self._known:
             raise errors.NotNow("no gateway takes subscribers at the moment; try again")
-        return Way(self._known, self.subscriber_id)
+        return Way(sorted(self._known, key=self._refused.__eq__), self.subscriber_id)
+
+    def refused(self, door: str) -> None:
+        """A way ended there in vain: the gateway is there, and full, stopping or cut off. The next
+        one begins elsewhere."""
+        self._refused = door
+        self._clients.rotate(-1)
 
     async def _status(self) -> Status:
-        """From the first address that answers; that one is asked first the next time."""
+        """From the first address that answers; that one is asked first the next time. One where
+        something else answers is passed over like one where nothing does."""
         for _ in range(len(self._clients) - 1):
             try:
                 return await self._clients[0].get("/v1/status", Status)
-            except errors.NotNow:
+            except (errors.NotNow, errors.CallerError):
                 self._clients.rotate(-1)
         return await self._clients[0].get("/v1/status", Status)
 

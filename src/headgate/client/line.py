@@ -283,18 +283,20 @@ class Line(Generic[Control]):
 
     async def _attempt(self) -> None:
         """Until the conversation is live, or wants another attempt."""
-        where = "no gateway"
+        way: Way | None = None
         try:
             async with asyncio.timeout(self._open_timeout_s):
                 way = await self.doors.way_in()
-                where = way.door
                 while (redirected := await self._asked_at(way)) is not None:
                     way.redirected(redirected.url, redirected.gateway)
-                    where = way.door
         except TimeoutError as error:
+            where = "no gateway" if way is None else way.door
             raise errors.Timeout(
                 f"{where} gave no answer within {self._open_timeout_s:g} s; try again"
             ) from error
+        finally:
+            if way is not None and self._conversation.phase is not Phase.LIVE:
+                self.doors.refused(way.door)
 
     async def _asked_at(self, way: Way) -> Redirected | None:
         """Ask the next gateway that is there; returns where it sends us, if it does."""
