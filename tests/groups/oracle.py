@@ -49,6 +49,8 @@ RESET_S = 60.0
 """For a reset to be carried out, and read: it waits for gateways that are cut off."""
 FROZEN_S = 6.4
 """A consumer is given 10 s from when it was last heard, which may be 3 s before it froze."""
+ASKED_S = 1.1
+"""A gateway that has the store alone to ask whether a target is its own asks so often."""
 LOST_S = 29.4
 """What belongs to a consumer that has no connection, or whose gateway has none, goes elsewhere
 after a lease, also where it was on its way there."""
@@ -410,7 +412,7 @@ class Oracle:
             if seq > said.start and seq not in said.sent:
                 continue  # the gateway has kept it back
             if said.at_s < work.taken_s and self._is_saved(said):
-                if work.came_s <= said.at_s and self._may_overlap(work):
+                if work.came_s <= said.at_s + ASKED_S and self._may_overlap(work):
                     return
                 self.violated(
                     f"{work.place} comes to {work.member} again, and {said.member} had said to "
