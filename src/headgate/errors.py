@@ -62,7 +62,8 @@ class InvalidFilter(CallerError):
 
 
 class InvalidConfig(CallerError):
-    """An unknown key or an impossible value; `key` names it."""
+    """An unknown key or an impossible value; `key` names it. Of several, each has its line, and
+    `keys` names them all."""
 
     code = "invalid_config"
 

@@ -232,6 +232,44 @@ def test_a_contradiction_shows_both_values_and_where_they_came_from(load: Load) 
     )
 
 
+def test_every_mistake_is_said_each_on_its_own_line(load: Load) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        load(
+            yaml="log_levl: info\npublic: {port: 70000, ws_port: many}\nrouter: {slots: 9}\n",
+            dotenv="HEADGATE_CLIENT_IDD=a\n",
+            environ={"HEADGATE_ROUTING__BATCH__MAX_WAIT": "50"},
+        )
+    beginnings = [line.split(" (")[0] for line in str(caught.value).splitlines()]
+    assert beginnings == [
+        "unknown key log_levl",
+        "unknown key client_idd",
+        "public.port is 70000",
+        "public.ws_port is 'many'",
+        "routing.batch.max_wait is '50'",
+        "router.slots",
+    ]
+    assert caught.value.details["keys"] == [
+        "log_levl",
+        "client_idd",
+        "public.port",
+        "public.ws_port",
+        "routing.batch.max_wait",
+        "router.slots",
+    ]
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "log: {backend: postgresql, dns: postgresql://db/x}",
+        "coordinator: {check_in: 10s, timeout: 20}",
+    ],
+    ids=["misspelled", "impossible"],
+)
+def test_a_value_that_is_not_known_contradicts_nothing(load: Load, yaml: str) -> None:
+    refusal(load, yaml=yaml)
+
+
 @pytest.mark.parametrize(
     "allowed",
     [

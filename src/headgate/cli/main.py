@@ -1,8 +1,9 @@
 """The `headgate` command: which commands there are, and how each of them ends.
 
-Invariants: a user's mistake is one sentence on standard error and exit code 2, another failure one
-sentence and exit code 1, never a traceback. A command's module is imported when that command runs,
-so that `headgate --help` and the quick commands don't wait for the heavy ones.
+Invariants: a user's mistake is one sentence on standard error and exit code 2 (several in a
+configuration are a line each), another failure one sentence and exit code 1, never a traceback. A
+command's module is imported when that command runs, so that `headgate --help` and the quick
+commands don't wait for the heavy ones.
 """
 
 from __future__ import annotations
@@ -206,7 +207,8 @@ def _exit_code() -> int:
         app(prog_name="headgate")
     except HeadgateError as error:
         how = " with --url" if error.message.endswith(ANOTHER_ADDRESS) else ""
-        print(f"headgate: {error}{how}", file=sys.stderr)
+        for sentence in str(error).splitlines():
+            print(f"headgate: {sentence}{how}", file=sys.stderr)
         return error.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

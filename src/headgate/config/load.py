@@ -2,13 +2,15 @@
 
 Precedence: command line, environment, `.env`, file, default. Invariant: a `LoadedConfig` is
 complete and consistent, and `origins` has an entry for every key. Anything else is an
-`InvalidConfig` whose sentence names the key, its source and what is allowed.
+`InvalidConfig` with a sentence for every mistake, each on a line of its own, that names the key,
+its source and what is allowed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,13 @@ from pydantic import ValidationError
 
 from headgate.config.keys import ENV_PREFIX, KEYS, Key, nearest
 from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
-from headgate.config.rules import first_broken
+from headgate.config.rules import broken
 from headgate.config.schema import Config
 from headgate.config.sources import (
     Origin,
     Setting,
     Settings,
+    Source,
     from_command_line,
     from_dotenv,
     from_environment,
@@ -59,18 +62,24 @@ def load_config(
     dotenv_path = _dotenv_path(working_dir)
     dotenv = read_dotenv(dotenv_path)
     file = config_file or variables.get("HEADGATE_CONFIG") or dotenv.get("HEADGATE_CONFIG")
-    settings: Settings = {
-        **(from_file(Path(file)) if file else {}),
-        **from_dotenv(dotenv, dotenv_path),
-        **from_environment(variables),
-        **from_command_line(command_line or {}),
-    }
-    config = _validated(settings)
+    sources = (
+        from_file(Path(file)) if file else Source({}, []),
+        from_dotenv(dotenv, dotenv_path),
+        from_environment(variables),
+        from_command_line(command_line or {}),
+    )
+    settings: Settings = {}
+    for source in sources:
+        settings.update(source.settings)
+    config, impossible = _validated(settings)
     origins = {
         name: settings[name].origin if name in settings else Origin("default") for name in KEYS
     }
-    _check_available(config, origins)
-    _check_rules(config, origins)
+    mistakes = [*(one for source in sources for one in source.mistakes), *impossible]
+    mistakes += _unavailable(config, origins)
+    mistakes += _contradictions(config, origins, unsure=_names_in(mistakes))
+    if mistakes:
+        raise _all_of(mistakes)
     return LoadedConfig(config, origins, _warnings(config, origins))
 
 
@@ -101,23 +110,40 @@ def _dotenv_path(working_dir: Path | None) -> Path:
     return working_dir / ".env" if working_dir else Path(".env")
 
 
-def _validated(settings: Settings) -> Config:
-    nested: dict[str, Any] = {}
+def _validated(settings: Settings) -> tuple[Config, list[InvalidConfig]]:
+    """The config with every value that can be, and a mistake for each that can't, which has its
+    default there."""
+    values: dict[str, object] = {}
+    allowed: dict[str, str] = {}
     for name, setting in settings.items():
         try:
-            value = KEYS[name].parse(setting.raw)
+            values[name] = KEYS[name].parse(setting.raw)
         except NotAllowed as refusal:
-            raise _impossible(KEYS[name], setting, refusal.allowed) from refusal
+            allowed[name] = refusal.allowed
+    try:
+        config = Config.model_validate(_nested(values))
+    except ValidationError as error:
+        for wrong in error.errors():
+            name = ".".join(str(part) for part in wrong["loc"])
+            allowed[name] = KEYS[name].allowed
+        possible = {name: value for name, value in values.items() if name not in allowed}
+        config = Config.model_validate(_nested(possible))
+    return config, [
+        _impossible(KEYS[name], setting, allowed[name])
+        for name, setting in settings.items()
+        if name in allowed
+    ]
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
         *sections, last = name.split(".")
         place = nested
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = value
-    try:
-        return Config.model_validate(nested)
-    except ValidationError as error:
-        name = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise _impossible(KEYS[name], settings[name], KEYS[name].allowed) from error
+    return nested
 
 
 def _impossible(key: Key, setting: Setting, allowed: str) -> InvalidConfig:
@@ -134,11 +160,11 @@ def _impossible(key: Key, setting: Setting, allowed: str) -> InvalidConfig:
     )
 
 
-def _check_available(config: Config, origins: Mapping[str, Origin]) -> None:
+def _unavailable(config: Config, origins: Mapping[str, Origin]) -> Iterator[InvalidConfig]:
     for name, available in ONLY_AVAILABLE.items():
         value = KEYS[name].text(KEYS[name].of(config))
         if value not in available:
-            raise InvalidConfig(
+            yield InvalidConfig(
                 f"{name} {value} ({origins[name]}) isn't available in this version; "
                 f"use {' or '.join(sorted(available))}",
                 key=name,
@@ -146,21 +172,37 @@ def _check_available(config: Config, origins: Mapping[str, Origin]) -> None:
             )
 
 
-def _check_rules(config: Config, origins: Mapping[str, Origin]) -> None:
-    rule = first_broken(config)
-    if rule is None:
-        return
+def _contradictions(
+    config: Config, origins: Mapping[str, Origin], *, unsure: AbstractSet[str]
+) -> Iterator[InvalidConfig]:
+    """What doesn't agree. Nobody knows that yet where one side is `unsure`."""
 
     def shown(name: str) -> str:
         value = KEYS[name].shown(KEYS[name].of(config)) or "empty"
         return f"{name} ({value}, {origins[name]})"
 
-    raise InvalidConfig(
-        f"{shown(rule.left)} must {rule.must} {shown(rule.right)}",
-        key=rule.left,
-        other=rule.right,
-        origin=str(origins[rule.left]),
-    )
+    for rule in broken(config):
+        if unsure.isdisjoint((rule.left, rule.right)):
+            yield InvalidConfig(
+                f"{shown(rule.left)} must {rule.must} {shown(rule.right)}",
+                key=rule.left,
+                other=rule.right,
+                origin=str(origins[rule.left]),
+            )
+
+
+def _names_in(mistakes: list[InvalidConfig]) -> set[str]:
+    """The keys that were meant by what is wrong."""
+    return {str(one.details.get("suggestion") or one.details["key"]) for one in mistakes}
+
+
+def _all_of(mistakes: list[InvalidConfig]) -> InvalidConfig:
+    """One error for all; its details are those of the first, and all the keys."""
+    first = mistakes[0]
+    if len(mistakes) == 1:
+        return first
+    keys = [one.details["key"] for one in mistakes]
+    return InvalidConfig("\n".join(map(str, mistakes)), **first.details, keys=keys)
 
 
 def _warnings(config: Config, origins: Mapping[str, Origin]) -> list[str]:

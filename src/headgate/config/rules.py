@@ -1,6 +1,6 @@
 """What several settings must agree on.
 
-Pure: a whole config in, the first disagreement out. Each rule names the keys it is about, so that
+Pure: a whole config in, the disagreements out. Each rule names the keys it is about, so that
 the sentence can show their values and where they came from.
 """
 
@@ -197,5 +197,5 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def first_broken(config: Config) -> Rule | None:
-    return next((rule for rule in RULES if not rule.holds(config)), None)
+def broken(config: Config) -> list[Rule]:
+    return [rule for rule in RULES if not rule.holds(config)]

@@ -1,7 +1,8 @@
 """Where settings come from, each source as a flat mapping from dotted key to raw value.
 
-Invariant: what a source returns names existing keys only; anything else it holds is refused with
-the sentence that says what was meant. Values are still as they were written.
+Invariant: the settings of a source name existing keys only; for anything else that it holds it has
+a mistake, with the sentence that says what was meant. Values are still as they were written. Only
+what can't be read at all is refused here, since nobody knows what else is in it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,25 @@ class Setting:
 Settings = dict[str, Setting]
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one source says, and what is wrong with how it says it."""
+
+    settings: Settings
+    mistakes: list[InvalidConfig]
+
+
+def _sorted_out(found: Iterable[tuple[str, Setting] | InvalidConfig]) -> Source:
+    source = Source({}, [])
+    for one in found:
+        if isinstance(one, InvalidConfig):
+            source.mistakes.append(one)
+        else:
+            name, setting = one
+            source.settings[name] = setting
+    return source
+
+
 def unknown_key(name: str, origin: Origin) -> InvalidConfig:
     """The sentence for a name that is no key: a section, a misspelling or something else."""
     meant = nearest_key(name)
@@ -64,39 +84,38 @@ def _written(name: str, origin: Origin) -> str:
     return ENV_PREFIX + name.upper().replace(".", "__") if by_variable else name
 
 
-def from_command_line(values: Mapping[str, object]) -> Settings:
+def from_command_line(values: Mapping[str, object]) -> Source:
     """Options as {dotted key: value}; None means that the option wasn't given."""
     origin = Origin("command line")
-    settings: Settings = {}
-    for name, value in values.items():
-        if name not in KEYS:
-            raise unknown_key(name, origin)
-        if value is not None:
-            settings[name] = Setting(value, origin)
-    return settings
+    return _sorted_out(
+        (name, Setting(value, origin)) if name in KEYS else unknown_key(name, origin)
+        for name, value in values.items()
+        if value is not None or name not in KEYS
+    )
 
 
-def from_environment(variables: Mapping[str, str]) -> Settings:
-    return dict(_from_variables(variables.items(), dotenv=None))
+def from_environment(variables: Mapping[str, str]) -> Source:
+    return _sorted_out(_from_variables(variables.items(), dotenv=None))
 
 
-def from_dotenv(variables: Mapping[str, str], path: Path) -> Settings:
+def from_dotenv(variables: Mapping[str, str], path: Path) -> Source:
     """The entries of a `.env` that bear our prefix; the others belong to somebody else."""
-    return dict(_from_variables(variables.items(), dotenv=path))
+    return _sorted_out(_from_variables(variables.items(), dotenv=path))
 
 
 def _from_variables(
     variables: Iterable[tuple[str, str]], *, dotenv: Path | None
-) -> Iterator[tuple[str, Setting]]:
+) -> Iterator[tuple[str, Setting] | InvalidConfig]:
     by_name = {key.env_name: key for key in KEYS.values()}
     for variable, raw in sorted(variables):
         # Any spelling of the prefix is meant for us; only the documented one is taken.
         if not variable.upper().startswith(ENV_PREFIX) or variable in NON_KEYS:
             continue
         origin = Origin("environment", variable) if dotenv is None else Origin(".env", str(dotenv))
-        if variable not in by_name:
-            raise unknown_key(variable[len(ENV_PREFIX) :].lower().replace("__", "."), origin)
-        yield by_name[variable].name, Setting(raw, origin)
+        if variable in by_name:
+            yield by_name[variable].name, Setting(raw, origin)
+        else:
+            yield unknown_key(variable[len(ENV_PREFIX) :].lower().replace("__", "."), origin)
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
@@ -114,7 +133,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     return entries
 
 
-def from_file(path: Path) -> Settings:
+def from_file(path: Path) -> Source:
     """The YAML file at `path`, which must exist."""
     try:
         # S506: the loader is a SafeLoader.
@@ -125,15 +144,15 @@ def from_file(path: Path) -> Settings:
         problem = getattr(error, "problem", None) or "it can't be parsed"
         raise InvalidConfig(f"{path} is not valid YAML{line}: {problem}") from error
     if content is None:
-        return {}
+        return Source({}, [])
     if not isinstance(content, dict):
         raise InvalidConfig(f"{path} must hold keys and values, such as log_level: info")
-    return dict(_flatten(content, "", Origin("file", str(path))))
+    return _sorted_out(_flatten(content, "", Origin("file", str(path))))
 
 
 def _flatten(
     content: Mapping[object, object], prefix: str, origin: Origin
-) -> Iterator[tuple[str, Setting]]:
+) -> Iterator[tuple[str, Setting] | InvalidConfig]:
     for part, raw in content.items():
         name = f"{prefix}{part}"
         if name in SECTIONS and raw is None:
@@ -143,7 +162,7 @@ def _flatten(
         elif name in KEYS and "." not in str(part):
             yield name, Setting(raw, origin)
         else:
-            raise unknown_key(name, origin)
+            yield unknown_key(name, origin)
 
 
 def _text_of(path: Path) -> str:
