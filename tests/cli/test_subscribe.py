@@ -95,6 +95,20 @@ async def test_without_options_it_starts_now(server: ProduceServer, gateway: Gat
     assert gateway.asked == [{"type": "subscribe", "topic": "flights", "from": "now"}]
 
 
+async def test_a_filter_that_seems_to_lack_quotation_marks_gets_a_hint_and_is_sent_as_it_is(
+    server: ProduceServer, gateway: Gateway
+) -> None:
+    gateway.messages.append(EVENT % (1, 1))
+    where = "customer == ada"
+    result = await headgate(
+        "subscribe", "flights", "--where", where, "--count", "1", url=server.url
+    )
+    hint, *rest = result.err.splitlines()
+    assert hint.startswith("headgate: hint: in customer == ada the word ada is a field")
+    assert (result.code, rest) == (0, ["subscribed"])
+    assert [asked["where"] for asked in gateway.asked] == [where]
+
+
 async def test_a_tenant_is_passed_on(server: ProduceServer, gateway: Gateway) -> None:
     gateway.messages.append(EVENT % (1, 1))
     await headgate("subscribe", "flights", "--tenant", "acme", "--count", "1", url=server.url)

@@ -1,7 +1,7 @@
 """`headgate subscribe`: prints the events of a topic, one JSON object per line.
 
 Says `subscribed` on standard error once nothing can be missed, and one sentence there where records
-will not come. A line is written when its event
+will not come, or where the filter may not be what was meant. A line is written when its event
 arrives, and its document is the producer's text, not a copy that was parsed and written again.
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, say, write_line
+from headgate.errors import InvalidFilter
 from headgate.tasks import first_of
 
 if TYPE_CHECKING:
@@ -43,9 +45,20 @@ def subscribe(
     as_json: JsonOption = False,  # noqa: ARG001  # events are JSON anyway; accepted everywhere
 ) -> None:
     """Print the events of a topic as they happen; ends with Ctrl-C."""
+    if where is not None:
+        _hint(where)
     ended_by = await_(_subscribe(url, topic, where, start, count, tenant))
     if ended_by is not None and count is not None:
         raise typer.Exit(128 + ended_by)
+
+
+def _hint(where: str) -> None:
+    from headgate.decide.filter.hints import forgotten_quotes
+    from headgate.decide.filter.parser import parse
+
+    with suppress(InvalidFilter):  # The gateway says what is wrong, in the same words.
+        if hint := forgotten_quotes(parse(where)):
+            say(f"headgate: hint: {hint}")
 
 
 async def _subscribe(
