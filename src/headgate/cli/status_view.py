@@ -32,6 +32,7 @@ from headgate.model.api import (
     NodeStatus,
     Status,
     TopicPartition,
+    Totals,
     WindowStatus,
 )
 from headgate.model.control import GatewayLink
@@ -45,10 +46,8 @@ LEARNING = (
     "has reported"
 )
 OWNING_ROLES = ("ingest", "router")
-TOTALS = (
-    "appended",
-    "waiting",
-    "settled",
+TOTALS = ("appended", "waiting", "settled")
+OUTCOMES = (
     "acknowledged",
     "unmatched",
     "parked",
@@ -56,7 +55,7 @@ TOTALS = (
     "released",
     "skipped",
 )
-RARE_TOTALS = ("repeated", "uncounted")
+RARE_OUTCOMES = ("repeated", "uncounted")
 """Shown where there are any: they explain why the others don't add up."""
 
 Row = TypeVar("Row")
@@ -112,7 +111,9 @@ def _trouble(status: Status) -> Iterator[str]:
 
 def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
     if status.totals.appended:
-        yield "Records", totals_table(status)
+        yield "Records", totals_table(status.totals, TOTALS)
+        rare = [name for name in RARE_OUTCOMES if getattr(status.totals, name)]
+        yield "Settled records", totals_table(status.totals, (*OUTCOMES, *rare))
     if status.nodes:
         yield "Nodes", nodes_table(status.nodes)
     if status.topics:
@@ -171,12 +172,9 @@ def _cut(
     return Group(table(rows[:ROWS_MAX]), more)
 
 
-def totals_table(status: Status) -> Grid:
-    """Appended is settled and waiting; settled is the sum of what stands after it."""
-    rare = [name for name in RARE_TOTALS if getattr(status.totals, name)]
-    names = (*TOTALS, *rare)
-    rows = [tuple(number(getattr(status.totals, name)) for name in names)]
-    return Grid([f"{name}>" for name in names], rows)
+def totals_table(totals: Totals, names: Sequence[str]) -> Grid:
+    row = tuple(number(getattr(totals, name)) for name in names)
+    return Grid([f"{name}>" for name in names], [row])
 
 
 def nodes_table(nodes: Sequence[NodeStatus]) -> Grid:
