@@ -1,18 +1,54 @@
-"""What a user's program imports: the clients, what they are given, and what they give back."""
+"""What a user's program imports: the clients, what they are given, and what they give back.
 
-from headgate.client.consumer import Consumer
-from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
-from headgate.client.pending import ProducerOptions
-from headgate.client.producer import Producer
-from headgate.client.subscriber import Event, Item, Left, Resync, Subscriber
-from headgate.client.sync_consumer import ConsumerOptions, SyncConsumer
-from headgate.client.sync_producer import SyncProducer
-from headgate.client.sync_subscriber import Question, SubscriberOptions, SyncSubscriber
-from headgate.decide.following.conversation import Acks
-from headgate.decide.following.subscription import Conditions
-from headgate.model.client_messages import Joined, Subscribed
-from headgate.model.event import Op
-from headgate.model.subscription import Priority
+Each name is imported from its module when it is asked for, so that who only sends doesn't wait for
+what receives.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.client.consumer import Consumer
+    from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
+    from headgate.client.pending import ProducerOptions
+    from headgate.client.producer import Producer
+    from headgate.client.subscriber import Event, Item, Left, Resync, Subscriber
+    from headgate.client.sync_consumer import ConsumerOptions, SyncConsumer
+    from headgate.client.sync_producer import SyncProducer
+    from headgate.client.sync_subscriber import Question, SubscriberOptions, SyncSubscriber
+    from headgate.decide.following.conversation import Acks
+    from headgate.decide.following.subscription import Conditions
+    from headgate.model.client_messages import Joined, Subscribed
+    from headgate.model.event import Op
+    from headgate.model.subscription import Priority
+else:
+    _NAMES = {
+        "client.consumer": ("Consumer",),
+        "client.outgoing": ("Document", "Outcome", "OutgoingEvent", "Receipt"),
+        "client.pending": ("ProducerOptions",),
+        "client.producer": ("Producer",),
+        "client.subscriber": ("Event", "Item", "Left", "Resync", "Subscriber"),
+        "client.sync_consumer": ("ConsumerOptions", "SyncConsumer"),
+        "client.sync_producer": ("SyncProducer",),
+        "client.sync_subscriber": ("Question", "SubscriberOptions", "SyncSubscriber"),
+        "decide.following.conversation": ("Acks",),
+        "decide.following.subscription": ("Conditions",),
+        "model.client_messages": ("Joined", "Subscribed"),
+        "model.event": ("Op",),
+        "model.subscription": ("Priority",),
+    }
+    _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"headgate.{_MODULES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return __all__
+
 
 __all__ = [
     "Acks",

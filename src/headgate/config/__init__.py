@@ -2,18 +2,45 @@
 
 Invariant: nothing outside this package reads the environment, `.env` or the configuration file;
 what `load_config` returns has passed every check, so no other part checks a setting again.
+
+Each name is imported from its module when it is asked for: a command that only calls a server needs
+its address, and doesn't wait for the schema.
 """
 
-from headgate.config.load import (
-    LoadedConfig,
-    environment_of,
-    inherited_environment,
-    load_config,
-    server_url,
-)
-from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
-from headgate.config.schema import Config
-from headgate.config.sources import Origin
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.config.address import server_url
+    from headgate.config.load import (
+        LoadedConfig,
+        environment_of,
+        inherited_environment,
+        load_config,
+    )
+    from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
+    from headgate.config.schema import Config
+    from headgate.config.sources import Origin
+else:
+    _MODULES = {
+        "NOT_YET": "readiness",
+        "ONLY_AVAILABLE": "readiness",
+        "Config": "schema",
+        "LoadedConfig": "load",
+        "Origin": "sources",
+        "environment_of": "load",
+        "inherited_environment": "load",
+        "load_config": "load",
+        "server_url": "address",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = [
     "NOT_YET",

@@ -18,10 +18,10 @@ from typing import Literal, TypeGuard, get_args, get_origin
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
+from headgate.config.address import ENV_PREFIX
 from headgate.config.schema import Config, Secret, Section, Several, Wording
 from headgate.config.units import DurationUnit, NotAllowed, SizeUnit
 
-ENV_PREFIX = "HEADGATE_"
 HIDDEN = "***"
 _PASSWORDS = (
     # postgresql://user:PASSWORD@host, up to the last @ before the path: a password may hold one.

@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headgate.config.keys import ENV_PREFIX, KEYS, Key, nearest
+from headgate.config.address import ENV_PREFIX, dotenv_path, read_dotenv
+from headgate.config.keys import KEYS, Key, nearest
 from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
 from headgate.config.rules import broken
 from headgate.config.schema import Config
@@ -30,11 +31,9 @@ from headgate.config.sources import (
     from_dotenv,
     from_environment,
     from_file,
-    read_dotenv,
 )
 from headgate.config.units import NotAllowed
 from headgate.errors import InvalidConfig
-from headgate.model.api import DEFAULT_URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,12 @@ def load_config(
     the one that HEADGATE_CONFIG names, if any. `working_dir` is where `.env` is looked for.
     """
     variables = os.environ if environ is None else environ
-    dotenv_path = _dotenv_path(working_dir)
-    dotenv = read_dotenv(dotenv_path)
+    dotenv_file = dotenv_path(working_dir)
+    dotenv = read_dotenv(dotenv_file)
     file = config_file or variables.get("HEADGATE_CONFIG") or dotenv.get("HEADGATE_CONFIG")
     sources = (
         from_file(Path(file)) if file else Source({}, []),
-        from_dotenv(dotenv, dotenv_path),
+        from_dotenv(dotenv, dotenv_file),
         from_environment(variables),
         from_command_line(command_line or {}),
     )
@@ -83,18 +82,6 @@ def load_config(
     return LoadedConfig(config, origins, _warnings(config, origins))
 
 
-def server_url(
-    given: str | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    working_dir: Path | None = None,
-) -> str:
-    """The address a client command calls: its --url, else HEADGATE_URL, else the default."""
-    variables = os.environ if environ is None else environ
-    dotenv = read_dotenv(_dotenv_path(working_dir))
-    return given or variables.get("HEADGATE_URL") or dotenv.get("HEADGATE_URL") or DEFAULT_URL
-
-
 def inherited_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """What other programs get from this process: its environment without Headgate's settings."""
     variables = os.environ if environ is None else environ
@@ -104,10 +91,6 @@ def inherited_environment(environ: Mapping[str, str] | None = None) -> dict[str,
 def environment_of(config: Config) -> dict[str, str]:
     """Variables that make another process load exactly `config`, whatever its other sources say."""
     return {key.env_name: key.text(key.of(config)) for key in KEYS.values()}
-
-
-def _dotenv_path(working_dir: Path | None) -> Path:
-    return working_dir / ".env" if working_dir else Path(".env")
 
 
 def _validated(settings: Settings) -> tuple[Config, list[InvalidConfig]]:

@@ -7,16 +7,15 @@ what can't be read at all is refused here, since nobody knows what else is in it
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml  # type: ignore[import-untyped]  # PyYAML ships no types
-from dotenv.parser import parse_stream
 
-from headgate.config.keys import ENV_PREFIX, KEYS, SECTIONS, nearest_key
+from headgate.config.address import ENV_PREFIX, text_of
+from headgate.config.keys import KEYS, SECTIONS, nearest_key
 from headgate.errors import InvalidConfig
 
 NON_KEYS: frozenset[str] = frozenset({"HEADGATE_CONFIG", "HEADGATE_URL"})
@@ -118,26 +117,11 @@ def _from_variables(
             yield unknown_key(variable[len(ENV_PREFIX) :].lower().replace("__", "."), origin)
 
 
-def read_dotenv(path: Path) -> dict[str, str]:
-    """Every entry of `path`, {} when there is no such file."""
-    if not path.is_file():
-        return {}
-    entries: dict[str, str] = {}
-    for binding in parse_stream(io.StringIO(_text_of(path))):
-        ours = (binding.key or "").upper().startswith(ENV_PREFIX)
-        if binding.error or (ours and binding.value is None):
-            line = binding.original.line
-            raise InvalidConfig(f"line {line} of {path} is not NAME=VALUE", line=line)
-        if binding.key and binding.value is not None:
-            entries[binding.key] = binding.value
-    return entries
-
-
 def from_file(path: Path) -> Source:
     """The YAML file at `path`, which must exist."""
     try:
         # S506: the loader is a SafeLoader.
-        content = yaml.load(_text_of(path), Loader=_UniqueKeys)  # noqa: S506
+        content = yaml.load(text_of(path), Loader=_UniqueKeys)  # noqa: S506
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
@@ -163,16 +147,6 @@ def _flatten(
             yield name, Setting(raw, origin)
         else:
             yield unknown_key(name, origin)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise InvalidConfig(f"there is no configuration file {path}", path=str(path)) from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidConfig(f"can't read {path}: {reason}", path=str(path)) from error
 
 
 class _UniqueKeys(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
