@@ -6,6 +6,7 @@ Invariant: data goes to standard output, everything said about it to standard er
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -43,8 +44,34 @@ T = TypeVar("T")
 
 
 def await_(work: Coroutine[Any, Any, T]) -> T:
-    """Run one coroutine from start to end; Ctrl-C cancels it."""
-    return asyncio.run(work)
+    """Run one coroutine from start to end; Ctrl-C cancels it, and a second one waits for nothing.
+
+    `asyncio.run` alone would overlook a Ctrl-C that comes just before it waits, or to another
+    thread, until something else happens. A command that ignores Ctrl-C, as one in the background of
+    a script does, goes on ignoring it.
+    """
+    interrupted = False
+
+    async def interruptible() -> T:
+        loop, this = asyncio.get_running_loop(), asyncio.current_task()
+        assert this is not None
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            interrupted = True
+            loop.remove_signal_handler(signal.SIGINT)
+            this.cancel()
+
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGINT, interrupt)
+        return await work
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def print_json(value: object) -> None:
