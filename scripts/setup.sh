@@ -19,15 +19,41 @@ fail() {
 
 # A Ctrl-C reaches what runs here, too, which ends by itself.
 stopped() {
+    step_ends
     echo "Stopped; run it again and it goes on." >&2
     exit 130
 }
 trap stopped INT
 
+# Says what is being done, and counts its seconds where somebody watches.
+counter=
+step() {
+    if [ ! -t 1 ]; then
+        echo "  $1"
+        return
+    fi
+    (
+        seconds=0
+        while printf '\r  %s: %d s' "$1" $seconds && sleep 1 && kill -0 $$ 2>/dev/null; do
+            seconds=$((seconds + 1))
+        done
+    ) &
+    counter=$!
+}
+
+step_ends() {
+    [ -n "$counter" ] || return 0
+    kill "$counter" 2>/dev/null || true
+    wait "$counter" 2>/dev/null || true
+    counter=
+    echo
+}
+
 # Says what a command has to say when it has ended: nobody wants the traceback of a Ctrl-C.
 afterwards() {
     code=0
     said=$("$@" 2>&1) || code=$?
+    step_ends
     [ -z "$said" ] || printf '%s\n' "$said" >&2
     return $code
 }
@@ -90,7 +116,7 @@ fi
 # What a later step needs: uv for the installation, the backends for what comes as source.
 # .venv may come from elsewhere and lack pip.
 $BIN/python -m pip --version >/dev/null 2>&1 || $BIN/python -m ensurepip >/dev/null
-echo "  1/4 the installer (a few seconds)"
+step "1/4 the installer (a few seconds)"
 afterwards $BIN/python -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: \
     --require-hashes -r requirements/uv.txt -r requirements/build.txt ||
     fail "The installer could not be fetched; check that pip reaches a package index, then run make again."
@@ -108,17 +134,21 @@ certificates=$(setting cert)
 [ -z "$certificates" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$certificates}"
 export UV_PYTHON_DOWNLOADS=never
 
-echo "  2/4 the dependencies, Spark and a Java among them (a few minutes the first time)"
-afterwards $BIN/uv pip sync --quiet --python $BIN/python --require-hashes --no-build-isolation \
+# Compiled here, once: with PYTHONDONTWRITEBYTECODE, which images like to set, every process would
+# compile anew what it imports, and each of Headgate's roles is a process.
+step "2/4 the dependencies, with Spark and a Java (minutes the first time)"
+afterwards $BIN/uv pip sync --quiet --compile-bytecode --python $BIN/python --require-hashes --no-build-isolation \
     requirements/uv.txt requirements/build.txt requirements/dev.txt ||
     fail "The dependencies could not be installed; check that a package index can be reached and that the disk has 3 GB free, then run make again."
 
-echo "  3/4 headgate (a few seconds)"
+step "3/4 headgate (a few seconds)"
 afterwards $BIN/uv pip install --quiet --python $BIN/python --no-deps --no-build-isolation --editable . ||
     fail "Headgate itself could not be installed; the lines above say why."
+$BIN/python -m compileall -q src || true
 
 # Spark starts without it, too; it takes twice the time then.
-echo "  4/4 an archive of Spark's classes (about a minute; saves half of every start)"
+step "4/4 an archive of Spark's classes, which halves every start (a minute)"
 $BIN/python -m headgate.spark.training >/dev/null 2>&1 || true
+step_ends
 
 fingerprint >$STAMP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shutil
 import signal
@@ -162,6 +163,56 @@ def test_what_fails_says_why(checkout: Path) -> None:
     fake_python(checkout, "python3", "3.12", venv=True, making="echo no room >&2; exit 3")
     done = set_up(checkout)
     assert (done.returncode, done.stderr) == (3, "no room\n")
+
+
+def make_a_fake_environment(checkout: Path) -> None:
+    """Its commands do nothing; making the archive takes a second."""
+    made = checkout / "made" / "bin"
+    made.mkdir(parents=True)
+    (made / "uv").write_text("#!/bin/sh\n")
+    (made / "python").write_text('#!/bin/sh\ncase "$2" in *training) sleep 1.5 ;; esac\n')
+    for command in made.iterdir():
+        command.chmod(0o755)
+    fake_python(checkout, "python3", "3.12", venv=True, making="cp -r made .venv")
+
+
+def test_where_nobody_watches_each_step_is_one_line(checkout: Path) -> None:
+    make_a_fake_environment(checkout)
+    done = subprocess.run(
+        ["/bin/sh", "scripts/setup.sh"],
+        cwd=checkout,
+        env={"PATH": str(path_of(checkout, "cp", "sleep"))},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [
+        "1/4",
+        "2/4",
+        "3/4",
+        "4/4",
+    ]
+    assert "\r" not in done.stdout
+
+
+def test_at_a_terminal_the_seconds_of_a_step_are_counted_within_one_line(checkout: Path) -> None:
+    make_a_fake_environment(checkout)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["/bin/sh", "scripts/setup.sh"],
+        cwd=checkout,
+        env={"PATH": str(path_of(checkout, "cp", "sleep"))},
+        stdout=theirs,
+    ) as setting_up:
+        assert setting_up.wait(timeout=30) == 0
+    os.close(theirs)
+    said = os.read(ours, 100_000).decode()
+    os.close(ours)
+    archive = said.rstrip().split("\r\n")[-1]
+    counted = [line for line in archive.split("\r") if line]
+    assert [line.rpartition(": ")[2] for line in counted][:2] == ["0 s", "1 s"]
+    assert all(line.startswith("  4/4 ") and len(line) < 80 for line in counted)
 
 
 def test_ci_runs_the_test_command_and_nothing_else() -> None:
