@@ -1,7 +1,7 @@
 # Every target brings its own environment into .venv first; a second call finds it ready.
 #
 #   make demo [SECONDS=30]      the whole system with simulated aircraft
-#   make test [ARGS="-k java"]  every static check, then every test
+#   make test [ARGS="-k java"]  every static check and every test
 #   make check                  the static checks alone
 #   make plants [PLANT=name]    put each known mistake back, show which test finds it
 #   make bench                  the quick benchmarks
@@ -15,7 +15,10 @@ BIN := .venv/bin
 # Three runs of tests side by side, also where there are more cores: one starts Spark, one waits, one computes.
 WORKERS := 3
 
-.PHONY: help demo test check plants bench format proto lock clean setup
+# What one process of a run has compiled, the others load.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test tests check lint types plants bench format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -23,14 +26,22 @@ help:
 demo: setup
 	@$(BIN)/headgate demo $(if $(SECONDS),--seconds $(SECONDS))
 
-test: check
+# Types are checked beside the tests: on two cores neither waits for the other.
+test: lint
+	@$(MAKE) --no-print-directory --jobs=2 types tests
+
+tests: setup
 	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
 
-check: setup
+check: lint types
+
+types: setup
+	@$(BIN)/mypy
+
+lint: setup
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "Run 'make format'." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/python scripts/check_tasks.py src
-	@$(BIN)/mypy
 	@contracts=$$($(BIN)/lint-imports --no-logo) || { echo "$$contracts"; exit 1; }
 
 plants: setup

@@ -61,6 +61,8 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
+    # It would look for its plugins in every installed package, in every process.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def pytest_keyboard_interrupt() -> None:

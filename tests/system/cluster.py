@@ -97,14 +97,14 @@ class Cluster:
 
     def __enter__(self) -> Self:
         try:
-            for node_id in self._coordinators:
+            for node_id in self._coordinators:  # one after the other: the first one leads
                 self.start("coordinator", node_id)
             for node_id in self.ingest_ids:
-                self.start("ingest", node_id)
-            self.url = self._start_gateway()
+                self.begin("ingest", node_id)
             for node_id in self.router_ids:
                 self.begin("router", node_id)
-            for node_id in self.router_ids:
+            self.url = self._start_gateway()
+            for node_id in (*self.ingest_ids, *self.router_ids):
                 self.await_ready(node_id)
             until(self._all_are_known, "all nodes are known")
         except BaseException:
@@ -115,8 +115,15 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         if self.gateway is not None:
             self.gateway.stop()
-        for node_id in reversed(list(self._running)):
-            self.stop(node_id)
+        self._stop_together([one for one in self._running if one not in self._coordinators])
+        self._stop_together(list(self._running))
+
+    def _stop_together(self, node_ids: Sequence[str]) -> None:
+        commands = [self._running.pop(node_id) for node_id in node_ids]
+        for command in commands:
+            command.process.terminate()
+        for command in commands:
+            command.wait(STOP_TIMEOUT_S)
 
     def _start_gateway(self) -> str:
         if not self._recording:

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.client import SyncProducer
 from tests.system.harness import System, environment, until
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,8 @@ OUTPUT_TIMEOUT_S = 60.0
 ENDLESS_S = 3
 """How long a command is looked at that never ends."""
 ENDED_BY_US = 143
+GOES_ON_LOOKS = 5
+"""Tenths of a second after which a program that has printed something goes on."""
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _SAVED = re.compile(r"[Ss]ave this as\s+`(?P<name>[\w.]+)`:\s*\Z")
 _NUMBER = re.compile(r"\d[\d,.]*")
@@ -162,7 +165,7 @@ class Reader:
         code = self.type(
             f"python {name}.py > {name}.out 2> {name}.err & program=$!; looks=0\n"
             f"while kill -0 $program && [ ! -s {name}.out ] && [ $looks -lt 300 ]; do {waits}\n"
-            f"looks=0; while kill -0 $program && [ $looks -lt 20 ]; do {waits}\n"
+            f"looks=0; while kill -0 $program && [ $looks -lt {GOES_ON_LOOKS} ]; do {waits}\n"
             "kill $program; wait $program"
         )
         goes_on = code == ENDED_BY_US and bool((self._folder / f"{name}.out").read_text())
@@ -187,12 +190,13 @@ def traffic(system: System, topic: str) -> Iterator[None]:
 
     def produce() -> None:
         number = 0
-        while not over.wait(0.3):
-            if not is_there():
-                continue
-            number += 1
-            document = f'{{"icao": "4ca{number % 5}", "altitude": {number % 5 * 5_000}}}\n'
-            system.run("produce", topic, "--key", "icao", stdin=document)
+        with SyncProducer(system.url) as producer:
+            while not over.wait(0.3):
+                if not is_there():
+                    continue
+                number += 1
+                key = f"4ca{number % 5}"
+                producer.send(topic, {"icao": key, "altitude": number % 5 * 5_000}, key=key)
 
     producing = threading.Thread(target=produce)
     producing.start()

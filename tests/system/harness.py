@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import psutil
 
@@ -48,6 +48,22 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> 
         if time.monotonic() > deadline_s:
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s")
         pause.wait(0.05)
+
+
+def create_topic(url: str, topic: str, partitions: int = 1) -> None:
+    """As `headgate topic create` does, for tests of something else."""
+    _ask(url, "/v1/topics", "POST", {"name": topic, "partitions": partitions})
+
+
+def delete_topic(url: str, topic: str) -> None:
+    _ask(url, f"/v1/topics/{topic}", "DELETE")
+
+
+def _ask(url: str, path: str, method: str, body: Mapping[str, object] | None = None) -> None:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    with urlopen(Request(url + path, data, headers, method=method), timeout=30):
+        pass
 
 
 class Lines:
