@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate import errors
 from headgate.decide.targets import target_of
-from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, StillInHand
+from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, PushTopology, StillInHand
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
+from headgate.model.groups import Group, group_id
 from headgate.model.position import Tally
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.subscriptions import Bounds
@@ -96,6 +98,26 @@ def committed(world: World, target: int, partition: int) -> int:
     ref = PartitionRef(f"@group/flights/radar/{target}-of-{TARGETS}", partition)
     stored = world.checkpoints.stored.get(ref)
     return 0 if stored is None else stored.settled
+
+
+# --- coming in -----------------------------------------------------------------------------------
+
+
+async def test_where_a_group_began_means_nothing_to_who_comes_back_to_a_log_without_history() -> (
+    None
+):
+    async with grouped() as (world, coordinator):
+        socket = await world.consumer_connection()
+        asked = {"type": "join", "topic": "flights", "group": "radar", "consumer": "one"}
+        start: dict[str, Any] = {"from": {"0": 500}}
+        answer = await socket.ask(**asked, incarnation="1", **start)
+        assert answer["error"]["code"] == "invalid", "a new group can't begin beyond the end"
+        group = Group(group_id("flights", "radar"), "flights", "radar", TARGETS, None, (499, 0))
+        pushed = replace(topology(generation=2), groups=(group,))
+        assert coordinator.session is not None
+        coordinator.session.push(PushTopology(pushed))
+        await until(lambda: world.gateway._control.topology.groups == (group,))
+        await join(world, **start)
 
 
 # --- what they get -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
-from headgate.decide.starting import start_of, starts_after
+from headgate.decide.starting import Start, start_of, starts_after
 from headgate.decide.tries import TriedInVain
 from headgate.model.control import (
     AssignTargets,
@@ -128,7 +128,7 @@ class Consumers:
         compile_filter(where)
         topic = await self._subscriptions.topic(request.topic)
         extents = await self._subscriptions.extents(topic)
-        starts = starts_after(start_of(request.from_), extents, topic.name)
+        starts = starts_after(self._start_of(request), extents, topic.name)
         return JoinGroup(
             topic=topic.name,
             group=request.group,
@@ -138,6 +138,15 @@ class Consumers:
             where=where,
             starts=tuple(starts[number] for number in sorted(starts)),
         )
+
+    def _start_of(self, request: Join) -> Start:
+        """Where a new group begins. To one that is there it means nothing, also where the log has
+        lost its history and ends before that; should the coordinator have forgotten the group, what
+        it has no position for is not passed over."""
+        start = start_of(request.from_)
+        name = group_id(request.topic, request.group)
+        is_there = any(group.id == name for group in self._control.topology.groups)
+        return "earliest" if is_there else start
 
     async def _replace(self, asked: JoinGroup) -> None:
         """The same process is back before its former connection was found to be broken, or has
