@@ -27,8 +27,10 @@ class ControlSession(Protocol):
 
     @property
     def heard_s(self) -> float:
-        """When the coordinator last said anything, its answers to check-ins among it, by the event
-        loop's clock. A node that stood still is connected until it finds that it isn't."""
+        """When the last check-in was said that the coordinator has answered, by the event loop's
+        clock: it was there then, and knew this node. When an answer is read says nothing: to a node
+        that stood still everything that waited for it is news, and it is connected until it finds
+        that it isn't."""
 
     async def close(self) -> None:
         """Say goodbye if connected, then end; `messages()` ends too."""

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -84,6 +85,8 @@ class GrpcControlSession:
         self._outgoing: asyncio.Queue[ToCoordinator] | None = None
         self._check_in_s = 1.0
         self._heard_s = -math.inf
+        self._asked_s: deque[float] = deque()
+        """When each check-in of this stream was said that isn't answered yet."""
         self._closing = False
         self._crew = Crew("control")
         self._crew.keep("session", self._run)
@@ -163,6 +166,7 @@ class GrpcControlSession:
             async with asyncio.timeout(WELCOME_TIMEOUT_S):
                 await stream.write(encode(self._hello()))
             outgoing: asyncio.Queue[ToCoordinator] = asyncio.Queue(QUEUE_BOUND)
+            self._asked_s.clear()
             async with Helpers() as helpers:
                 writing = helpers.start(self._write(stream, outgoing))
                 try:
@@ -180,8 +184,9 @@ class GrpcControlSession:
             if writing.done():
                 writing.result()  # nothing leaves any more: better a new stream than half of one
             message = decode_from_coordinator(data)
-            self._heard_s = asyncio.get_running_loop().time()
             if isinstance(message, CheckedIn):
+                if self._asked_s:
+                    self._heard_s = self._asked_s.popleft()
                 continue
             if isinstance(message, NotLeader):
                 self._leader = message.address
@@ -214,12 +219,18 @@ class GrpcControlSession:
             return reading.result()
 
     async def _write(self, stream: Any, outgoing: asyncio.Queue[ToCoordinator]) -> None:
+        """All that is said, and a check-in every so often, whatever else is said meanwhile."""
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
         while True:
             try:
-                async with asyncio.timeout(self._check_in_s):
+                async with asyncio.timeout_at(asked_s + self._check_in_s):
                     message = await outgoing.get()
             except TimeoutError:
                 message = CheckIn()
+            if isinstance(message, CheckIn):
+                asked_s = loop.time()
+                self._asked_s.append(asked_s)
             try:
                 await stream.write(encode(message))
                 if isinstance(message, Goodbye):

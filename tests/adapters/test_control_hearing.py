@@ -1,0 +1,79 @@
+"""When the coordinator was there, as a node knows it from the answers to its check-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession, ServerStream
+from headgate.model.control import AdoptionFloor, CheckedIn, CheckIn, Hello, Unregister, Welcome
+from tests.waiting import until
+
+LOOPBACK = "127.0.0.1"
+HELLO = Hello(role="gateway", node_id="gateway-1", incarnation="a")
+
+
+class Coordinator:
+    """Counts check-ins, and answers everything else."""
+
+    def __init__(self) -> None:
+        self.check_ins = 0
+        self.stream: ServerStream | None = None
+
+    async def serve(self, stream: ServerStream, _hello: Hello) -> None:
+        self.stream = stream
+        stream.send(Welcome("coordinator", lease_ms=60_000, check_in_ms=10_000))
+        writing = asyncio.create_task(stream.write_until_hung())
+        while (message := await stream.receive()) is not None:
+            if isinstance(message, CheckIn):
+                self.check_ins += 1
+            else:
+                stream.send(AdoptionFloor(0))
+        stream.hang()
+        await writing
+
+
+@contextlib.asynccontextmanager
+async def connected() -> AsyncIterator[tuple[GrpcControlSession, Coordinator]]:
+    coordinator = Coordinator()
+    server = GrpcControlServer(coordinator.serve)
+    [port] = await server.start(LOOPBACK, [0])
+    session = GrpcControlSession(f"{LOOPBACK}:{port}", lambda: HELLO)
+    try:
+        await until(lambda: session.connected)
+        yield session, coordinator
+    finally:
+        await session.close()
+        await server.stop(0)
+
+
+async def test_an_answer_that_is_read_late_is_true_of_when_it_was_asked_for() -> None:
+    """Whoever stood still finds answers that are older than its lease, and nothing else."""
+    async with connected() as (session, coordinator):
+        never_s = session.heard_s
+        await session.send(CheckIn())
+        await until(lambda: coordinator.check_ins == 1)
+        asked_by_s = asyncio.get_running_loop().time()
+        assert coordinator.stream is not None
+        coordinator.stream.send(AdoptionFloor(1))
+        messages = session.messages()
+        while not isinstance(await anext(messages), AdoptionFloor):
+            pass
+        assert session.heard_s == never_s, "it may have been said long ago"
+        coordinator.stream.send(CheckedIn())
+        await until(lambda: session.heard_s > never_s)
+        assert session.heard_s <= asked_by_s
+        coordinator.stream.send(CheckedIn())  # which nobody asked for
+        coordinator.stream.send(AdoptionFloor(2))
+        await anext(messages)
+        assert session.heard_s <= asked_by_s
+
+
+async def test_who_has_much_to_say_and_to_hear_checks_in_too() -> None:
+    async with connected() as (session, coordinator):
+        session._check_in_s = 0.05
+        async with asyncio.timeout(10):
+            while coordinator.check_ins < 2:
+                await session.send(Unregister(1, ("s",)))
+                await asyncio.sleep(0.005)
