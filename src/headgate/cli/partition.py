@@ -70,6 +70,8 @@ def reset(
             )
         typer.confirm(f"Reset {partition}?", abort=True, err=True)
     done = await_(_reset(url, topic, number, target, resync, dry_run=False))
+    if done.unreached != planned.unreached:
+        _warn_of_unreached(done)
     if as_json:
         print_json(done)
     else:
@@ -100,6 +102,7 @@ def _warn(planned: ResetAnswer) -> None:
             f"{place} goes back from {planned.settled + 1:,} to {planned.next_seq:,}: "
             f"{_records(planned.repeats)} will be delivered again, marked as redeliveries"
         )
+        _warn_of_unreached(planned)
     elif planned.skips:
         told = "subscribers are told to resync" if planned.resync else "and nobody is told"
         say(
@@ -108,6 +111,16 @@ def _warn(planned: ResetAnswer) -> None:
         )
     else:
         say(f"{place} is there already; what is on its way may be delivered twice")
+
+
+def _warn_of_unreached(answer: ResetAnswer) -> None:
+    for one in answer.unreached:
+        some = "target " if len(one.targets) == 1 else "targets "
+        some += ", ".join(map(str, one.targets))
+        say(
+            f"no consumer of group {one.group} has {some} at the moment: what was processed of "
+            "that doesn't come again"
+        )
 
 
 def _records(count: int) -> str:

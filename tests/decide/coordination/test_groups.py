@@ -9,10 +9,14 @@ import msgspec
 import pytest
 
 from headgate.decide.coordination.effects import Persist, Send
-from headgate.decide.coordination.group_status import describe_groups, planned_targets
+from headgate.decide.coordination.group_status import (
+    describe_groups,
+    planned_targets,
+    unreached,
+)
 from headgate.decide.coordination.sharing import KEEP_MS
 from headgate.model import control
-from headgate.model.api import ConsumerStatus, GroupStatus
+from headgate.model.api import ConsumerStatus, GroupStatus, UnreachedGroup
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.stored import StoredState
@@ -753,3 +757,28 @@ def test_the_names_of_targets_are_those_of_the_groups_that_there_are() -> None:
     for name in (f"{RADAR}/{count}-of-{count}", f"{RADAR}/0-of-{count + 1}", "gateway-1"):
         assert not groups.is_target_name(name), name
     assert not groups.is_target_name(f"{group_id('flights', 'other')}/0-of-{count}")
+
+
+# --- who gets what a reset brings again ----------------------------------------------------------
+
+
+def test_a_reset_reaches_the_targets_of_consumers_that_are_there(place: Place) -> None:
+    place.join("one", keys=200)
+    assert unreached(place.world.cluster, "flights") == []
+    place.leave("one", for_good=False)
+    everything = [UnreachedGroup("radar", [0, 1])]
+    assert unreached(place.world.cluster, "flights") == everything, "its lease goes on"
+    assert unreached(place.world.cluster, "ships") == []
+    place.wait(2 * TIMING.lease_ms)
+    assert unreached(place.world.cluster, "flights") == everything, "nobody has them"
+
+
+def test_a_reset_does_not_reach_what_is_on_its_way(place: Place) -> None:
+    place.join("one", keys=200)
+    place.join("two")
+    place.wait(11 * SECOND)
+    assert len(place.world.cluster.groups.handoffs.by_ref) == 1
+    [group] = unreached(place.world.cluster, "flights")
+    assert len(group.targets) == 1
+    place.release()
+    assert unreached(place.world.cluster, "flights") == []

@@ -19,6 +19,7 @@ from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import operating, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
+from headgate.decide.coordination.group_status import unreached
 from headgate.decide.coordination.status import (
     describe,
     describe_topic,
@@ -195,6 +196,7 @@ class CoordinatorRoutes:
                 skips=plan.skips,
                 resync=body.resync,
                 dry_run=body.dry_run,
+                unreached=unreached(term.cluster, ref.topic) if plan.repeats else [],
             )
         )
 
