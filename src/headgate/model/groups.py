@@ -44,6 +44,10 @@ class Group(msgspec.Struct, frozen=True):
         targets, which cut the topic otherwise."""
         return f"{self.id}/{target}-of-{self.targets}"
 
+    def has_target(self, name: str) -> bool:
+        """False for the name of one that it had when it was cut otherwise."""
+        return name.startswith(f"{self.id}/") and name.endswith(f"-of-{self.targets}")
+
 
 def group_id(topic: str, name: str) -> str:
     return f"{PREFIX}{topic}/{name}"

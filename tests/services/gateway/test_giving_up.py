@@ -527,6 +527,25 @@ async def test_a_letter_that_is_retried_goes_to_whoever_owns_its_target_then() -
         assert (again["redelivery"], again["deliveries"]) == (True, 2)
 
 
+async def test_a_retried_letter_of_a_group_that_is_cut_otherwise_now_is_dead_again() -> None:
+    """Nobody has its target, whatever epoch was the last to have it."""
+    async with limited() as group:
+        socket, letter = await given_up(group)
+        name = "@group/flights/radar/6-of-7"
+        old = NewLetter(name, "dead", "failed", letter.delivery, 3)
+        await group.letters.put([old], {old.fenced_by: Fence(9)}, now_ms=5)
+        [stranded] = [one.id for one in await group.all_letters() if one.gateway_id == name]
+        await group.letters.revive([stranded], now_ms=6)
+        stored = group.letters.stored.letters
+        await until(lambda: stored[stranded].state == "dead")
+        assert stored[stranded].error == (
+            "target 6 of 7 of group radar gave it up, and the group has 4 targets now, so nobody "
+            "can be handed it: produce the event again"
+        )
+        assert stored[stranded].attempts == 3
+        assert await is_silent(socket)
+
+
 async def test_a_consumer_without_a_limit_gets_it_too() -> None:
     async with limited() as group:
         socket, letter = await given_up(group)

@@ -26,6 +26,7 @@ from headgate.model.control import (
     ToCoordinator,
 )
 from headgate.model.groups import Group, group_id, is_target
+from headgate.model.letters import Letter
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.services.gateway.consumer import ConsumerBounds, GroupConsumer, Sink
@@ -287,6 +288,8 @@ class Consumers:
                     target.send_again(letter)
                 elif target is not None:
                     await target.bury_again(letter, WITHOUT_DOCUMENT)
+                elif not group.has_target(letter.gateway_id):
+                    await self._letters.bury_stranded(letter, error=_nobodys(letter, group))
             if not letters:
                 return
             self._looked[group.id] = letters[-1].id
@@ -307,6 +310,14 @@ class Consumers:
         ]
         if leaving:
             await asyncio.wait(leaving, timeout=timeout_s)
+
+
+def _nobodys(letter: Letter, group: Group) -> str:
+    target = letter.gateway_id.rpartition("/")[2].replace("-of-", " of ")
+    return (
+        f"target {target} of group {group.name} gave it up, and the group has {group.targets} "
+        "targets now, so nobody can be handed it: produce the event again"
+    )
 
 
 def _refuse(consumer: GroupConsumer, error: errors.HeadgateError) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from headgate.errors import Fenced
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import EventMessage, read_part
@@ -81,6 +82,14 @@ class GroupLetters:
         """One that was sent again is dead again."""
         dead = replace(letter, attempts=letter.attempts + attempts, error=error)
         await self._store.bury([dead], {letter.fenced_by: fence}, now_ms=self._machine.wall_ms())
+
+    async def bury_stranded(self, letter: Letter, *, error: str) -> None:
+        """One of a target that there isn't any more is dead again. Nobody has such a target, so
+        whoever finds the letter changes it, under the fence that the last one left."""
+        try:
+            await self.bury(letter, Fence(0), attempts=0, error=error)
+        except Fenced as fenced:
+            await self.bury(letter, Fence(fenced.epoch), attempts=0, error=error)
 
     async def remove(self, letters: Sequence[Letter], fence: Fence) -> None:
         """They are processed."""
