@@ -66,6 +66,7 @@ class ModelGateway:
     cut_off: int = 0
     """So many of those who come are cut off at once."""
     tells_lost_history: bool = True
+    hears_held: bool = True
     """Whether that has a reason of its own, as it had not once."""
     groups: dict[str, Group] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
@@ -225,6 +226,7 @@ class Session:
                 "consumer": name,
                 "targets": 1,
                 "tells_lost_history": self.gateway.tells_lost_history,
+                "hears_held": self.gateway.hears_held,
             }
         )
         if group.owner is None:

@@ -208,11 +208,19 @@ async def test_what_is_nacked_for_later_comes_at_once_after_a_lost_connection() 
         assert not letters(system)
 
 
-async def test_other_keys_go_on_beside_one_that_is_wanted_later() -> None:
-    """Also where one of them has a single delivery left."""
+@pytest.mark.parametrize(
+    "seq",
+    [
+        pytest.param(2, id="first"),
+        pytest.param(4, id="behind one that is held back"),
+        pytest.param(3, id="held back itself"),
+    ],
+)
+async def test_other_keys_go_on_beside_one_that_is_wanted_later(seq: int) -> None:
+    """Also where one of them, or one behind it, has a single delivery left."""
     async with group_system() as system:
         ref = position_ref(0, 0, targets=1)
-        system.checkpoints.stored[ref] = Checkpoint(0, 0, 0, settled=0, tried=((2, 2, 0),))
+        system.checkpoints.stored[ref] = Checkpoint(0, 0, 0, settled=0, tried=((seq, 2, 0),))
         async with asyncio.timeout(10), consumer(system, start="earliest") as made:
             await owns(made)
             await produce(system, 6)

@@ -75,6 +75,8 @@ class GivingUp:
         self._newest: dict[str, GroupLink] = {}
         self._wanted_later: defaultdict[GroupLink, set[Thing]] = defaultdict(set)
         """What was nacked on a connection: it need not be over for something else to be alone."""
+        self._held: dict[tuple[GroupLink, Owned], set[Thing]] = {}
+        """What consumers said last that their programs don't have."""
         self._left: set[GroupLink] = set()
 
     # --- wires -----------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class GivingUp:
             return
         place = thing[:2]
         last = self._last.get(link)
-        worked_on = {one for things in out.values() for one in things} - self._wanted_later[link]
+        worked_on = self._worked_on(link, out)
         if last is not None and last[1] in worked_on and last[1] in out.get(last[0], ()):
             self._violated(f"{link.member} gets {thing} beside {last[1]}, its last time", place)
         if number >= limit:
@@ -107,6 +109,15 @@ class GivingUp:
                 f"{self._failures[place, False]}",
                 place,
             )
+
+    def _worked_on(self, link: GroupLink, out: Out) -> set[Thing]:
+        """As far as its gateway can know."""
+        has = [things - self._held.get((link, owned), set()) for owned, things in out.items()]
+        return {one for things in has for one in things} - self._wanted_later[link]
+
+    def held(self, link: GroupLink, message: dict[str, Any]) -> None:
+        things = {(partition, seq, again) for partition, seq, again in message["items"]}
+        self._held[link, (message["target"], message["epoch"])] = things
 
     def asked_for(self, link: GroupLink, target: int) -> None:
         """What is to be released need not be alone until then."""

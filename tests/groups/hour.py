@@ -371,7 +371,7 @@ class Hour:
     async def calm_down(self) -> None:
         """Faults are over, though bad events are what they are: everything is processed or a letter
         in a bounded time, and nothing is left."""
-        self.poison.dooms = ("raise",)
+        self.poison.dooms, self.poison.delays_s = ("raise",), (0.0, 0.5, 5.0, 40.0)
         await asyncio.gather(*self._beside)
         await self.letters_of_the_group_are_retried()
         for member in self.members.values():

@@ -36,6 +36,8 @@ class Poison:
         self.places: set[tuple[int, int]] = set()
         self.on_doom = on_doom
         self.dooms: tuple[Doom, ...] = ("raise", "die", "hang")
+        self.delays_s: tuple[float, ...] = (0.0, 0.5, 5.0, 40.0, 300.0)
+        """After which they want something again."""
 
 
 class Member:
@@ -152,7 +154,7 @@ class Member:
         is_nacked = self.style != "pool" and self._chance.random() < NACKS
         if isinstance(item, Event) and (is_nacked or not is_through):
             self._oracle.seen["nack"] += 1
-            await self.consumer.nack(item, self._chance.choice((0.0, 0.5, 5.0, 40.0)))
+            await self.consumer.nack(item, self._chance.choice(self._poison.delays_s))
         elif self.style == "auto":
             self._held = work
         else:

@@ -555,6 +555,9 @@ class Oracle:
             self.giving_up.joins(link, message.get("max_deliveries", 0))
         elif message["type"] == "nack":
             self.giving_up.nacked(link, message, self._out[link])
+        elif message["type"] == "held":
+            self.seen["held"] += 1
+            self.giving_up.held(link, message)
         elif message["type"] == "leave":
             failed = message.get("failed", False)
             self.giving_up.leaves(link, self._out[link], failed=failed)

@@ -130,7 +130,7 @@ class Redirect(msgspec.Struct, frozen=True, tag_field="type", tag="redirect"):
 class Joined(msgspec.Struct, frozen=True, tag_field="type", tag="joined"):
     """The group as it is: its number of targets and its filter don't change any more.
     `tells_lost_history`: a log that has lost its history is told with that reason; from an older
-    gateway it is told as `retention` after 0."""
+    gateway it is told as `retention` after 0. `hears_held`: it can be told what is held back."""
 
     topic: str
     group: str
@@ -138,6 +138,7 @@ class Joined(msgspec.Struct, frozen=True, tag_field="type", tag="joined"):
     targets: int
     where: str | None = None
     tells_lost_history: bool = False
+    hears_held: bool = False
 
 
 class Assigned(msgspec.Struct, frozen=True, tag_field="type", tag="assigned"):

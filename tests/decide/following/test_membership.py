@@ -561,6 +561,70 @@ def test_another_key_does_not_wait() -> None:
     assert take(driver).seq == 3
 
 
+def held(driver: Driver) -> list[list[list[object]]]:
+    return [one["items"] for one in driver.said if one["type"] == "held"]
+
+
+def test_a_gateway_hears_what_the_user_does_not_have_until_they_do() -> None:
+    membership, driver = joined("manual", max_deliveries=3)
+    first = take(driver)
+    driver.do(membership.nack(first, 5.0, driver.now_s))
+    assert held(driver) == [[[0, 1, False]]]
+    assert driver.take() is None
+    assert held(driver)[1:] == [[[0, 1, False], [0, 2, False]]], "2 stands behind it"
+    assert driver.take() is None
+    assert len(held(driver)) == 2, "nothing has changed"
+    driver.now_s += 5.0
+    driver.do(membership.reminded(driver.now_s))
+    assert held(driver)[2:] == [[]]
+    assert [take(driver).seq, take(driver).seq] == [1, 2]
+
+
+def test_a_gateway_hears_what_is_processed_though_no_position_reaches_it() -> None:
+    membership, driver = joined("manual", keys=2, max_deliveries=3)
+    first, second = take(driver), take(driver)
+    driver.do(membership.nack(first, 5.0, driver.now_s))
+    driver.do(membership.ack(second, driver.now_s))
+    assert held(driver)[1:] == [[[0, 1, False], [0, 2, False]]]
+    driver.now_s += 5.0
+    driver.do(membership.reminded(driver.now_s))
+    assert held(driver)[2:] == [[]], "there is something that the user may have"
+
+
+def test_what_is_released_by_an_acknowledgement_is_said_with_it() -> None:
+    membership, driver = joined("manual", max_deliveries=3)
+    first = take(driver)
+    driver.do(membership.nack(first, 500.0, driver.now_s))
+    assert driver.take() is None
+    driver.do(membership.ack(first, driver.now_s))
+    assert [one["type"] for one in driver.said[-2:]] == ["ack", "held"]
+    assert held(driver)[-1] == []
+
+
+@pytest.mark.parametrize(("limit", "hears"), [(0, True), (3, False)])
+def test_what_is_held_back_is_said_to_nobody_who_does_not_ask_for_it(
+    limit: int, hears: bool
+) -> None:
+    membership, driver = joined("manual", max_deliveries=limit)
+    driver.gateway.hears_held = hears
+    driver.lose()
+    while driver.go_on():
+        pass
+    driver.do(membership.nack(take(driver), 5.0, driver.now_s))
+    assert driver.take() is None
+    assert not held(driver)
+
+
+def test_on_another_connection_what_is_held_back_is_said_anew() -> None:
+    membership, driver = joined("manual", max_deliveries=3)
+    driver.do(membership.nack(take(driver), 500.0, driver.now_s))
+    driver.lose()
+    while driver.go_on():
+        pass
+    driver.do(membership.nack(take(driver), 500.0, driver.now_s))
+    assert held(driver) == [[[0, 1, False]]] * 2
+
+
 def test_what_is_wanted_later_holds_no_target_back() -> None:
     membership, driver = joined("manual")
     items = [take(driver), take(driver)]

@@ -58,6 +58,7 @@ async def join(world: World, consumer: str = "one", **asked: Any) -> WsSubscribe
         "targets": TARGETS,
         "where": asked.get("where"),
         "tells_lost_history": True,
+        "hears_held": True,
     }
     return socket
 
@@ -896,7 +897,7 @@ async def test_what_is_not_this_protocol_ends_the_connection(message: dict[str, 
     async with grouped() as (world, _):
         socket = await world.consumer_connection()
         answer = await socket.ask(**message)
-        assert "join, ack, nack, renew, released, leave or ping" in answer["error"]["message"]
+        assert "join, ack, nack, held, renew, released, leave or ping" in answer["error"]["message"]
         await socket.closed()
 
 

@@ -315,6 +315,72 @@ async def test_nothing_of_any_target_is_beside_what_has_one_delivery_left() -> N
         assert (await socket.next())["target"] == 1
 
 
+async def one_left_beside(group: Limited, count: int) -> tuple[WsSubscriber, list[Message]]:
+    """A consumer with `count` events in hand, and another target's event that is to be alone."""
+    await group.produce(1, target=1)
+    socket = await group.consumer(1, limit=2)
+    await socket.next()
+    await group.dies(socket)
+    await group.produce(count)
+    socket = await group.consumer(0, limit=2)
+    came = [await socket.next() for _ in range(count)]
+    [name] = [one for one in group.coordinator.owned if group.coordinator.owned[one].get(0)]
+    group.coordinator.give(name, 1, epoch=came[0]["epoch"])
+    await assigned(socket, 1)
+    assert await is_silent(socket)
+    return socket, came
+
+
+def hold(socket: WsSubscriber, *messages: Message, of: Message) -> None:
+    items = [(one["partition"], one["seq"], one.get("redelivery", False)) for one in messages]
+    socket.say(type="held", target=of["target"], epoch=of["epoch"], items=items)
+
+
+async def test_what_a_consumer_holds_back_keeps_nothing_from_being_alone() -> None:
+    """Behind one that it wants much later, say: its program has neither."""
+    async with limited() as group:
+        socket, came = await one_left_beside(group, 3)
+        nack(socket, came[1], 1)
+        hold(socket, came[2], of=came[0])
+        assert await is_silent(socket), "it works on what is before the nacked one"
+        ack(socket, came[0])
+        alone = await socket.next()
+        assert (alone["target"], alone["deliveries"]) == (1, 2)
+        await group.produce(1)
+        assert await is_silent(socket)
+        ack(socket, alone)
+        assert (await socket.next())["seq"] == 5
+
+
+async def test_what_is_held_back_no_more_is_worked_on() -> None:
+    async with limited() as group:
+        socket, came = await one_left_beside(group, 2)
+        hold(socket, came[0], of=came[0])
+        hold(socket, of=came[0])
+        ack(socket, came[0])
+        assert await is_silent(socket)
+        hold(socket, came[1], came[0], {"partition": 7, "seq": 7}, of=came[0])
+        assert (await socket.next())["target"] == 1
+
+
+async def test_what_is_to_be_alone_and_held_back_keeps_nobody_waiting() -> None:
+    """Behind one of its key that is wanted later; once it isn't, nothing else comes."""
+    async with limited() as group:
+        socket, came = await one_left_beside(group, 1)
+        nack(socket, came[0], 1)
+        alone = await socket.next()
+        await group.produce(1)
+        assert await is_silent(socket)
+        hold(socket, alone, of=alone)
+        beside = await socket.next()
+        assert beside["target"] == 0
+        hold(socket, of=alone)
+        await group.produce(1)
+        assert await is_silent(socket)
+        ack(socket, alone)
+        assert (await socket.next())["target"] == 0
+
+
 async def test_what_a_consumer_with_many_in_hand_was_lost_with_comes_alone_the_last_time() -> None:
     async with limited() as group:
         await group.produce(5)

@@ -52,7 +52,7 @@ class Later:
         return True
 
     def find(self, place: Place) -> Item | None:
-        return next((item for item in self._items() if place_of(item) == place), None)
+        return next((item for item in self.items() if place_of(item) == place), None)
 
     def take_due(self, now_s: float, *, but_of: Container[int] = ()) -> list[Again]:
         """All whose time has come, leaving out those targets."""
@@ -78,7 +78,8 @@ class Later:
             if not line:
                 del self._lines[key]
 
-    def _items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item]:
+        """All that waits."""
         return (one.item for line in self._lines.values() for one in line)
 
 

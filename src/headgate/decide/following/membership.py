@@ -11,7 +11,9 @@ and again that more time is needed. What is in nobody's hands, because it is wan
 behind such a one, doesn't keep a target; but it isn't processed, and no position passes it.
 
 With `max_deliveries` the gateway hears of every failure. What failed so often waits here, and holds
-its key, until the gateway says that it is a dead letter; then it counts as processed.
+its key, until the gateway says that it is a dead letter; then it counts as processed. It hears,
+too, what of all that it counts as in hand is in nobody's: so it knows when something else can be
+alone in the user's.
 
 An acknowledgement of what is owned no more is no mistake and says nothing. One that comes after its
 connection was lost is remembered: when the same item comes again, it counts as processed.
@@ -31,7 +33,7 @@ from headgate.decide.following.effects import Effect, Effects, Remind, Send
 from headgate.decide.following.hands import Copy, Hands, Place
 from headgate.decide.following.later import Again, Later, log_order, place_of
 from headgate.decide.following.patience import Patience
-from headgate.decide.following.share import Share
+from headgate.decide.following.share import Held, Share
 from headgate.model.client_messages import (
     Assigned,
     Ended,
@@ -55,6 +57,7 @@ LOST_HISTORY = "lost_history"
 MOST_DELIVERIES = 10_000
 MOST_AT_WORK = 1_000
 """Items that a gateway is told of, as far as they fit into a message."""
+MOST_HELD = 1_000
 MOST_BYTES = 64 * 1024
 """Of a message to a gateway."""
 RENEW_EVERY_S = 3.0
@@ -179,6 +182,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         if self._unsaid and now_s - self._said_s >= ACK_EVERY_S:
             said += self._say_acks(now_s)
         self._is_said_soon = bool(self._unsaid)
+        said += self._say_held()
         next_s = min(
             RENEW_EVERY_S if busy else math.inf,
             ACK_EVERY_S if self._unsaid else math.inf,
@@ -346,13 +350,33 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         self._unsaid = 0
         self._is_said_soon = False
         self._said_s = now_s
-        return tuple(
-            [
-                _said(share, "ack", **unsaid)
-                for share in self._shares.values()
-                if (unsaid := share.unsaid())
-            ]
-        )
+        acks = [
+            _said(share, "ack", **unsaid)
+            for share in self._shares.values()
+            if (unsaid := share.unsaid())
+        ]
+        return (*acks, *self._say_held())
+
+    def _say_held(self) -> Effects:
+        """What is wanted later, what stands behind it, and what is processed and no position
+        reaches because of it, where the gateway doesn't know yet."""
+        if not self._max_deliveries or self.joined is None or not self.joined.hears_held:
+            return ()
+        held: dict[int, set[Held]] = {}
+        for item in self._later.items():
+            if _copy(item) not in self._hands.at_work:
+                held.setdefault(item.target, set()).add(place_of(item)[1:])
+        said: list[Effect] = []
+        for share in self._shares.values():
+            items = held.get(share.target, set())
+            if items:
+                items.update(
+                    (p, seq, False) for p, seq, in_hand in share.unsettled() if not in_hand
+                )
+            if items != share.held:
+                share.held = items
+                said.append(_said(share, "held", items=sorted(items)[:MOST_HELD]))
+        return tuple(said)
 
     def _released_if_done(self, share: Share, now_s: float) -> Effects:
         if not share.leaving or self._is_busy(share):

@@ -16,6 +16,8 @@ from headgate import errors
 from headgate.model.client_messages import Item, is_redelivery, seq_of
 
 EMPTY: Mapping[int, int] = MappingProxyType({})
+Held = tuple[int, int, bool]
+"""Partition, seq, and whether it is a redelivery."""
 
 
 class Share:
@@ -25,6 +27,8 @@ class Share:
         self.target = target
         self.epoch = epoch
         self.leaving = False
+        self.held: set[Held] = set()
+        """What the gateway was last told to be held back here."""
         self._order: dict[int, deque[int]] = {}
         self._open: dict[int, set[int]] = {}
         self._last = dict(positions)

@@ -29,7 +29,7 @@ from headgate.model.control import (
 )
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
-from headgate.services.gateway.failing import Thing
+from headgate.services.gateway.failing import Again, Thing
 from headgate.services.gateway.target import Acknowledged, Target
 from headgate.services.gateway.wire import target_message
 from headgate.tasks import Crew
@@ -295,6 +295,14 @@ class GroupConsumer:
     ) -> None:
         """It failed with what it has there, for the time number `deliveries`."""
         self._held(number, epoch).nacked(place, deliveries, redelivery=redelivery)
+        self._all_ready()
+
+    def holds_back(self, number: int, epoch: int, items: Iterable[Again]) -> None:
+        """It has these of the target, and its program has none of them."""
+        target = self._held(number, epoch)
+        target.holds_back(items)
+        if target.wants_alone:
+            self._alone = target  # it has what it was to be alone with after all
         self._all_ready()
 
     def renew(self, number: int, epoch: int) -> None:

@@ -15,11 +15,12 @@ from picows import WSCloseCode
 from headgate import errors
 from headgate.services.gateway.consumer import GroupConsumer
 from headgate.services.gateway.consumer_protocol import (
+    AboutTarget,
     Join,
     Leave,
     TargetAck,
+    TargetHeld,
     TargetNack,
-    TargetReleased,
     TargetRenewal,
     parse_consumer,
     seqs_in,
@@ -92,13 +93,13 @@ class ConsumerConnection(TextConnection):
             case Leave():
                 self.has_left = True
                 self._leave(self._left(failed=message.failed))
-            case TargetAck() | TargetNack() | TargetRenewal() | TargetReleased():
+            case _:
                 try:
                     self._obey(message)
                 except errors.HeadgateError as error:
                     self.answer(target_error(error, message.target))
 
-    def _obey(self, message: TargetAck | TargetNack | TargetRenewal | TargetReleased) -> None:
+    def _obey(self, message: AboutTarget) -> None:
         if self._consumer is None:
             raise errors.InvalidRequest("join a group first; nothing was sent")
         if isinstance(message, TargetAck):
@@ -117,6 +118,8 @@ class ConsumerConnection(TextConnection):
                 message.deliveries,
                 redelivery=message.redelivery,
             )
+        elif isinstance(message, TargetHeld):
+            self._consumer.holds_back(message.target, message.epoch, message.items)
         elif isinstance(message, TargetRenewal):
             self._consumer.renew(message.target, message.epoch)
         else:

@@ -14,6 +14,7 @@ from headgate.services.gateway.protocol import Misfit, Ping, parse_as
 MOST_KEYS = 10**12
 MOST_DELIVERIES = 10_000
 MOST_AT_WORK = 1_000
+MOST_HELD = 1_000
 
 GroupName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 Incarnation = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
@@ -67,6 +68,15 @@ class TargetNack(msgspec.Struct, tag_field="type", tag="nack", forbid_unknown_fi
     redelivery: bool = False
 
 
+class TargetHeld(msgspec.Struct, tag_field="type", tag="held", forbid_unknown_fields=True):
+    """All of the target that the consumer has and its program hasn't: partition, seq and whether it
+    is a redelivery. Said anew whenever that changes."""
+
+    target: int
+    epoch: int
+    items: Annotated[list[tuple[int, int, bool]], msgspec.Meta(max_length=MOST_HELD)]
+
+
 class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_unknown_fields=True):
     """The consumer is done with a target that it was asked to give up."""
 
@@ -95,8 +105,9 @@ def seqs_in(named: Mapping[str, Sequence[int]], field: str) -> dict[int, frozens
     return {int(partition): frozenset(seqs) for partition, seqs in named.items()}
 
 
-ConsumerMessage = Join | TargetAck | TargetNack | TargetRenewal | TargetReleased | Leave | Ping
-TYPES = ("join", "ack", "nack", "renew", "released", "leave", "ping")
+AboutTarget = TargetAck | TargetNack | TargetHeld | TargetRenewal | TargetReleased
+ConsumerMessage = Join | AboutTarget | Leave | Ping
+TYPES = ("join", "ack", "nack", "held", "renew", "released", "leave", "ping")
 
 _decoder: msgspec.json.Decoder[ConsumerMessage] = msgspec.json.Decoder(ConsumerMessage)
 

@@ -9,7 +9,7 @@ nothing is given up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from headgate.decide.in_hand import InHand
@@ -30,6 +30,8 @@ OVER_MAX = 1_000
 """Letters that are remembered as done: more than are looked at while some are removed."""
 
 Handed = Item[bytes] | Redelivery[bytes]
+Again = tuple[int, int, bool]
+"""Partition and seq of something in hand, and whether it is a redelivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,16 @@ class Failing:
         self._on_given_up = on_given_up
         self._last: Handed | None = None
         """What has one delivery left, and waits until it can be alone."""
-        self._last_out: Thing | None = None
+        self._last_out: set[Hashable] = set()
+        """Those that were handed out so."""
         self._giving_up: set[Hashable] = set()
         """Those that no consumer has any more."""
         self._blamed: set[Hashable] = set()
         """Those whose failure in the consumer's present hands is counted already."""
         self._nacked: set[Hashable] = set()
         """Those of them that the consumer said itself to have failed with."""
+        self._held: set[Hashable] = set()
+        """Those that it holds back, as it said itself."""
         self._messages: dict[Hashable, bytes] = {}
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
@@ -106,17 +111,19 @@ class Failing:
     def idle(self) -> int:
         """How much of what the consumer has it doesn't work on, as it said itself."""
         if self._blamed:
-            self._blamed = {thing for thing in self._blamed if self._is_in_hand(thing)}
+            self._blamed &= self._in_hand()
             self._nacked &= self._blamed
-        return len(self._nacked)
+        if self._held:
+            self._held &= self._in_hand()
+        return len(self._nacked | self._held)
 
     @property
     def wants_alone(self) -> bool:
         """Whether the consumer is to be handed nothing else, until what waits for that, or what it
         was handed so, is over."""
-        if self._last_out is not None and not self._is_in_hand(self._last_out.key):
-            self._last_out = None
-        return self._last is not None or self._last_out is not None
+        if self._last_out:
+            self._last_out &= self._in_hand()
+        return self._last is not None or not self._last_out <= self._held
 
     def handed(self, item: Handed) -> Handed | None:
         """What becomes of an item that was just put in hand: handed out as it is, or None: it is
@@ -143,8 +150,9 @@ class Failing:
         """What waited to be alone, if anything did: now it is."""
         item, self._last = self._last, None
         if item is not None:
-            self._last_out = thing_of(item)
-            self._hand.hand_over(self._last_out.key)
+            key = thing_of(item).key
+            self._last_out.add(key)
+            self._hand.hand_over(key)
         return item
 
     def deliveries(self, item: Handed) -> int:
@@ -171,6 +179,16 @@ class Failing:
             self._nacked.add(thing.key)
             if counts.chance(thing.key, self.limit) is Chance.NONE:
                 self._on_given_up(thing)
+
+    def holds_back(self, items: Iterable[Again]) -> None:
+        """The consumer has these, and its program hasn't; nothing happens for what it doesn't
+        have."""
+        self._held = {
+            thing
+            for partition, seq, again in items
+            for thing in (self._hand.marks(partition, seq) if again else [(partition, seq)])
+            if not self._hand.is_kept_back(thing)
+        } & self._in_hand()
 
     def lost(self, *, certain: bool) -> None:
         """The consumer is gone with what it has, or has had its time; `certain`: it had one thing,
@@ -266,5 +284,5 @@ class Failing:
     def _counts(self, thing: Thing) -> TriedInVain:
         return self.tried if thing.mark is None else self._again
 
-    def _is_in_hand(self, thing: Hashable) -> bool:
-        return thing in self._hand or thing in self._hand.places()
+    def _in_hand(self) -> set[Hashable]:
+        return {*self._hand.places(), *self._hand.again()}

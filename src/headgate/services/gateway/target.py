@@ -27,7 +27,7 @@ from headgate.model.letters import Letter
 from headgate.model.position import Position, Tally, Tries
 from headgate.model.topology import Owner, Topic
 from headgate.ports.checkpoints import CheckpointStore
-from headgate.services.gateway.failing import Failing, Handed, Thing
+from headgate.services.gateway.failing import Again, Failing, Handed, Thing
 from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Question, Subscriptions
@@ -208,7 +208,7 @@ class Target:
 
     @property
     def worked_on(self) -> int:
-        """How much of that it may work on: not what it said to want later."""
+        """How much of that it may work on: not what it said to want later, or to hold back."""
         return self.out - self._failing.idle
 
     @property
@@ -258,6 +258,10 @@ class Target:
     def nacked(self, place: Place, deliveries: int, *, redelivery: bool) -> None:
         """The consumer failed with it, for the time number `deliveries`."""
         self._failing.nacked(place, deliveries, redelivery=redelivery)
+
+    def holds_back(self, items: Iterable[Again]) -> None:
+        """The consumer's program hasn't got these, and has all else that is out."""
+        self._failing.holds_back(items)
 
     def lost(self, *, certain: bool) -> None:
         """The consumer is gone, or has had its time; `certain`: it had one thing in hand in all."""

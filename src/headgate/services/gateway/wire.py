@@ -131,6 +131,7 @@ def joined_message(group: Group, consumer: str) -> bytes:
             "targets": group.targets,
             "where": group.where,
             "tells_lost_history": True,
+            "hears_held": True,
         }
     )
 
