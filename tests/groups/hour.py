@@ -83,6 +83,7 @@ class Hour:
             self.a_consumer_freezes: 8,
             self.a_connection_breaks: 8,
             self.a_gateway_is_cut_off: 4,
+            self.a_gateway_stands_still: 3,
             self.a_gateway_is_killed: 3,
             self.a_gateway_stops: 2,
             self.the_coordinator_changes: 2,
@@ -236,6 +237,27 @@ class Hour:
         self.beside(back())
         return f"{gateway.node_id} for {for_s} s"
 
+    async def a_gateway_stands_still(self) -> str:
+        gateway = self.system.gateways[self.chance.choice(GATEWAYS)]
+        if gateway.session in self.system.coordinator.cut_off:
+            return "none"
+        self.oracle.seen["still"] += 1
+        self.oracle.tag_links("cut off", self.links_at(gateway.node_id))
+        gateway.stand_still()
+        for_s = self.chance.choice((3.0, 20.0, 45.0, 90.0))
+        self.gateway_away(gateway.node_id, is_away=True)
+
+        async def on() -> None:
+            await asyncio.sleep(for_s)
+            if self.system.gateways[gateway.node_id] is gateway and gateway.is_still:
+                gateway.go_on()
+                await asyncio.sleep(1.0)
+                if gateway.session not in self.system.coordinator.cut_off:
+                    self.gateway_away(gateway.node_id, is_away=False)
+
+        self.beside(on())
+        return f"{gateway.node_id} for {for_s} s"
+
     def links_at(self, node_id: str) -> list[GroupLink]:
         return [link for link in self.system.network.links if link.node_id == node_id]
 
@@ -256,6 +278,8 @@ class Hour:
 
     async def a_gateway_stops(self) -> str:
         name = self.chance.choice(GATEWAYS)
+        if self.system.gateways[name].is_still:
+            return "none"
         self.system.coordinator.let_back(self.system.gateways[name].session)
         self.oracle.giving_up.stopping.add(name)
         await self.system.gateways[name].stop()

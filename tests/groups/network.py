@@ -1,9 +1,10 @@
 """Connections between real clients and real gateways, on virtual time.
 
 A link carries what the two write to each other, as bytes, and a tap sees all of it. Links can be
-frozen (nothing passes, in either direction, until they thaw) and cut; one whose client vanished
-without a word is only noticed by the gateway's pings. What a full socket does to whoever writes
-isn't modelled: the bounds of a group leave nothing that would fill one.
+frozen (nothing passes, in either direction, until they thaw), held by a gateway that stands still,
+and cut; one whose client vanished without a word is only noticed by the gateway's pings. What a
+full socket does to whoever writes isn't modelled: the bounds of a group leave nothing that would
+fill one.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class GroupLink(VirtualLink):
         self.member = member
         self.node_id = ""
         self.is_frozen = False
+        self.is_held = False
         self._network = network
         self._pinging: asyncio.TimerHandle | None = None
 
@@ -121,6 +123,14 @@ class GroupLink(VirtualLink):
         self.is_frozen = False
         if self._pinging is not None:
             self._pinging.cancel()
+        self._collect()
+        self._deliver()
+
+    def hold(self, *, is_held: bool) -> None:
+        """The gateway stands still: it doesn't ping either."""
+        self.is_held = is_held
+        if self._session is not None:
+            self._session.hold(is_held=is_held)  # type: ignore[attr-defined]  # a GatewaySide
         self._collect()
         self._deliver()
 
@@ -163,11 +173,11 @@ class GroupLink(VirtualLink):
                 self._listener.heard(message)
 
     def _may_deliver(self) -> bool:
-        is_open = self._is_open and not self._over and not self.is_frozen
+        is_open = self._is_open and not self._over and not self.is_frozen and not self.is_held
         return is_open and bool(self._to_client) and not self.is_paused
 
     def _collect(self) -> None:
-        if not self.is_frozen:
+        if not self.is_frozen and not self.is_held:
             super()._collect()
 
     def _end(self) -> None:
@@ -206,6 +216,12 @@ class GatewaySide:
         if not self._is_over:
             self._is_over = self.underlying_transport.closing = True
             self._connection.on_ws_disconnected(self)  # type: ignore[arg-type]  # see above
+
+    def hold(self, *, is_held: bool) -> None:
+        if is_held:
+            self._connection.pause_writing()
+        else:
+            self._connection.resume_writing()
 
     # --- for the connection ----------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 
 Real: the client, the gateways but for their sockets, the lanes and the coordinator's decisions. The
 log, positions and letters are in memory. What stands between them is in the test's hands: a gateway
-can be cut off from the coordinator, killed and started again without memory, stopped in good
-manners; a coordinator's term can end, with what it stored or without; letters can be away for
-gateways.
+can be cut off from the coordinator, stand still and not know it, be killed and started again
+without memory, stopped in good manners; a coordinator's term can end, with what it stored or
+without; letters can be away for gateways.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ QUEUE = 20
 TICK_S = 1.0
 TIMING = Timing(lane_report_timeout_ms=30_000, learn_for_ms=20_000)
 LANE = LaneSettings(window_s=1e6, report_interval_s=5.0)
+NOTICED_S = 0.1
 LOOK_EVERY_S = 5.0
 """At the log, by lanes that hear nothing of it."""
 
@@ -122,13 +123,19 @@ class VirtualCoordinator(DecidingCoordinator):
         for session in everybody.values():
             session.cut()
 
-    def cut(self, session: MemoryControlSession) -> None:
+    def cut(self, session: MemoryControlSession, *, is_noticed: bool = True) -> None:
         """There is no stream until `let_back`."""
         self.cut_off.add(session)
-        session.cut()
+        if is_noticed:
+            session.cut()
+        session.silent = not is_noticed
         for number in [n for n, one in self.sessions.items() if one is session]:
             del self.sessions[number]
             self.apply(self.cluster.closed(number, now_ms()))
+
+    def lose(self, session: MemoryControlSession) -> None:
+        """As `cut`, but whoever has the session doesn't find out: it stands still."""
+        self.cut(session, is_noticed=False)
 
     def let_back(self, session: MemoryControlSession) -> None:
         self.cut_off.discard(session)
@@ -287,6 +294,9 @@ class InProcessGateway(Gateway):
         self.url = f"http://{self._address}"
         self.ws_url = f"ws://{self._address}"
         self.delivery_url = f"mem://{self._address}"
+        self._begin_to_listen()
+
+    def _begin_to_listen(self) -> None:
         self._system.network.listen(self.ws_url, self.node_id, self._websocket)
         self._system.deliveries.listening[self.delivery_url] = self._take
 
@@ -303,8 +313,37 @@ class InProcessGateway(Gateway):
         self._system.network.servers.pop(self.ws_url, None)
         self._system.deliveries.listening.pop(self.delivery_url, None)
 
+    @property
+    def is_still(self) -> bool:
+        return not self.link.thawed.is_set()
+
+    def stand_still(self) -> None:
+        """Nothing comes in or goes out, though to itself it is connected to everybody."""
+        self._unlisten()
+        self.link.thawed.clear()
+        self._system.coordinator.lose(self.session)
+        self._hold(is_held=True)
+
+    def go_on(self) -> None:
+        """That it has lost the coordinator it finds a little later."""
+        self._begin_to_listen()
+        self.link.thawed.set()
+        self._hold(is_held=False)
+        asyncio.get_running_loop().call_later(NOTICED_S, self._find_out)
+
+    def _find_out(self) -> None:
+        self.session.cut()
+        self.session.silent = False
+        if not self.link.dead:
+            self._system.coordinator.let_back(self.session)
+
+    def _hold(self, *, is_held: bool) -> None:
+        for link in [one for one in self._system.network.links if one.node_id == self.node_id]:
+            link.hold(is_held=is_held)
+
     async def kill(self) -> None:
         """Nothing of it is ever seen again."""
+        self._hold(is_held=False)
         self.link.dead = True
         self._unlisten()
         self._system.coordinator.cut(self.session)

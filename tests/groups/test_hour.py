@@ -82,6 +82,8 @@ MUST_MEET = {
 MUST_BE_SEEN = (
     "resync",
     "nack",
+    "held",
+    "still",
     "overlap",
     "repeat",
     "wish fulfilled",
