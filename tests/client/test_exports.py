@@ -12,7 +12,8 @@ import pytest
 import headgate.client as public
 from headgate.client import Event, Left
 
-CLASSES = [one for one in vars(public).values() if inspect.isclass(one)]
+EXPORTED = {name: getattr(public, name) for name in public.__all__}
+CLASSES = [one for one in EXPORTED.values() if inspect.isclass(one)]
 OURS = "headgate."
 OF_TESTS = {"Machine", "Route"}
 """What a signature takes for the sake of tests and benchmarks."""
@@ -35,6 +36,13 @@ def parts(hint: object) -> Iterator[object]:
         yield hint
     for one in arguments:
         yield from parts(one)
+
+
+def test_every_name_is_exported_and_nothing_else() -> None:
+    assert dir(public) == public.__all__
+    assert CLASSES
+    with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
+        public.Nobody  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
