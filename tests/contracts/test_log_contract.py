@@ -411,6 +411,21 @@ async def test_every_partition_is_woken_within_a_second_without_any_append(logs:
         assert await anext(wakes) == {REF, OTHER}
 
 
+async def test_a_wait_for_a_wake_up_that_is_given_up_loses_none(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader(safety_s=SAFETY_S)
+    await writer.open(REF, epoch=1)
+    async with reader.follow([REF]) as wakes:
+        for number in range(20):
+            waiting = asyncio.ensure_future(anext(wakes))
+            await append(writer, f"e{number}")
+            if waiting.cancel():
+                await asyncio.wait([waiting])
+                if not waiting.cancelled():
+                    continue
+                async with asyncio.timeout(SAFETY_S / 2):
+                    assert await anext(wakes) == {REF}
+
+
 async def test_iteration_ends_with_the_follow(logs: Opened) -> None:
     reader = logs.reader()
     async with reader.follow([REF]) as wakes:

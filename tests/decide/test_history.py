@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headgate.decide.history import MARGIN, another, lost, next_head
 from headgate.errors import HistoryLost
-from headgate.lane.reading import REMEMBERED
+from headgate.lane.delivering import REMEMBERED
 from headgate.model.event import PartitionRef, Record
 
 REF = PartitionRef("flights", 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from headgate.errors import NotNow
 from headgate.model.letters import NewLetter
@@ -13,6 +14,7 @@ from tests.lane.world import FaultyLetters, LaneWorld, everything, on_virtual_ti
 from tests.written_log import TOPIC
 
 DOWN = NotNow("down")
+FIRST = Subscription("s2", "gateway-2", TOPIC, where="number == 0")
 FEW = Subscription("s2", "gateway-2", TOPIC, where="number % 100 == 0")
 
 
@@ -24,9 +26,13 @@ class SlowLetters(FaultyLetters):
         await super().put(letters, fences, now_ms=now_ms)
 
 
-def slow_world(backlog: int, *, failures: int = 1_000, partitions: int = 1) -> LaneWorld:
+def slow_world(
+    backlog: int, *, failures: int = 1_000, partitions: int = 1, queue_size: int = 10_000
+) -> LaneWorld:
     """Gateway-1 fails, for good or a few times, and there is a backlog of the last partition."""
-    world = LaneWorld(partitions=partitions, redrive_every_s=2.0, breaker_timeout_s=2.0)
+    world = LaneWorld(
+        partitions=partitions, redrive_every_s=2.0, breaker_timeout_s=2.0, queue_size=queue_size
+    )
     world.letters = SlowLetters()
     world.gateways.scripts["gateway-1"] = [DOWN] * failures
     world.append(backlog, partition=partitions - 1)
@@ -81,3 +87,51 @@ async def test_nothing_overtakes_letters_that_are_set_aside_while_others_are_wri
     assert world.gateways.seqs("gateway-1") == list(range(1, 201))
     assert world.gateways.seqs("gateway-1", 1) == list(range(1, 12_001))
     assert not world.letters.letters
+
+
+few_wait = patch("headgate.lane.letters.CAPACITY", 1_000)
+
+
+@few_wait
+@on_virtual_time
+async def test_a_partition_that_sets_nothing_aside_is_read_while_another_waits_for_the_store() -> (
+    None
+):
+    """Gateway-1 is dead, and wants nothing of the partition that only gateway-2 does."""
+    world = slow_world(8_000, partitions=2, queue_size=1_000)
+    await world.subscribed(Subscription("s1", "gateway-1", TOPIC, where="number > 0"), FIRST)
+    await settle_down(2)
+    for count in range(1, 31):
+        world.append(1)
+        await settle_down(0.1)
+        assert len(world.gateways.seqs("gateway-2")) == count, "it waits for the letters"
+    assert len(world.letters.of("parked")) < 6_000, "some still wait for the store"
+
+
+@few_wait
+@on_virtual_time
+async def test_partitions_that_wait_for_the_store_take_turns() -> None:
+    world = slow_world(4_000, partitions=3, queue_size=1_000)
+    world.append(4_000, partition=0)
+    world.append(4_000, partition=1)
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    await settle_down(2)
+    before = [len(world.gateways.seqs("gateway-2", number)) for number in range(3)]
+    await settle_down(6)
+    now = [len(world.gateways.seqs("gateway-2", number)) for number in range(3)]
+    read = [after - then for after, then in zip(now, before, strict=True)]
+    assert sum(read) >= 5_500, "as fast as letters are written"
+    assert min(read) >= 1_500
+
+
+@few_wait
+@on_virtual_time
+async def test_what_waits_for_the_store_is_bounded_however_many_partitions_it_is_of() -> None:
+    world = slow_world(500, partitions=40, queue_size=1_000)
+    for number in range(39):
+        world.append(500, partition=number)
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    for _ in range(10):
+        await settle_down(0.5)
+        read = sum(len(world.gateways.seqs("gateway-2", number)) for number in range(40))
+        assert read - len(world.letters.of("parked")) <= 2 * 1_000 + 1_000 + 500

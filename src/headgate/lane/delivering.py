@@ -2,14 +2,15 @@
 
 A lane reads faster than gateways take. It waits for those that keep pace, so that a backlog isn't
 parked for no reason, and it doesn't wait for a straggler, so that one slow gateway never slows the
-others: what piles up for a straggler is parked.
+others: what piles up for a straggler is parked. Where that comes faster than letters are written,
+only the partitions that it is of have to wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import structlog
 
@@ -45,6 +46,8 @@ AT_LEAST_S = 0.05
 LOOK_AGAIN_S = 0.05
 """A straggler shows only with time."""
 STORE_AGAIN_S = 1.0
+REMEMBERED = 500_000
+"""Matched records that a lane reads ahead of the oldest unsettled one, at most."""
 
 
 class Dispatcher:
@@ -135,13 +138,22 @@ class Dispatcher:
             pipeline.drop(ref)
         self._ledger.progress.set()
 
-    async def room(self, has_memory: Callable[[], bool]) -> None:
-        """Returns when more may be read."""
-        while self._letters.full or self._is_ahead() or not has_memory():
+    def holds(self, ref: PartitionRef) -> bool:
+        """Must `ref` wait until letters are written, of which it has brought some?"""
+        return self._letters.holds(ref)
+
+    async def room(self) -> None:
+        """Returns when more may be read, of partitions that nothing holds."""
+        while self._remembers_enough() or self._is_ahead():
             self._ledger.progress.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await self._ledger.progress.wait()
+
+    def _remembers_enough(self) -> bool:
+        """Are too many unsettled?"""
+        unsettled = self._holding.unsettled()
+        return unsettled >= REMEMBERED
 
     def _is_ahead(self) -> bool:
         """Does much wait for a gateway that keeps pace?"""

@@ -2,10 +2,10 @@
 
 Invariant: letters of one gateway are written in the order they were added, and a record is settled
 on the strength of a letter only after the store has it. Gateways take turns, so nobody waits for
-what another one could not take. While the store is full or away everything stays here, up to a
-bound at which the lane reads nothing more; it is tried again until it works, with fewer at a time:
-a store that is slow takes large letters one by one. Letters of a partition that somebody newer has
-are dropped: it writes its own.
+what another one could not take. While the store is full, away, or slower than letters come,
+everything stays here, up to a bound at which nothing more is read of the partitions that they are
+of; it is tried again until it works, with fewer at a time: a store that is slow takes large letters
+one by one. Letters of a partition that somebody newer has are dropped: it writes its own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.holding import Holding
 from headgate.lane.sink import Sink, let_go
+from headgate.model.event import PartitionRef
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import LetterStore
 from headgate.ports.machine import Machine
@@ -31,7 +32,8 @@ from headgate.telemetry import LogEvent
 log = structlog.get_logger()
 
 CAPACITY = 10_000
-"""Letters that may wait for the store before the lane stops reading."""
+"""Letters that may wait for the store before nothing more is read of their partitions; with twice
+as many the lane reads nothing at all."""
 WRITE_BYTES = 4 * 1024 * 1024
 """What is written at a time: some 500 small letters, or four documents of a mebibyte."""
 
@@ -44,16 +46,16 @@ class LetterWriter:
         sink: Sink,
         *,
         machine: Machine,
-        capacity: int = CAPACITY,
         backoff: Backoff | None = None,
     ) -> None:
         self._store = store
         self._holding = holding
         self._sink = sink
-        self._capacity = capacity
         self._backoff = backoff or Backoff(0.2, 5.0)
         self._machine = machine
         self._waiting = InTurn()
+        self._setting_aside: set[PartitionRef] = set()
+        """Of which something was added since nothing waited."""
         self._portion = Portion(WRITE_BYTES)
         self._added: Counter[str] = Counter()
         self._written: Counter[str] = Counter()
@@ -63,20 +65,21 @@ class LetterWriter:
         self.error = ""
         """What is wrong with the store, if anything is."""
 
-    @property
-    def full(self) -> bool:
-        return len(self._waiting) >= self._capacity
+    def holds(self, ref: PartitionRef) -> bool:
+        """Must `ref` wait until the store has caught up?"""
+        bound = CAPACITY if ref in self._setting_aside else 2 * CAPACITY
+        return len(self._waiting) >= bound
 
     def mark(self, gateway_id: str) -> int:
         """Everything added so far for the gateway; see `written`."""
         return self._added[gateway_id]
 
     def add(self, gateway_id: str, aside: Aside) -> None:
-        self._waiting.add(
-            NewLetter(
-                gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
-            )
+        letter = NewLetter(
+            gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
         )
+        self._waiting.add(letter)
+        self._setting_aside.add(letter.ref)
         self._added[gateway_id] += 1
         self._wake.set()
 
@@ -107,6 +110,7 @@ class LetterWriter:
         failures = 0
         while True:
             if not self._waiting:
+                self._setting_aside.clear()
                 self._wake.clear()
                 await self._wake.wait()
             try:

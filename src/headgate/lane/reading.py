@@ -1,8 +1,9 @@
 """A lane reads its partitions: what is new is matched and handed on, what is lost is said.
 
 Order per partition is that of the log. Reading stops where too much is unsettled or a pipeline has
-no room, and goes on by itself. A partition that can't be read is said to have failed, and tried
-again with growing pauses; the others go on. Invariant: nothing is passed over without a word,
+no room, and goes on by itself; a partition whose letters wait for their store is passed over, and
+has the first turn when it may be read again. One that can't be read is said to have failed, and
+tried again with growing pauses; the others go on. Invariant: nothing is passed over without a word,
 neither a hole in `seq` nor the end of a log that lies before what was read, nor, after a pause,
 another log in its place.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 
@@ -35,11 +36,12 @@ LOOK_EVERY_S = 0.5
 BUSY_LOOK_EVERY_S = 0.1
 """How often a lane that has something to read looks at its other partitions: it hears of their news
 only when it has nothing."""
+HELD_S = 0.05
+"""How often a lane looks whether a partition may be read again whose letters wait for their store:
+thousands do, so the store isn't out of work before that."""
 TURN = 100
 """Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
 event loop, and how long those are is how many deliveries per second there can be to a gateway."""
-REMEMBERED = 500_000
-"""Matched records that a lane reads ahead of the oldest unsettled one, at most."""
 
 
 class Reading:
@@ -73,20 +75,38 @@ class Reading:
                 self._pass(claimed, claimed.to_be_skipped)
         async with self._reader.follow(list(self._partitions)) as wake_ups:
             hungry, look_at_s = set(self._partitions), self._now_s() + BUSY_LOOK_EVERY_S
+            held: list[PartitionRef] = []
             while True:
-                due = [ref for ref in sorted(hungry) if self._is_due(ref)]
-                if not due:  # one of those that can't be read is, a second later at the latest
+                in_turn = (*held, *sorted(hungry.difference(held)))
+                due = [ref for ref in in_turn if self._is_due(ref)]
+                held = [ref for ref in due if not await self._has_turn(ref, hungry)]
+                if len(held) == len(due):  # one that can't be read is due within a second
                     self._is_level = not hungry
-                    hungry |= await anext(wake_ups)
+                    hungry |= await self._news(wake_ups, within_s=HELD_S if held else None)
                     self._is_level = False
                     look_at_s = self._now_s() + BUSY_LOOK_EVERY_S
                 elif self._now_s() >= look_at_s:
                     hungry |= self._partitions.keys()
                     look_at_s = self._now_s() + BUSY_LOOK_EVERY_S
-                for ref in due:
-                    partition = self._partitions.get(ref)
-                    if partition is None or not await self._tried(partition):
-                        hungry.discard(ref)
+
+    async def _has_turn(self, ref: PartitionRef, hungry: set[PartitionRef]) -> bool:
+        """Read some of it, unless it is held."""
+        partition = self._partitions.get(ref)
+        if partition is not None and self._dispatcher.holds(ref):
+            return False
+        if partition is None or not await self._tried(partition):
+            hungry.discard(ref)
+        return True
+
+    async def _news(
+        self, wake_ups: AsyncIterator[frozenset[PartitionRef]], *, within_s: float | None
+    ) -> frozenset[PartitionRef]:
+        """What may have grown; nothing where that is all the news until then."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await anext(wake_ups)
+        except TimeoutError:
+            return frozenset()
 
     def _is_due(self, ref: PartitionRef) -> bool:
         partition = self._partitions.get(ref)
@@ -107,7 +127,7 @@ class Reading:
     async def _read_some(self, partition: SourcePartition, limit: int) -> bool:
         """Read and match up to `limit`; False when the partition has nothing more for now."""
         settings = self._settings
-        await self._dispatcher.room(lambda: self._holding.unsettled() < REMEMBERED)
+        await self._dispatcher.room()
         found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=limit)
         if not partition.is_sure(self._now_s()):
             await self._look_back(partition)

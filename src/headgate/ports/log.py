@@ -155,7 +155,8 @@ class LogReader(Protocol):
 
         Entered before the first read, no append can be missed between that read and the first
         wake-up. A wake-up may be spurious, several may be folded into one, and one comes at least
-        every second for all of `refs`, so a lost signal costs latency and never a record.
+        every second for all of `refs`, so a lost signal costs latency and never a record. To wait
+        for one may be given up and begun again: it comes all the same.
         """
 
     async def close(self) -> None: ...
