@@ -135,3 +135,20 @@ async def test_what_waits_for_the_store_is_bounded_however_many_partitions_it_is
         await settle_down(0.5)
         read = sum(len(world.gateways.seqs("gateway-2", number)) for number in range(40))
         assert read - len(world.letters.of("parked")) <= 2 * 1_000 + 1_000 + 500
+
+
+@on_virtual_time
+async def test_a_slow_gateway_does_not_fill_the_memory_of_its_lane() -> None:
+    """What it keeps waiting is parked before the lane has to stop reading for everybody."""
+    world = LaneWorld(queue_size=1_000)
+    world.gateways.delays_s["gateway-1"] = 2.0
+    world.append(6_000)
+    with patch("headgate.lane.delivering.REMEMBERED", 2_000):
+        world.start()
+        await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+        await settle_down(10)
+        assert len(world.gateways.seqs("gateway-2")) == 6_000
+        assert len(world.gateways.seqs("gateway-1")) <= 500
+        world.gateways.delays_s.clear()
+        await settle_down(30)
+        assert world.gateways.seqs("gateway-1") == list(range(1, 6_001))

@@ -89,6 +89,8 @@ class Dispatcher:
         self._behind: dict[str, frozenset[PartitionRef]] = {}
         self._gateways: dict[str, Node] = {}
         self._troubled: frozenset[str] = frozenset()
+        self._hurries = False
+        """Whether nothing is to wait for long."""
         self._error = ""
 
     # --- life ------------------------------------------------------------------------------------
@@ -151,8 +153,13 @@ class Dispatcher:
                     await self._ledger.progress.wait()
 
     def _remembers_enough(self) -> bool:
-        """Are too many unsettled?"""
+        """Are too many unsettled? One that waits for a slow gateway keeps all that is behind it
+        from being forgotten, so well before that nothing waits for long: it is parked."""
         unsettled = self._holding.unsettled()
+        if self._hurries != (unsettled >= REMEMBERED / 2):
+            self._hurries = not self._hurries
+            for pipeline in self._pipelines.values():
+                pipeline.hurry(self._hurries)
         return unsettled >= REMEMBERED
 
     def _is_ahead(self) -> bool:
@@ -223,6 +230,7 @@ class Dispatcher:
                 timeout_s=self._settings.delivery_timeout_s,
             )
             pipeline.be_wary(gateway_id in self._troubled)
+            pipeline.hurry(self._hurries)
         return pipeline
 
     def _failed(self, error: HeadgateError) -> None:

@@ -152,6 +152,11 @@ class GatewayPipeline:
         """Other lanes have given up on the gateway for now, or not any more."""
         self._outbound.breaker.wary = wary
 
+    def hurry(self, hurries: bool) -> None:
+        """Nothing is to wait in memory for long, or for as long as it may."""
+        self._outbound.hurries = hurries
+        self._wake.set()
+
     def flush(self) -> None:
         """From now on send what waits at once."""
         self._outbound.flush()

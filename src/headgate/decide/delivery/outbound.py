@@ -45,6 +45,8 @@ from headgate.model.letters import LetterReason
 
 LOOK_AGAIN_S = 1.0
 """Pause after letters couldn't be read, or were not to be sent yet."""
+HURRIED_S = 1.0
+"""The longest wait in memory where nothing is to wait for long."""
 WANTED_LATER = "the gateway wants it later"
 LEFT = "whoever it was to come to again has left; retry it for those who are there now"
 
@@ -108,6 +110,8 @@ class Outbound:
         self._letters = Behind(behind)
         self.breaker = Breaker(rules.breaker_threshold, rules.breaker_timeout_s)
         self.pressure = Pressure(rules.watermarks)
+        self.hurries = False
+        """Is nothing to wait for long, because the lane remembers all that comes behind it?"""
         self.error = ""
 
     def __len__(self) -> int:
@@ -238,7 +242,7 @@ class Outbound:
             self._waiting.extendleft(reversed(self._held.take_due(now_s)))
         if len(self) and not self.breaker.allows(now_s):
             self._park_all("unreachable")
-        elif self._waiting and now_s - self._waiting[0][0] >= self._rules.buffer_timeout_s:
+        elif self._waiting and now_s - self._waiting[0][0] >= self._patience_s:
             self._park_old(now_s)
         if self._is_overloaded and self.pressure.weigh(len(self)) != "hard":
             self._is_overloaded, self._redrive_at_s = False, -NEVER
@@ -256,6 +260,12 @@ class Outbound:
             return self._send(now_s)
         due_s = min(due_s, self._held.due_s)
         return Wait(min(due_s, self._redrive_due_s(), self._again_due_s()))
+
+    @property
+    def _patience_s(self) -> float:
+        """The longest wait in memory."""
+        longest_s = self._rules.buffer_timeout_s
+        return min(HURRIED_S, longest_s) if self.hurries else longest_s
 
     def _rest(self, now_s: float) -> Wait:
         """Nothing is owed to a gateway that is left alone: nothing will be sent that shows that it
@@ -604,7 +614,7 @@ class Outbound:
 
     def _park_old(self, now_s: float) -> None:
         """The partitions of which something waits for too long."""
-        since_s = now_s - self._rules.buffer_timeout_s
+        since_s = now_s - self._patience_s
         refs = {_ref(delivery) for at_s, delivery in self._waiting if at_s <= since_s}
         self._park_partitions(refs, "", "too_old")
         self._attempts = 0
