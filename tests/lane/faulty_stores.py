@@ -132,12 +132,18 @@ class Link:
     random: random.Random
     thawed: asyncio.Event = field(default_factory=asyncio.Event)
     dead: bool = False
+    steps_left: int = -1
+    """So many more steps until `dies` is called; never, where it is below zero."""
+    dies: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.thawed.set()
 
     async def pass_through(self) -> None:
         await self.thawed.wait()
+        self.steps_left -= 1
+        if self.steps_left == 0:
+            self.dies()
         if self.dead:
             await asyncio.get_running_loop().create_future()  # for ever: nobody is there
 

@@ -3,8 +3,8 @@
 A record at or below a subscriber's position counts as a repeat, unless it is marked `redelivery`;
 what is marked moves no position. A subscriber that a lane has read past without knowing of it reads
 the log. A gateway puts a suffix of a batch off, never something in its middle, but for redeliveries
-without room. It refuses a batch as a whole for as long as the cause is there, or one event of it;
-the latter goes by the event alone, whatever was taken before. A notice of a gap that isn't known
+without room. It refuses a batch as a whole for as long as the cause is there, or one event of it,
+behind which it takes nothing of that partition. A notice of a gap that isn't known
 yet tells of the whole gap, also where letters of its middle came first. Of what comes page by page
 each subscriber has room or not by itself: what it hasn't is noted seq by seq, and it gets nothing
 newer, unless the page should have had that and doesn't.
@@ -87,13 +87,15 @@ class ModelledGateway:
         if mood == "losing" and self.random.random() < 0.7:
             self.ledger.tag("answer lost", *places)
             await asyncio.Event().wait()
-        go_on = () if mood == "late" else self.go_on(batch)
+        go_on = () if mood == "late" else self.go_on(batch, verdicts)
         return DeliveryAnswer(tuple(verdicts), fill=FILLS.get(mood, 0.0), go_on=go_on)
 
     def verdicts(self, batch: DeliveryBatch) -> list[Verdict]:
         size = len(batch.deliveries)
         taken = self.random.randint(0, size) if self.mood == "late" else size
         found: list[Verdict] = []
+        refused: set[PartitionRef] = set()
+        """Of these nothing newer is taken."""
         self.turn_pages(batch)
         for at, one in enumerate(batch.deliveries):
             ref = PartitionRef(one.topic, one.partition)
@@ -108,11 +110,12 @@ class ModelledGateway:
                 self.ledger.violations.append(f"what came as {place} is another record: {one}")
             if len(one.subscriptions) > 1:
                 self.ledger.tag("several", place)
-            if at >= taken:
+            if at >= taken or ref in refused:
                 self.ledger.tag("retry", place)
                 found.append("retry")
             elif place in self.poison:
                 self.ledger.tag("rejected", place)
+                refused.add(ref)
                 found.append("rejected")
             elif one.from_seq:
                 found.append(self.paged(one))
@@ -216,8 +219,11 @@ class ModelledGateway:
         has_had = (sending_of(one), name) in self.had
         return one.redelivery and name in self.slow_readers and not has_had
 
-    def go_on(self, batch: DeliveryBatch) -> tuple[GoOn, ...]:
+    def go_on(self, batch: DeliveryBatch, verdicts: list[Verdict]) -> tuple[GoOn, ...]:
         pages = {(one.topic, one.partition) for one in batch.deliveries if one.from_seq}
+        for one, verdict in zip(batch.deliveries, verdicts, strict=True):
+            if verdict == "rejected":
+                pages.discard((one.topic, one.partition))
         return tuple([GoOn(*page, self.wanted_seq(page[1])) for page in sorted(pages)])
 
     def wanted_seq(self, partition: int) -> int:

@@ -32,15 +32,17 @@ class Faults:
             (3, self.move),
             (4, self.come_back),
             (12, self.upset_gateway),
+            (2, self.outage),
             (2, self.vanish),
             (3, self.appear),
             (5, self.poison),
             (2, self.mend),
-            (3, self.stop_reading),
+            (5, self.stop_reading),
             (4, self.upset_letters),
             (3, self.upset_checkpoints),
             (5, self.overtake),
             (4, self.kill),
+            (6, self.doom),
             (3, self.freeze),
             (12, self.strike),
             (3, self.hand_off),
@@ -147,6 +149,19 @@ class Faults:
 
         self.for_a_while(begin, end)
 
+    def outage(self) -> None:
+        """One gateway is dead for long, while much comes."""
+        gateway = self.world.gateways[self.random.choice(sorted(self.world.gateways))]
+
+        async def last() -> None:
+            gateway.mood = self.random.choice(["away", "hanging"])
+            for _ in range(self.random.randint(10, 40)):
+                self.world.append(self.ref(), self.random.randint(1, 3))
+                await asyncio.sleep(self.random.choice([0.0, 0.05, 0.5]))
+            gateway.mood = "well"
+
+        self.world.helper(last())
+
     def vanish(self) -> None:
         if len(self.world.gateways) > 1:
             self.world.vanish(self.random.choice(sorted(self.world.gateways)))
@@ -163,15 +178,12 @@ class Faults:
         gateway = self.world.gateways[self.random.choice(sorted(self.world.gateways))]
         ref = self.ref()
         seq = self.world.head(ref) + self.random.randint(1, 3)
-        # Where it halts: one that passes over an event on its own account, and then dies with the
-        # lane that heard of it, is beyond what a lane can mend.
-        by_event = self.world.keeps_dead and self.random.random() < 0.5
-        gateway.poison[ref.partition, seq] = "event" if by_event else "batch"
+        gateway.poison[ref.partition, seq] = self.random.choice(["event", "batch"])
 
     def mend(self) -> None:
-        """What was to blame for refused batches is no longer there."""
+        """Whatever was to blame for what is refused is no longer there."""
         for gateway in self.world.gateways.values():
-            gateway.poison = {p: how for p, how in gateway.poison.items() if how == "event"}
+            gateway.poison.clear()
 
     def stop_reading(self) -> None:
         if name := self.somebody():
@@ -211,7 +223,15 @@ class Faults:
         self.world.start(refs, higher=self.random.choice(["window", "attempt", "epoch"]))
 
     def kill(self) -> None:
+        self.end(self.world.owner[self.ref()])
+
+    def doom(self) -> None:
+        """A lane dies soon, between two of its steps, whatever they are."""
         run = self.world.owner[self.ref()]
+        run.link.dies = lambda: self.end(run)
+        run.link.steps_left = self.random.randint(1, 60)
+
+    def end(self, run: Run) -> None:
         if run.killed:
             return
         self.world.tag_unsettled("killed", *self.refs_of(run))
@@ -285,7 +305,6 @@ class Faults:
             settled, resync = self.random.randint(0, position), False
         else:
             settled, resync = self.random.randint(position, head), True
-            settled = min([settled, *(seq - 1 for seq in self.passed_over(ref))])
         world.ledger.tag("reset", *((ref.partition, seq) for seq in range(settled + 1, head + 1)))
         world.checkpoints.put(ref, world.fence[ref], settled, resync=resync)
         if former.session is not None and self.random.random() < 0.5:
@@ -293,18 +312,11 @@ class Faults:
             former.session.push(control.LetGo((owner,), settle=False))
         world.start([ref])
 
-    def passed_over(self, ref: PartitionRef) -> list[int]:
-        """What must not become part of a gap: a gateway may have passed over it, without a letter
-        of it so far, and takes the notice for a repeat."""
-        position = self.world.checkpoints.position(ref)
-        return [seq for seq in self.world.refused_alone(ref) if seq > position]
-
     def lose_records(self) -> None:
         ref = self.ref()
         head = self.world.head(ref)
         last = self.random.randint(max(0, head - 4), head)
-        kept = self.passed_over(ref)
-        lost = [seq for seq in range(max(1, last - 2), last + 1) if seq not in kept]
+        lost = range(max(1, last - 2), last + 1)
         self.world.log.lose(ref, lost)
         self.world.ledger.tag("lost", *((ref.partition, seq) for seq in lost))
 
@@ -312,7 +324,6 @@ class Faults:
         """Retention takes the oldest records, whether they were delivered or not."""
         ref = self.ref()
         first = self.random.randint(1, self.world.head(ref) + 1)
-        first = min([first, *self.passed_over(ref)])
         self.world.log.keep_from(ref, first)
         self.world.ledger.tag("retention", *((ref.partition, seq) for seq in range(1, first)))
 
@@ -337,6 +348,8 @@ class Faults:
     async def calm_down(self) -> None:
         """No more faults: everything must come to rest, within a bounded time."""
         world = self.world
+        for run in world.runs:
+            run.link.steps_left = -1
         while any(not helper.done() for helper in world.changing):
             await asyncio.sleep(0.5)
             self.watch()

@@ -303,15 +303,6 @@ class PromiseWorld:
             record = self.log.append({"kind": kind}, partition=ref.partition)
             self.ledger.kinds[ref.partition, record.seq] = kind
 
-    def refused_alone(self, ref: PartitionRef) -> list[int]:
-        """Events that some gateway refuses by themselves, while it takes what is newer."""
-        return [
-            seq
-            for gateway in self.gateways.values()
-            for (partition, seq), how in gateway.poison.items()
-            if partition == ref.partition and how == "event"
-        ]
-
     def in_log(self, partition: int, seq: int) -> bool:
         stored = self.log.stored.partition(PartitionRef(TOPIC, partition))
         return bool(stored.read(after_seq=seq - 1, up_to_seq=seq, limit=1))
