@@ -78,6 +78,18 @@ class NotFound(CallerError):
     status = 404
 
 
+class MethodNotAllowed(CallerError):
+    """There is something at that path, for other methods."""
+
+    code = "method_not_allowed"
+    status = 405
+
+    @property
+    def allow(self) -> str:
+        """Those, as HTTP lists them."""
+        return str(self.details.get("allow", ""))
+
+
 class TopicExists(CallerError):
     code = "topic_exists"
     status = 409

@@ -20,11 +20,11 @@ from headgate.adapters.grpc.control import (
     ServerStream,
     encode,
 )
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.nats.delivery import NatsDeliveryServer
 from headgate.adapters.postgres import notices
 from headgate.adapters.postgres.schema import SchemaStatements
+from headgate.answering import HttpApp
 from headgate.model.control import CheckIn, Hello, Welcome
 from headgate.model.event import Event, PartitionRef
 from headgate.tasks import Crew, TaskDied, deaths

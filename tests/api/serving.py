@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.http.messages import Route
+from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.config import Config
 from headgate.model.control import AckTopology
+from headgate.model.http import Route
 from headgate.model.topology import Topic
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.ingest.node import Ingest, IngestOptions
@@ -84,6 +85,7 @@ def _ingest(writer: FaultyLogWriter, coordinator: ScriptedCoordinator) -> Ingest
         writer=writer,
         open_session=coordinator.open,
         settled=nothing_settled,
+        http=Http1Server(),
         machine=ScriptedMachine(begins_ms=0),
     )
 

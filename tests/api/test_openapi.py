@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from headgate.adapters.http.messages import encode_json
-from headgate.adapters.http.openapi import openapi
+from headgate.decide.openapi import openapi
+from headgate.model.http import encode_json
 from tests.api.serving import in_thread, ingest, public, routes_of_gateway, routes_of_ingest
 
 CHECKS: list[Any] = [

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.model import api
+from headgate.model.http import Request, Response, Route, json_response
 
 
 def partition(number: int, **fields: object) -> api.TopicPartition:

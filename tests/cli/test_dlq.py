@@ -22,14 +22,15 @@ from rich.console import Console
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.answering import HttpApp
 from headgate.cli.letters_view import age, letter_view, letters_table
 from headgate.decide.letters import described
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.http import Request, Response, Route
 from headgate.model.letters import Letter, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.services.coordinator.letters import LetterRoutes
 from tests.cli.command import Ended, ended, headgate, started

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.model.api import ResetAnswer, ResetPartition, UnreachedGroup
+from headgate.model.http import Request, Response, Route, json_response
 from tests.cli.command import headgate
 
 

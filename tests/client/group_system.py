@@ -10,16 +10,18 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
+from headgate.answering import HttpApp
 from headgate.client.consumer import Consumer
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
@@ -28,6 +30,7 @@ from headgate.model.api import Status
 from headgate.model.client_messages import Event
 from headgate.model.control import ToCoordinator
 from headgate.model.event import PartitionRef
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
@@ -163,6 +166,8 @@ class GroupSystem:
             checkpoints=self.checkpoints,
             open_session=self.coordinator.open_session,
             letters=MemoryLetterStore(self.letters),
+            http=HttpServer(),
+            open_listener=partial(listener_for, ListenerOptions(), node_id, incarnation="1"),
             machine=THIS_MACHINE,
         )
         await gateway.start()

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.decide.placement import partition_of
 from headgate.model.api import (
     CreateTopic,
@@ -28,6 +28,7 @@ from headgate.model.api import (
     TopologyAnswer,
     WindowStatus,
 )
+from headgate.model.http import Request, Response, Route, json_response
 
 Script = Callable[[list[ProduceEvent]], ProduceAnswer | None]
 """May raise, may answer; None means: write them."""

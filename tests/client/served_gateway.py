@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.model.api import Status
+from headgate.model.http import Request, Response, Route, json_response
 from tests.client.model_gateway import Message, ModelGateway, Session
 
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from headgate import errors
-from headgate.adapters.http.app import Response
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.client.outgoing import OutgoingEvent, Receipt, wire_event
@@ -24,6 +23,7 @@ from headgate.errors import (
     UnknownTopic,
 )
 from headgate.model.api import ProduceAnswer, ProduceEvent
+from headgate.model.http import Response
 from tests.client.produce_server import ProduceServer, produce_server
 
 QUICK = ProducerOptions(backoff_first_s=0.001, backoff_max_s=0.01)

@@ -15,6 +15,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession
+from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.route import Route
 from headgate.decide.coordination.members import Timing
@@ -40,6 +41,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
             EmbeddedCheckpointStore(folder),
             EmbeddedLogReader(folder),
             EmbeddedLetterStore(folder),
+            HttpServer(),
             THIS_MACHINE,
         ),
     )

@@ -11,11 +11,12 @@ import pytest
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.client.subscriber import Event, Resync, Subscriber
 from headgate.model.api import Status
 from headgate.model.event import PartitionRef
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, running, until

@@ -18,6 +18,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlSession, encode
+from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
 from headgate.decide.coordination.members import Timing
@@ -138,6 +139,7 @@ async def running(tmp_path: Path, quotas: Quotas | None = None) -> AsyncIterator
             EmbeddedCheckpointStore(folder),
             EmbeddedLogReader(folder),
             EmbeddedLetterStore(folder),
+            HttpServer(),
             THIS_MACHINE,
         ),
     )

@@ -16,6 +16,7 @@ from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
 from headgate.decide.coordination.members import Timing
@@ -67,6 +68,7 @@ class Stage:
                 EmbeddedCheckpointStore(folder),
                 EmbeddedLogReader(folder),
                 self.letters,
+                HttpServer(),
                 THIS_MACHINE,
             ),
         )

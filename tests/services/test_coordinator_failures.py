@@ -28,6 +28,7 @@ from headgate.adapters.grpc.control import (
     ServerStream,
     decode_from_coordinator,
 )
+from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
 from headgate.client.http import HttpClient
@@ -110,6 +111,7 @@ class Served:
                 EmbeddedCheckpointStore(folder),
                 EmbeddedLogReader(folder),
                 EmbeddedLetterStore(folder),
+                HttpServer(),
                 THIS_MACHINE,
             ),
         )

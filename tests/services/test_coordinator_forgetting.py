@@ -10,15 +10,16 @@ import msgspec
 import pytest
 import structlog
 
-from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.answering import HttpApp
 from headgate.decide.coordination.failures import TermFailures
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import api, control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.http import Request, Response
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import Fences
 from headgate.services.coordinator.letters import LetterRoutes

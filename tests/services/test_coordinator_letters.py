@@ -12,12 +12,13 @@ import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.answering import HttpApp
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.http import Request, Response
 from headgate.model.letters import GatewayLetters, LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.model.letters_api import LetterInfo, LetterList, LettersChanged
 from headgate.ports.letters import Fences

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.model.api import Health
@@ -36,6 +37,7 @@ class Stage:
             writer=self.writer,
             open_session=self.coordinator.open,
             settled=self._settled,
+            http=Http1Server(),
             machine=ScriptedMachine(begins_ms=0),
         )
         self.client: HttpClient

@@ -13,6 +13,7 @@ import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.peer import HttpProducePeers
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.machine import ScriptedMachine
@@ -342,6 +343,7 @@ async def start() -> AsyncIterator[Start]:
                 writer=writer,
                 open_session=coordinator.open,
                 settled=nothing_settled,
+                http=Http1Server(),
                 machine=machine,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))

@@ -17,9 +17,9 @@ from pyreqwest.client import Client, ClientBuilder
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.grpc.control import GrpcControlSession
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.health import HttpHealthSource
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.config import Config
 from headgate.decide.health import RouterView
 from headgate.decide.latencies import Stopwatch

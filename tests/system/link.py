@@ -23,8 +23,8 @@ Cut = Literal["both ways", "towards the gateway", "back from the gateway"]
 TIMEOUT_S = 10.0
 ANNOUNCES = (
     "import runpy\n"
-    "from headgate.services.gateway import listeners\n"
-    "listeners.reachable = lambda *_: '{address}'\n"
+    "from headgate.adapters import listeners\n"
+    "listeners.reachable = lambda *_, **__: '{address}'\n"
     "runpy.run_module('headgate', run_name='__main__', alter_sys=True)\n"
 )
 

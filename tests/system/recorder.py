@@ -8,14 +8,13 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headgate.adapters.delivery_wire import Accept
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.config import load_config
+from headgate.adapters.listeners import listener_for
+from headgate.config import Config, load_config
 from headgate.model.delivery import Batch, DeliveryAnswer
 from headgate.model.event import Fence, PartitionRef
-from headgate.services.gateway.listeners import Listener, listener_for
-from headgate.services.gateway.service import GatewayOptions
-from headgate.wiring.roles import build_gateway
+from headgate.ports.transport import Accept, DeliveryListener
+from headgate.wiring.roles import build_gateway, listener_options
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -35,7 +34,7 @@ class RecordingGateway:
 
     async def _build(self, config: Any) -> Any:
         gateway = build_gateway(config, DataFolder.open(config.data))
-        accept = gateway._deliveries.accept
+        accept, self._options = gateway._deliveries.accept, gateway._options
 
         def recorded(batch: Batch) -> DeliveryAnswer:
             answer = accept(batch)
@@ -48,13 +47,14 @@ class RecordingGateway:
                     self.accepted.setdefault(ref, []).append(fence)
             return answer
 
-        gateway._listener = self._listener(gateway._options, recorded)
+        gateway._listener = self._listener(config, recorded)
         return gateway
 
-    def _listener(self, options: GatewayOptions, accept: Accept) -> Listener:
+    def _listener(self, config: Config, accept: Accept) -> DeliveryListener:
         """Where lanes deliver to."""
+        options = self._options
         return listener_for(
-            options.deliveries, options.node_id, accept, incarnation=options.incarnation
+            listener_options(config), options.node_id, accept, incarnation=options.incarnation
         )
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

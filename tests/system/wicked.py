@@ -13,14 +13,13 @@ from typing import Literal
 
 import msgspec
 
-from headgate.adapters.delivery_wire import Accept
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.delivery import delivery_routes
-from headgate.adapters.http.messages import Handler, Request, Response, Route, StreamResponse
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
+from headgate.config import Config
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch, Verdict
-from headgate.services.gateway.listeners import Listener
-from headgate.services.gateway.service import GatewayOptions
+from headgate.model.http import Handler, Request, Response, Route, StreamResponse
+from headgate.ports.transport import Accept, DeliveryListener
 from tests.system.recorder import RecordingGateway
 
 Trouble = Literal[
@@ -40,7 +39,7 @@ class WickedGateway(RecordingGateway):
 
     _front: Front
 
-    def _listener(self, options: GatewayOptions, accept: Accept) -> Listener:
+    def _listener(self, config: Config, accept: Accept) -> DeliveryListener:
         self._front = Front(accept)
         return self._front
 
@@ -54,7 +53,7 @@ class WickedGateway(RecordingGateway):
 
 
 class Front:
-    """Implements services.gateway.listeners.Listener."""
+    """Implements ports.transport.DeliveryListener."""
 
     def __init__(self, accept: Accept) -> None:
         self._accept_all = accept

@@ -24,7 +24,7 @@ from headgate.adapters.delivery_outcome import Refusal, checked, refused
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Outline
 from headgate.model.event_message import EventMessage, event_lines, read_part
-from headgate.ports.transport import Meanwhile
+from headgate.ports.transport import Accept, Meanwhile
 from headgate.tasks import Helpers
 
 _T = TypeVar("_T")
@@ -37,8 +37,6 @@ AUTHORIZATION = "authorization"
 PREPARED_MAX = 64
 
 Bytes = bytes | memoryview
-Accept = Callable[[Batch], DeliveryAnswer]
-"""The gateway's decision about a batch; raises a HeadgateError to refuse it as a whole."""
 Admit = Callable[[str, str], None]
 """Takes the authorization that was given and who gave it; raises Unauthorized if it is wrong."""
 

@@ -18,12 +18,12 @@ from nats.aio.msg import Msg
 from pyreqwest.client import ClientBuilder
 
 from headgate.adapters.grpc.delivery import OPTIONS, SERVER_OPTIONS
-from headgate.adapters.http.app import Send
-from headgate.adapters.http.messages import JSON, Receive
+from headgate.adapters.http.asgi import Send
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.nats.connection import connect
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.bench.result import Failed
+from headgate.model.http import JSON, Receive
 
 HOST = "127.0.0.1"
 METHOD = ("bench.Bare", "Echo")
@@ -77,7 +77,7 @@ class Servers:
                 http = HttpServer()
                 self._closing.append(lambda: http.stop(0.0))
                 echo: Any = _HttpEcho(answer)
-                return Listening(f"http://{HOST}:{await http.start(echo, HOST, 0)}/")
+                return Listening(f"http://{HOST}:{http.serve(echo, HOST, 0)}/")
             case "grpc":
                 return await self._grpc(answer)
         client = await connect(order.nats, name="bare", closed=asyncio.Event())

@@ -16,6 +16,7 @@ import uvloop
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.control import MemoryControlSession
@@ -34,12 +35,12 @@ from headgate.model.control import (
     Welcome,
 )
 from headgate.model.topology import Topic, Topology
+from headgate.ports.transport import DeliveryListener
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
 from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.service import DedupOptions
 from headgate.services.gateway.subscriber import Subscriber
@@ -139,7 +140,7 @@ class Receiving:
         self._hearing = Hearing(control, registering, self._subscriptions, consumers)
         self._coordinator = _Coordinator()
         self._crew = Crew("bench")
-        self._listeners: list[Listener] = []
+        self._listeners: list[DeliveryListener] = []
 
     async def open(self, order: Open) -> Opened:
         self._crew.need("control", self._hearing.listen(self._coordinator.session))

@@ -1,4 +1,4 @@
-"""How a batch reaches a gateway.
+"""How a batch reaches a gateway: the lane's end, and the gateway's.
 
 The address is what the gateway announced; its scheme says which transport it listens on. All
 transports keep the same contract, so that a lane need not know which one it has.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
 
 Meanwhile = Callable[[], None]
+Accept = Callable[[Batch], DeliveryAnswer]
+"""What a gateway does with a batch, at once; raises a HeadgateError to refuse it as a whole."""
 
 
 class DeliveryTransport(Protocol):
@@ -49,3 +51,17 @@ class DeliveryTransport(Protocol):
 
     async def close(self) -> None:
         """Give up all connections; calls that are under way fail."""
+
+
+class DeliveryListener(Protocol):
+    """Where a gateway takes batches. Start it once, stop it once."""
+
+    async def start(self) -> str:
+        """Listen; returns the address to announce, whose scheme says how to deliver there. Raises
+        OperatorError for what only an operator can mend."""
+
+    async def failed(self) -> None:
+        """Waits for as long as it listens, and raises what keeps it from doing so."""
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no more; what was taken is answered within `timeout_s`, or not at all."""

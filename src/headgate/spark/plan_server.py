@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.decide.web_pages import WebPages
+from headgate.model.http import Request, Response, Route
 from headgate.ports.windows import Plans
 from headgate.spark.windows import PLAN_PATH
 

@@ -6,6 +6,7 @@ package and no other. What only one role needs is imported when that role is bui
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.adapters.embedded.folder import DataFolder
@@ -27,11 +28,11 @@ from headgate.wiring.stores import (
 )
 
 if TYPE_CHECKING:
+    from headgate.adapters.listeners import ListenerOptions
     from headgate.decide.placing import PlacingRules
     from headgate.metrics.roles import RouterMetrics
     from headgate.ports.windows import Windows
     from headgate.services.coordinator.service import Coordinator, CoordinatorSettings
-    from headgate.services.gateway.listeners import ListenerOptions
     from headgate.services.gateway.service import Gateway, GatewayOptions
     from headgate.services.ingest.node import Ingest, IngestOptions
     from headgate.services.router.plans import RouterSettings
@@ -92,6 +93,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
 
 
 def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
+    from headgate.adapters.http.server import HttpServer
     from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 
     election, open_store = coordination(config, folder)
@@ -103,6 +105,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             open_checkpoints(checkpoint_place(config), folder),
             open_log_reader(log_store(config), folder),
             open_letters(log_store(config), folder),
+            HttpServer(),
             THIS_MACHINE,
         ),
     )
@@ -157,6 +160,7 @@ def placing_rules(config: Config) -> PlacingRules:
 
 
 def build_ingest(config: Config, folder: DataFolder) -> Ingest:
+    from headgate.adapters.http.http1_server import Http1Server
     from headgate.services.ingest.node import Ingest
 
     return Ingest(
@@ -164,6 +168,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         writer=open_log_writer(log_store(config), folder),
         open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
         settled=open_checkpoints(checkpoint_place(config), folder).list,
+        http=Http1Server(),
         machine=THIS_MACHINE,
     )
 
@@ -192,7 +197,6 @@ def gateway_options(config: Config) -> GatewayOptions:
         ws_port=public.ws_port,
         advertised_host=public.advertise,
         origins=origins_of(public.origins),
-        deliveries=listener_options(config),
         bounds=Bounds(
             queue=settings.subscriber_queue,
             subscribers=settings.max_subscribers,
@@ -217,7 +221,7 @@ def gateway_options(config: Config) -> GatewayOptions:
 
 
 def listener_options(config: Config) -> ListenerOptions:
-    from headgate.services.gateway.listeners import ListenerOptions
+    from headgate.adapters.listeners import ListenerOptions
 
     transport = config.transport
     return ListenerOptions(
@@ -234,15 +238,25 @@ def listener_options(config: Config) -> ListenerOptions:
 
 
 def build_gateway(config: Config, folder: DataFolder) -> Gateway:
+    from headgate.adapters.http.server import HttpServer
+    from headgate.adapters.listeners import listener_for
     from headgate.services.gateway.service import Gateway
 
+    options = gateway_options(config)
     return Gateway(
-        gateway_options(config),
+        options,
         reader=open_log_reader(log_store(config), folder),
         checkpoints=open_checkpoints(checkpoint_place(config), folder),
         letters=open_letters(log_store(config), folder) if config.routing.dlq.enabled else None,
         open_session=connector(
             addresses(config.gateway.server_address, config.gateway.server_port)
+        ),
+        http=HttpServer(),
+        open_listener=partial(
+            listener_for,
+            listener_options(config),
+            options.node_id,
+            incarnation=options.incarnation,
         ),
         machine=THIS_MACHINE,
     )

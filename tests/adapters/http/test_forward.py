@@ -12,9 +12,10 @@ import pytest
 from pyreqwest.client import ClientBuilder
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.forward import Forwarder
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
+from headgate.model.http import Request, Response, Route, json_response
 
 LOOPBACK = "127.0.0.1"
 JSON_BODY = {"content-type": "application/json"}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.http1_server import Http1Server
-from headgate.adapters.http.messages import StreamResponse
+from headgate.answering import HttpApp
+from headgate.model.http import Request, Response, Route, StreamResponse, json_response
 from tests.adapters.http.wire import LOOPBACK, Wire
 
 BODY_LIMIT = 200_000

@@ -16,16 +16,10 @@ import pytest
 from pyreqwest.client import Client, ClientBuilder
 
 from headgate import errors
-from headgate.adapters.http.app import (
-    HttpApp,
-    Request,
-    Response,
-    Route,
-    StreamResponse,
-    json_response,
-)
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
+from headgate.model.http import Request, Response, Route, StreamResponse, json_response
 
 LOOPBACK = "127.0.0.1"
 Kind = type[HttpServer] | type[Http1Server]

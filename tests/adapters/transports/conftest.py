@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 import trustme
 
-from headgate.ports.transport import DeliveryTransport
-from headgate.services.gateway.listeners import Listener
+from headgate.ports.transport import DeliveryListener, DeliveryTransport
 from tests.adapters.transports.stage import GATEWAY, TOKEN, Accepting, TlsFiles, Way
 from tests.servers.nats import Nats
 
@@ -56,7 +55,7 @@ def way(request: pytest.FixtureRequest, tls_files: TlsFiles) -> Way:
 class Listen(Protocol):
     async def __call__(
         self, accept: Accepting, *, node_id: str = GATEWAY, url: str = ""
-    ) -> tuple[Listener, str]: ...
+    ) -> tuple[DeliveryListener, str]: ...
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ async def listen(way: Way) -> AsyncIterator[Listen]:
 
         async def start(
             accept: Accepting, *, node_id: str = GATEWAY, url: str = ""
-        ) -> tuple[Listener, str]:
+        ) -> tuple[DeliveryListener, str]:
             listener = way.listener(accept, node_id=node_id, url=url)
             found = await listener.start()
             stack.push_async_callback(listener.stop, 1.0)

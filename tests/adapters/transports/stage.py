@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from headgate.adapters.memory.delivery import MemoryDeliveryTransport, MemoryGateways
+from headgate.adapters.listeners import ListenerOptions, listener_for
+from headgate.adapters.memory.delivery import (
+    MemoryDeliveryListener,
+    MemoryDeliveryTransport,
+    MemoryGateways,
+)
 from headgate.adapters.transports import Transports
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
-from headgate.ports.transport import DeliveryTransport
-from headgate.services.gateway.listeners import Listener, ListenerOptions, listener_for
+from headgate.ports.transport import DeliveryListener, DeliveryTransport
 
 TIMEOUT_S = 10.0
 TOKEN = "correct-horse-battery-staple"
@@ -45,10 +48,10 @@ class Way:
 
     def listener(
         self, accept: Accepting, *, node_id: str = GATEWAY, url: str = "", token: str = TOKEN
-    ) -> Listener:
+    ) -> DeliveryListener:
         """`url`: listen where an earlier one did."""
         if self.protocol == "memory":
-            return MemoryListener(self.gateways, url or f"memory://{node_id}", accept)
+            return MemoryDeliveryListener(self.gateways, url or f"memory://{node_id}", accept)
         options = ListenerOptions(
             protocol=self.protocol,
             port=0 if not url or self.protocol == "nats" else int(url.rpartition(":")[2]),
@@ -76,28 +79,6 @@ class Way:
 
 
 Accepting = Callable[[Batch], DeliveryAnswer]
-
-
-class MemoryListener:
-    """Implements services.gateway.listeners.Listener; gateways in memory need none but in tests."""
-
-    def __init__(self, gateways: MemoryGateways, url: str, accept: Accepting) -> None:
-        self._gateways = gateways
-        self._url = url
-        self._accept = accept
-
-    async def start(self) -> str:
-        async def answer(batch: DeliveryBatch) -> DeliveryAnswer:
-            return self._accept(batch)
-
-        self._gateways.listening[self._url] = answer
-        return self._url
-
-    async def stop(self, _timeout_s: float) -> None:
-        self._gateways.listening.pop(self._url, None)
-
-    async def failed(self) -> None:
-        await asyncio.Event().wait()
 
 
 @dataclass

@@ -11,9 +11,9 @@ from nats.aio.client import Client
 
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_batch, encode_lines
+from headgate.adapters.listeners import ListenerOptions, NatsListener
 from headgate.adapters.transports import Transports
 from headgate.model.delivery import DeliveryBatch
-from headgate.services.gateway.listeners import ListenerOptions, NatsListener
 from tests.adapters.transports.stage import GATEWAY, TIMEOUT_S, Book, batch, delivery
 from tests.servers.nats import Nats
 from tests.waiting import WAIT_S

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from headgate.adapters.delivery_wire import Accept, reply_to
+from headgate.adapters.delivery_wire import reply_to
 from headgate.adapters.nats.delivery import NatsDeliveryTransport
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.ports.transport import Accept
 from tests.services.gateway.test_deliveries import NODE, event, stage
 from tests.services.gateway.test_redelivering import TWO_EACH, again
 from tests.written_log import TOPIC

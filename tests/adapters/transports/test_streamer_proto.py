@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headgate import errors
 from headgate.adapters.grpc import streamer
 from headgate.adapters.grpc.streamer import DeliveryAck, EventBatch, StreamerEvent
+from headgate.adapters.listeners import GrpcListener, ListenerOptions
 from headgate.model.delivery import Batch, DeliveryAnswer
-from headgate.services.gateway.listeners import GrpcListener, ListenerOptions
 from tests.adapters.transports.stage import GATEWAY, Book
 
 ROOT = Path(__file__).parents[3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,11 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
 from headgate.adapters.http.server import HttpServer
+from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.answering import HttpApp
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.topology import Node, Placement, Topic
-from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import FakeCoordinator, topology
@@ -236,15 +238,16 @@ async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
         other.listen()
         coordinator = FakeCoordinator()
         port: int = other.getsockname()[1]
-        changed: Any = (
-            {"deliveries": ListenerOptions(port=port)} if taken == "client_port" else {taken: port}
-        )
+        listener = ListenerOptions(port=port if taken == "client_port" else 0)
+        changed: Any = {} if taken == "client_port" else {taken: port}
         options = GatewayOptions("gateway-1", "i", "http://127.0.0.1:9", **changed)
         gateway = Gateway(
             options,
             reader=WrittenLog(),
             checkpoints=FaultyCheckpoints(),
             open_session=coordinator.open_session,
+            http=HttpServer(),
+            open_listener=partial(listener_for, listener, "gateway-1", incarnation="1"),
             machine=THIS_MACHINE,
         )
         with pytest.raises(errors.PortInUse, match=setting):

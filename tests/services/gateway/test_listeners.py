@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from headgate import errors
+from headgate.adapters.listeners import Guard, ListenerOptions, listener_for
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
+from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
-from headgate.services.gateway.listeners import Guard, ListenerOptions, listener_for, reachable
 from headgate.telemetry import LogEvent
 from tests.servers.nats import Nats
 from tests.services.gateway.world import running
@@ -23,18 +23,18 @@ def nothing(_batch: Batch) -> DeliveryAnswer:
 
 
 @pytest.mark.parametrize(
-    ("options", "address"),
+    ("host", "advertised", "address"),
     [
-        pytest.param({}, "127.0.0.1:5", id="loopback"),
-        pytest.param({"host": "0.0.0.0"}, "127.0.0.1:5", id="everywhere"),
-        pytest.param({"host": "::1"}, "[::1]:5", id="version 6"),
-        pytest.param(
-            {"host": "0.0.0.0", "advertised_host": "gw.example"}, "gw.example:5", id="by name"
-        ),
+        pytest.param("127.0.0.1", "", "127.0.0.1:5", id="loopback"),
+        pytest.param("0.0.0.0", "", "127.0.0.1:5", id="everywhere"),
+        pytest.param("::1", "", "[::1]:5", id="version 6"),
+        pytest.param("0.0.0.0", "gw.example", "gw.example:5", id="by name"),
     ],
 )
-def test_announced_address_is_one_that_others_reach(options: Any, address: str) -> None:
-    assert reachable(ListenerOptions(**options), 5) == address
+def test_announced_address_is_one_that_others_reach(
+    host: str, advertised: str, address: str
+) -> None:
+    assert reachable(host, 5, advertised=advertised) == address
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

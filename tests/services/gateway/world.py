@@ -8,17 +8,19 @@ import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from pyreqwest.client import Client, ClientBuilder
 
+from headgate.adapters.http.server import HttpServer
+from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.transports import Transports
 from headgate.ports.letters import LetterStore
 from headgate.services.gateway.consumer import ConsumerBounds
-from headgate.services.gateway.listeners import ListenerOptions
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.services.gateway.websocket import PingTimes
@@ -224,21 +226,23 @@ async def running(
         dedup=dedup or DedupOptions(),
         pings=pings or PingTimes(),
         consumers=consumers or ConsumerBounds(save_s=0.02),
-        deliveries=deliveries or ListenerOptions(),
         origins=origins,
     )
     checkpoints = checkpoints or FaultyCheckpoints()
+    listener = deliveries or ListenerOptions()
     gateway = Gateway(
         options,
         reader=log,
         checkpoints=checkpoints,
         open_session=coordinator.open_session,
         letters=letters,
+        http=HttpServer(),
+        open_listener=partial(listener_for, listener, NODE, incarnation="1"),
         machine=ScriptedMachine(clock=clock),
     )
     await gateway.start()
     lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)
-    lanes.transport = Transports("lane", nats=options.deliveries.nats)
+    lanes.transport = Transports("lane", nats=listener.nats)
     client = ClientBuilder().timeout(timedelta(seconds=30)).build()
     world = World(gateway, log, coordinator, lanes, client, clock, checkpoints)
     try:

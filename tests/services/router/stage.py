@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.http.app import HttpApp, Request, Response
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
@@ -20,10 +19,12 @@ from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.api import Health
 from headgate.model.event import PartitionRef
+from headgate.model.http import Request, Response
 from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner
 from headgate.ports.control import HelloSource
+from headgate.ports.http import App
 from headgate.services.router.plans import RouterSettings
 from headgate.services.router.service import Router, RouterPorts
 from tests.services.ingest_doubles import ScriptedCoordinator
@@ -98,13 +99,13 @@ class ScriptedLane:
 
 
 class Lookout:
-    """Implements services.router.service.Listener; whoever asks is the test."""
+    """Implements ports.http.HttpListener; whoever asks is the test."""
 
     def __init__(self) -> None:
-        self._app: HttpApp | None = None
+        self._app: App | None = None
         self._stopped = asyncio.Event()
 
-    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
+    async def start(self, app: App, host: str, port: int, *, setting: str = "") -> int:
         self._app = app
         return port
 

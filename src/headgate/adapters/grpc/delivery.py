@@ -20,7 +20,6 @@ from headgate.adapters.delivery_wire import (
     AUTHORIZATION,
     MAX_BATCH_BYTES,
     NODE_HEADER,
-    Accept,
     Admit,
     Outgoing,
     authorization_of,
@@ -29,7 +28,7 @@ from headgate.adapters.delivery_wire import (
 from headgate.adapters.grpc.streamer import DELIVER, SERVICE, ack_of, encode, read_ack
 from headgate.errors import HeadgateError, OperatorError, PortInUse, Unauthorized
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from headgate.ports.transport import Meanwhile
+from headgate.ports.transport import Accept, Meanwhile
 
 GATEWAYS_MAX = 1_024
 OPTIONS: Sequence[tuple[str, int]] = (

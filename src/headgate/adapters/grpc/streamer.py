@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from headgate.adapters.delivery_outcome import Refusal, checked, refused
-from headgate.adapters.delivery_wire import Accept, encode_answer, read_answer, read_batch
+from headgate.adapters.delivery_wire import encode_answer, read_answer, read_batch
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import (
     SETTLING_VERDICTS,
@@ -24,6 +24,7 @@ from headgate.model.delivery import (
     Verdict,
 )
 from headgate.model.event import Op
+from headgate.ports.transport import Accept
 
 SERVICE = "headgate.v1.Streamer"
 DELIVER = "DeliverEvents"

@@ -16,7 +16,6 @@ from headgate.adapters.delivery_wire import (
     AUTHORIZATION,
     MAX_BATCH_BYTES,
     NODE_HEADER,
-    Accept,
     Admit,
     Outgoing,
     answer_to,
@@ -27,10 +26,10 @@ from headgate.adapters.delivery_wire import (
     read_answer,
     read_batch,
 )
-from headgate.adapters.http.messages import JSON, NDJSON, Request, Response, Route
 from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from headgate.ports.transport import Meanwhile
+from headgate.model.http import JSON, NDJSON, Request, Response, Route
+from headgate.ports.transport import Accept, Meanwhile
 
 PATH = "/internal/v1/streamer/events"
 CONNECT_TIMEOUT_S = 2.0

@@ -15,7 +15,7 @@ from pyreqwest.exceptions import ConnectError, PyreqwestError
 from pyreqwest.response import Response as PeerResponse
 
 from headgate import errors
-from headgate.adapters.http.messages import Request, Response
+from headgate.model.http import Request, Response
 from headgate.tasks import first_of
 
 HOP_BY_HOP = frozenset(

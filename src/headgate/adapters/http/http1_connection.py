@@ -21,12 +21,13 @@ from functools import partial
 from typing import cast
 
 import httptools
+import msgspec
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.http1_exchange import BODILESS, Exchange, head_of, start_of
 from headgate.adapters.http.http1_limits import Http1Limits
-from headgate.adapters.http.messages import Response, StreamResponse, error_response
+from headgate.model.http import Response, StreamResponse, error_response
+from headgate.ports.http import App
 from headgate.tasks import Crew
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -36,7 +37,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Serving:
     """What all connections of a server share."""
 
-    app: HttpApp
+    app: App
     limits: Http1Limits
     date: bytes = b""
     stopping: bool = False
@@ -146,8 +147,7 @@ class Connection(asyncio.Protocol):
         exchange.keep_alive = self._parser.should_keep_alive()
         exchange.one_zero = self._parser.get_http_version() == "1.0"
         if len(exchange.url) + exchange.head_bytes > self._limits.head_bytes:
-            exchange.refusal = error_response(_long_head(self._limits.head_bytes))
-            exchange.refusal.status = 431
+            exchange.refusal = _refusal(_long_head(self._limits.head_bytes), 431)
         elif not exchange.has_host and not exchange.one_zero:
             missing = errors.InvalidRequest("the request has no Host header: send one")
             exchange.refusal = error_response(missing)
@@ -274,8 +274,7 @@ class Connection(asyncio.Protocol):
         """Answer what is no request, after the requests before it, and end."""
         self._last = True
         self._arriving = None
-        answer = error_response(error)
-        answer.status = status or answer.status
+        answer = _refusal(error, status)
         if self._current is not None and not self._current.complete:
             self._break_off(self._current, answer)
             return
@@ -344,6 +343,11 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         else:
             self._transport.abort()
+
+
+def _refusal(error: errors.HeadgateError, status: int | None) -> Response:
+    answer = error_response(error)
+    return answer if status is None else msgspec.structs.replace(answer, status=status)
 
 
 def _long_head(limit_bytes: int) -> errors.TooLarge:

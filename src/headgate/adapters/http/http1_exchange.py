@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from headgate.adapters.http.messages import JSON, Headers, Request, Response
+from headgate.model.http import JSON, Headers, Request, Response
 
 DISCONNECT: Mapping[str, Any] = {"type": "http.disconnect"}
 BODILESS = (204, 304)

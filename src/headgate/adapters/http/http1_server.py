@@ -1,4 +1,4 @@
-"""Serves an `HttpApp` over HTTP/1.1 on the event loop itself.
+"""Serves an application over HTTP/1.1 on the event loop itself.
 
 For roles that answer many small requests: no other thread and no other runtime stand between the
 socket and the handler (see docs/adr/0012). Invariants: no signal handler is touched, no logging is
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from email.utils import formatdate
 
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.http1_connection import Connection, Serving
 from headgate.adapters.http.http1_limits import Http1Limits
 from headgate.adapters.http.listening import BACKLOG, listen
+from headgate.ports.http import App
 
 TICK_S = 1.0
 """How often deadlines are looked at, and the Date header moves."""
@@ -21,7 +21,7 @@ CANCEL_TIMEOUT_S = 1.0
 
 
 class Http1Server:
-    """One listening address. Start it once, stop it once."""
+    """Implements ports.http.HttpListener."""
 
     def __init__(self, limits: Http1Limits | None = None) -> None:
         self._limits = limits or Http1Limits()
@@ -29,8 +29,7 @@ class Http1Server:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
-        """Listen and serve; returns the bound port. `setting` is the config key of the port."""
+    async def start(self, app: App, host: str, port: int, *, setting: str = "") -> int:
         listener = listen(host, port, setting=setting)
         bound: int = listener.getsockname()[1]
         serving = self._serving = Serving(app, self._limits)
@@ -42,7 +41,6 @@ class Http1Server:
         return bound
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop listening, let requests finish within `timeout_s`, cut off the rest."""
         serving, self._serving = self._serving, None
         if serving is None or self._server is None or self._timer is None:
             return
@@ -56,6 +54,9 @@ class Http1Server:
         for connection in tuple(serving.connections):
             connection.finish()
         self._timer.cancel()
+
+    async def failed(self) -> None:
+        await asyncio.Event().wait()  # the event loop's own server ends with it, and no sooner
 
     @property
     def connections(self) -> int:

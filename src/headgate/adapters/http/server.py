@@ -1,4 +1,4 @@
-"""Serves an `HttpApp` with granian, inside the service's own event loop.
+"""Serves an application with granian, inside the service's own event loop.
 
 HTTP/1.1 and HTTP/2 (prior knowledge) on one port. Invariants: no signal handler is touched, no
 logging is configured, and `stop` returns within its timeout.
@@ -15,8 +15,9 @@ from granian.http import HTTP2Settings
 from granian.log import LogLevels
 from granian.server.embed import Server
 
-from headgate.adapters.http.app import HttpApp
+from headgate.adapters.http.asgi import AsgiApp
 from headgate.adapters.http.listening import BACKLOG, listen
+from headgate.ports.http import App
 from headgate.tasks import Crew
 
 MAX_CONNECTIONS = 65_536
@@ -26,7 +27,7 @@ class _SocketServer(Server):
     """granian's embedded server on a socket that is already listening; granian closes it."""
 
     def __init__(
-        self, app: HttpApp, listener: socket.socket, certificate: Path | None, key: Path | None
+        self, app: AsgiApp, listener: socket.socket, certificate: Path | None, key: Path | None
     ) -> None:
         self._listener = listener
         super().__init__(
@@ -53,35 +54,30 @@ class _SocketServer(Server):
 
 
 class HttpServer:
-    """One listening address. Start it once, stop it once."""
+    """Implements ports.http.HttpListener. With the files of a certificate and its key it speaks
+    TLS."""
 
-    def __init__(self) -> None:
-        self._app: HttpApp | None = None
+    def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._app: AsgiApp | None = None
         self._server: _SocketServer | None = None
         self._crew = Crew("http")
 
-    async def start(
-        self,
-        app: HttpApp,
-        host: str,
-        port: int,
-        *,
-        setting: str = "",
-        certificate: Path | None = None,
-        key: Path | None = None,
-    ) -> int:
-        """Listen and serve; returns the bound port. `setting` is the config key of the port. With
-        the files of a certificate and its key it speaks TLS."""
+    async def start(self, app: App, host: str, port: int, *, setting: str = "") -> int:
+        return self.serve(AsgiApp(app), host, port, setting=setting)
+
+    def serve(self, app: AsgiApp, host: str, port: int, *, setting: str = "") -> int:
+        """For what is ASGI already."""
         listener = listen(host, port, setting=setting)
         bound: int = listener.getsockname()[1]
         self._app = app
-        self._server = _SocketServer(app, listener, certificate, key)
+        self._server = _SocketServer(app, listener, self._certificate, self._key)
         self._crew.need("server", self._server.serve(), about=f"{host}:{bound}")
         # The kernel queues connections from `listen` on, so there is nothing to wait for.
         return bound
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop listening, let requests finish within `timeout_s`, cut off the rest."""
         app, self._app = self._app, None
         if app is None or self._server is None:
             return
@@ -91,5 +87,4 @@ class HttpServer:
         await self._crew.close(grace_s=max(timeout_s, 1.0))
 
     async def failed(self) -> None:
-        """Waits for as long as it serves, and raises what keeps it from doing so."""
         await self._crew.failed()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from headgate.adapters.delivery_outcome import Refusal, UnderWay, checked, no_answer, refused
 from headgate.errors import HeadgateError, PeerUnreachable
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from headgate.ports.transport import Meanwhile
+from headgate.ports.transport import Accept, Meanwhile
 
 Answer = Callable[[DeliveryBatch], Awaitable[DeliveryAnswer]]
 """A gateway's side; raises a HeadgateError to refuse a batch as a whole."""
@@ -24,6 +24,28 @@ class MemoryGateways:
 
     def __init__(self) -> None:
         self.listening: dict[str, Answer] = {}
+
+
+class MemoryDeliveryListener:
+    """Implements ports.transport.DeliveryListener."""
+
+    def __init__(self, gateways: MemoryGateways, url: str, accept: Accept) -> None:
+        self._gateways = gateways
+        self._url = url
+        self._accept = accept
+
+    async def start(self) -> str:
+        self._gateways.listening[self._url] = self._answer
+        return self._url
+
+    async def failed(self) -> None:
+        await asyncio.Event().wait()
+
+    async def stop(self, timeout_s: float) -> None:
+        self._gateways.listening.pop(self._url, None)
+
+    async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        return self._accept(batch)
 
 
 class MemoryDeliveryTransport:

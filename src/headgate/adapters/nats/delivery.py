@@ -17,7 +17,6 @@ from nats.aio.msg import Msg
 
 from headgate.adapters.delivery_outcome import UnderWay, no_answer
 from headgate.adapters.delivery_wire import (
-    Accept,
     Outgoing,
     answer_to,
     encode_batch,
@@ -34,7 +33,7 @@ from headgate.model.delivery import (
     DeliveryBatch,
     Verdict,
 )
-from headgate.ports.transport import Meanwhile
+from headgate.ports.transport import Accept, Meanwhile
 from headgate.tasks import Crew
 
 SCHEME = "nats://"

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
-from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.letters import (
     by_gateway,
     described,
@@ -28,6 +27,7 @@ from headgate.decide.letters import (
 from headgate.errors import HeadgateError, InvalidRequest, NotFound
 from headgate.model.event import PartitionRef
 from headgate.model.groups import group_of
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import GatewayLetters, Letter, LetterQuery
 from headgate.model.letters_api import LettersChanged, LetterSelection
 from headgate.ports.letters import Fences, LetterStore

@@ -14,7 +14,6 @@ from importlib.metadata import version
 import msgspec
 import structlog
 
-from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import operating, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
@@ -29,6 +28,7 @@ from headgate.decide.unknown_topic import unknown_topic
 from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed
 from headgate.model import api
 from headgate.model.event import PartitionRef
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.letters import Fences
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.letters import LetterRoutes

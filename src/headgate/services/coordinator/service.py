@@ -18,8 +18,7 @@ from functools import partial
 import structlog
 
 from headgate.adapters.grpc.control import GrpcControlServer, ServerStream
-from headgate.adapters.http.app import HttpApp
-from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.members import Balance, Timing
@@ -27,6 +26,7 @@ from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.supervision import RestartPolicy
 from headgate.decide.web_pages import WebPages
 from headgate.errors import Fenced, HeadgateError, NotNow, OperatorError, PortInUse
+from headgate.model.addresses import ANY_HOST
 from headgate.model.control import Hello, NotLeader, Refused
 from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
@@ -34,6 +34,7 @@ from headgate.model.stored import StoredState
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
+from headgate.ports.http import HttpListener
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
@@ -46,7 +47,6 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
-ANY_HOST = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 STOP_TIMEOUT_S = 10.0
 """Longest wait for the end of a term; an election that can't be told then waits for the lease."""
 AGAIN_S = 1.0
@@ -83,13 +83,15 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorPorts:
-    """What a coordinator needs from outside; a term opens its store under its leadership."""
+    """What a coordinator needs from outside; a term opens its store under its leadership. `http` is
+    where it is asked and told what to do."""
 
     election: Election
     open_store: Callable[[Leadership], CoordinationStore]
     checkpoints: CheckpointStore
     reader: LogReader
     letters: LetterStore
+    http: HttpListener
     machine: Machine
 
 
@@ -102,7 +104,6 @@ class Coordinator:
         self._streams: dict[int, ServerStream] = {}
         self._next_session = 1
         self._control = GrpcControlServer(self._serve)
-        self._http = HttpServer()
         self._failures = TermFailures(settings.patience)
         self._began_s = 0.0
         self._routes = CoordinatorRoutes(
@@ -143,7 +144,7 @@ class Coordinator:
         pages = WebPages.of(
             settings.host, advertised=settings.advertised_host, origins=settings.origins
         )
-        http_port = await self._http.start(
+        http_port = await self._ports.http.start(
             HttpApp(self._routes.table(), pages),
             settings.host,
             settings.http_port,
@@ -161,7 +162,7 @@ class Coordinator:
         if host not in ANY_HOST:
             self._routes.client_address = f"{host}:{client_port}"
         candidate = Leader(settings.node_id, url, self._routes.client_address)
-        self._crew.need("http", self._http.failed())
+        self._crew.need("http", self._ports.http.failed())
         self._crew.need("leading", self._lead(candidate))
         self._crew.need("observing", self._observe())
         await first_of(self._settled.wait(), self._crew.failed())
@@ -178,7 +179,7 @@ class Coordinator:
         self._hang_all()
         await self._crew.close(timeout_s=STOP_TIMEOUT_S)
         await self._control.stop(grace_s)
-        await self._http.stop(grace_s)
+        await self._ports.http.stop(grace_s)
         await self._ports.checkpoints.close()
         await self._ports.reader.close()
         await self._ports.letters.close()

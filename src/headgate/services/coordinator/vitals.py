@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
-from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.lane_totals import LaneTotals, Sums
 from headgate.decide.health import http_status, judged, of_cluster
@@ -19,6 +18,7 @@ from headgate.metrics.exposing import Told
 from headgate.metrics.roles import CoordinatorMetrics
 from headgate.model import api
 from headgate.model.control import Latencies
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.term import Term
 from headgate.tasks import deaths

@@ -13,10 +13,10 @@ from typing import Any, get_args
 import msgspec
 
 from headgate import errors
-from headgate.adapters.http.messages import Parameter
 from headgate.decide.filter.structured import where_of
 from headgate.decide.starting import Start, parse_last_event_id, parse_start, start_of
 from headgate.model.api import NAME_PATTERN, NAME_RULE
+from headgate.model.http import Parameter
 from headgate.model.subscription import Priority
 from headgate.services.gateway.protocol import Subscribe
 from headgate.services.gateway.subscriptions import Question

@@ -14,19 +14,9 @@ import msgspec
 
 from headgate import errors
 from headgate.adapters.http.forward import Forwarder
-from headgate.adapters.http.messages import (
-    JSON,
-    Handler,
-    Parameter,
-    Request,
-    Response,
-    Route,
-    StreamResponse,
-    json_response,
-)
-from headgate.adapters.http.openapi import openapi
 from headgate.decide.health import http_status
 from headgate.decide.letters import PARAMETERS as LETTER_PARAMETERS
+from headgate.decide.openapi import openapi
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import (
     CreateTopic,
@@ -42,6 +32,16 @@ from headgate.model.api import (
     TopicInfo,
     TopicList,
     TopologyAnswer,
+)
+from headgate.model.http import (
+    JSON,
+    Handler,
+    Parameter,
+    Request,
+    Response,
+    Route,
+    StreamResponse,
+    json_response,
 )
 from headgate.model.letters_api import (
     LetterInfo,

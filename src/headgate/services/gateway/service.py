@@ -17,29 +17,30 @@ from importlib.metadata import PackageNotFoundError, version
 import structlog
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.forward import Forwarder
-from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.decide import passing_on
 from headgate.decide.health import DISCONNECTED, judged
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
 from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import GatewayMetrics
+from headgate.model.addresses import reachable
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.http import HttpListener
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
+from headgate.ports.transport import Accept, DeliveryListener
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
 from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.listeners import WILDCARDS, ListenerOptions, listener_for
 from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
@@ -78,7 +79,6 @@ class GatewayOptions:
     ws_port: int = 0
     advertised_host: str = ""
     origins: tuple[str, ...] = ()
-    deliveries: ListenerOptions = field(default_factory=ListenerOptions)
     bounds: Bounds = field(default_factory=Bounds)
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
@@ -90,8 +90,9 @@ class GatewayOptions:
 
 
 class Gateway:
-    """Start it once, stop it once; `failed` ends only when the gateway can't go on. Without
-    `letters` consumer groups never give anything up."""
+    """Start it once, stop it once; `failed` ends only when the gateway can't go on. `http` is where
+    it serves the public, `open_listener` makes what lanes deliver to. Without `letters` consumer
+    groups never give anything up."""
 
     def __init__(
         self,
@@ -100,6 +101,8 @@ class Gateway:
         reader: LogReader,
         checkpoints: CheckpointStore,
         open_session: Callable[[HelloSource], ControlSession],
+        http: HttpListener,
+        open_listener: Callable[[Accept], DeliveryListener],
         machine: Machine,
         letters: LetterStore | None = None,
     ) -> None:
@@ -145,13 +148,8 @@ class Gateway:
             version=_version(),
             keep_alive_s=options.keep_alive_s,
         )
-        self._public = HttpServer()
-        self._listener = listener_for(
-            options.deliveries,
-            options.node_id,
-            self._deliveries.accept,
-            incarnation=options.incarnation,
-        )
+        self._public = http
+        self._listener = open_listener(self._deliveries.accept)
         self._checkpoints = checkpoints
         self._letters = None
         if letters is not None:
@@ -193,8 +191,8 @@ class Gateway:
         ws_port = await self._websocket.start(
             options.host, options.ws_port, self._pages(port), setting="public.ws_port"
         )
-        self.url = f"http://{self._reachable(options.host)}:{port}"
-        self.ws_url = f"ws://{self._reachable(options.host)}:{ws_port}{SUBSCRIBE_PATH}"
+        self.url = f"http://{self._reachable(port)}"
+        self.ws_url = f"ws://{self._reachable(ws_port)}{SUBSCRIBE_PATH}"
         self.delivery_url = await self._listener.start()
         self._routes.ws_url = self.ws_url
 
@@ -318,9 +316,9 @@ class Gateway:
             ports=ports,
         )
 
-    def _reachable(self, host: str) -> str:
-        name = self._options.advertised_host or ("127.0.0.1" if host in WILDCARDS else host)
-        return f"[{name}]" if ":" in name else name
+    def _reachable(self, port: int) -> str:
+        options = self._options
+        return reachable(options.host, port, advertised=options.advertised_host)
 
 
 def _version() -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from headgate.adapters.http.messages import StreamResponse
 from headgate.decide.subscriber import Resync
+from headgate.model.http import StreamResponse
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.wire import (

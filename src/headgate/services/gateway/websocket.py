@@ -23,8 +23,8 @@ from picows import (
 
 from headgate import errors
 from headgate.adapters.http.listening import listen
-from headgate.adapters.http.messages import encode_json, error_body
 from headgate.decide.web_pages import WebPages
+from headgate.model.http import encode_json, error_body
 from headgate.services.gateway.connection import Connection
 from headgate.services.gateway.consumer_connection import ConsumerConnection
 from headgate.services.gateway.consumers import Consumers

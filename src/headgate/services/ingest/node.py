@@ -15,10 +15,8 @@ from functools import partial
 
 import structlog
 
-from headgate.adapters.http.app import HttpApp, Request, Response, Route, json_response
-from headgate.adapters.http.http1_server import Http1Server
-from headgate.adapters.http.messages import JSON
 from headgate.adapters.http.peer import HttpProducePeers
+from headgate.answering import HttpApp
 from headgate.decide.health import http_status
 from headgate.decide.web_pages import WebPages
 from headgate.errors import HeadgateError
@@ -35,8 +33,10 @@ from headgate.model.control import (
     Refused,
     Welcome,
 )
+from headgate.model.http import JSON, Request, Response, Route, json_response
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.http import HttpListener
 from headgate.ports.log import LogWriter, Retention
 from headgate.ports.machine import Machine
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
@@ -82,6 +82,7 @@ class Ingest:
         writer: LogWriter,
         open_session: Callable[[HelloSource], ControlSession],
         settled: SettledPositions,
+        http: HttpListener,
         machine: Machine,
     ) -> None:
         self._options = options
@@ -102,7 +103,7 @@ class Ingest:
         self._partitions = self._writing.partitions
         self._metrics = IngestMetrics()
         self._vitals = Vitals(self._writing, self._settled, machine=machine)
-        self._server = Http1Server()
+        self._http = http
         self._session: ControlSession | None = None
         self._crew = Crew("ingest")
         self._unapplied: Topology | None = None
@@ -117,12 +118,13 @@ class Ingest:
         pages = WebPages.of(
             options.host, advertised=options.advertised_host, origins=options.origins
         )
-        port = await self._server.start(
+        port = await self._http.start(
             HttpApp(self.routes(), pages), options.host, options.port, setting=options.port_setting
         )
         self.url = f"http://{options.advertised_host or options.host}:{port}"
         self._session = self._open_session(self._hello)
         self._crew.need("control", self._listen(self._session))
+        self._crew.need("http", self._http.failed())
         self._crew.keep("report", partial(self._report, self._session))
         self._crew.keep("retention", self._retention().run)
         return self.url
@@ -138,7 +140,7 @@ class Ingest:
         self._vitals.stopping = True
         if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
-        await self._server.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
+        await self._http.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
         await self._crew.close()
         if self._session is not None:
             await self._session.close()

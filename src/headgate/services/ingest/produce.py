@@ -11,11 +11,11 @@ import asyncio
 from typing import Any
 
 from headgate import errors
-from headgate.adapters.http.app import Request
 from headgate.adapters.http.peer import HOPS_HEADER
 from headgate.decide.admission import ProduceLimits, admit
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
 from headgate.model.api import ProduceResult
+from headgate.model.http import Request
 from headgate.model.topology import Topic
 from headgate.ports.machine import Machine
 from headgate.services.ingest.appends import Appends

@@ -15,11 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
-from headgate.adapters.http.app import HttpApp
+from headgate.answering import HttpApp
 from headgate.decide.health import RouterView
 from headgate.decide.router_life import LIFE, Event, State, is_stopping, word
 from headgate.decide.states import Life
@@ -27,6 +26,7 @@ from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.ports.http import HttpListener
 from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
 from headgate.ports.windows import Windows
@@ -58,18 +58,6 @@ LANES_WAIT_S = 60.0
 OVERDUE = "its window should have ended; a lane doesn't return"
 
 
-class Listener(Protocol):
-    """One address where an application is served. Start it once, stop it once."""
-
-    async def start(self, app: HttpApp, host: str, port: int, *, setting: str = "") -> int:
-        """Listen and serve; returns the port. `setting` is the config key of the port."""
-
-    async def failed(self) -> None:
-        """Waits for as long as it serves, and raises what keeps it from doing so."""
-
-    async def stop(self, timeout_s: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RouterPorts:
     """What a router needs from outside: where its windows run, the stream to the coordinator, its
@@ -78,7 +66,7 @@ class RouterPorts:
     windows: Windows
     connect: Connect
     notes: RouterNotes
-    listener: Listener
+    listener: HttpListener
     others: HealthSource
     machine: Machine
 

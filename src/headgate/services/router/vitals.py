@@ -12,10 +12,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Protocol
 
-from headgate.adapters.http.app import Request, Response, Route, json_response
 from headgate.decide.health import RouterView, http_status, of_router
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import Health, PartitionVitals
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.tasks import deaths
 
 ASK_TIMEOUT_S = 1.5

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.http.messages import JSON, Route
 from headgate.model.api import NAME_PATTERN, ErrorAnswer
+from headgate.model.http import JSON, Route
 
 NAME_SCHEMA = {"type": "string", "pattern": NAME_PATTERN}
 """What stands in a path is the name of something."""

@@ -6,11 +6,9 @@ errors included; nothing here lets a page in that `decide.web_pages` refuses.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from headgate import errors
-from headgate.adapters.http.messages import Request, Response, Route
 from headgate.decide.web_pages import WebPages
+from headgate.model.http import Request, Response, Route
 
 READ_HEADERS = "content-type, last-event-id"
 """What a page may send: all that the public API reads."""
@@ -45,9 +43,9 @@ def is_preflight(request: Request) -> bool:
     return bool(asked) and request.method == "OPTIONS"
 
 
-def preflight(request: Request, methods: Collection[str]) -> Response:
+def preflight(request: Request, methods: str) -> Response:
     headers = {
-        "access-control-allow-methods": ", ".join(sorted(methods)),
+        "access-control-allow-methods": methods,
         "access-control-allow-headers": READ_HEADERS,
         "access-control-max-age": str(PREFLIGHT_S),
     }

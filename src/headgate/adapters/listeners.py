@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
-from headgate.adapters.delivery_wire import Accept, same_token
-from headgate.adapters.http.app import HttpApp
+from headgate.adapters.delivery_wire import same_token
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.decide.web_pages import WebPages, is_loopback
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
+from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer
+from headgate.ports.transport import Accept, DeliveryListener
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -27,7 +28,6 @@ log = structlog.get_logger()
 PORT_SETTING = "gateway.client_port"
 PEERS_MAX = 1_000
 """Peers that the log is told about."""
-WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, never bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,9 @@ class ListenerOptions:
         return bool(self.certificate)
 
 
-class Listener(Protocol):
-    async def start(self) -> str:
-        """Listen; returns the address for lanes."""
-
-    async def stop(self, timeout_s: float) -> None: ...
-
-    async def failed(self) -> None:
-        """Waits for as long as it listens, and raises what keeps it from doing so."""
-
-
 def listener_for(
     options: ListenerOptions, node_id: str, accept: Accept, *, incarnation: str
-) -> Listener:
+) -> DeliveryListener:
     accept = _answering(accept)
     match options.protocol:
         case "grpc":
@@ -94,22 +84,16 @@ class HttpListener:
         # Lanes are no web pages: none may deliver, whatever its origin.
         pages = WebPages.of(options.host, advertised=options.advertised_host)
         self._app = HttpApp(delivery_routes(accept, Guard(options.token)), pages)
-        self._server = HttpServer()
+        files = [Path(file) for file, _ in tls_files(options)]
+        self._server = HttpServer(*files)
 
     async def start(self) -> str:
         options = self._options
         warn_if_open(options)
         for file, setting in tls_files(options):
             read_file(file, setting)
-        port = await self._server.start(
-            self._app,
-            options.host,
-            options.port,
-            setting=PORT_SETTING,
-            certificate=Path(options.certificate) if options.secure else None,
-            key=Path(options.key) if options.secure else None,
-        )
-        return f"{'https' if options.secure else 'http'}://{reachable(options, port)}"
+        port = await self._server.start(self._app, options.host, options.port, setting=PORT_SETTING)
+        return f"{'https' if options.secure else 'http'}://{_address(options, port)}"
 
     async def stop(self, timeout_s: float) -> None:
         await self._server.stop(timeout_s)
@@ -133,7 +117,7 @@ class GrpcListener:
         port = await self._server.start(
             options.host, options.port, setting=PORT_SETTING, certificate=certificate, key=key
         )
-        return f"{'grpcs' if options.secure else 'grpc'}://{reachable(options, port)}"
+        return f"{'grpcs' if options.secure else 'grpc'}://{_address(options, port)}"
 
     async def stop(self, _timeout_s: float) -> None:
         await self._server.stop()
@@ -226,7 +210,5 @@ def read_file(name: str, setting: str) -> bytes:
         raise OperatorError(f"can't read {setting} {name}: {error.strerror}") from error
 
 
-def reachable(options: ListenerOptions, port: int) -> str:
-    host = options.host
-    name = options.advertised_host or ("127.0.0.1" if host in WILDCARDS else host)
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+def _address(options: ListenerOptions, port: int) -> str:
+    return reachable(options.host, port, advertised=options.advertised_host)

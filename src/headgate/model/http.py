@@ -1,4 +1,4 @@
-"""What a handler sees of HTTP: a request, a response, a route.
+"""HTTP as values: a request, a response, a route.
 
 Invariant: nothing here knows which server carries it; a handler can be called with a `Request` made
 by hand. A body is read at most once and never beyond the limit its reader names.
@@ -7,7 +7,7 @@ by hand. A body is read at most once and never beyond the limit its reader names
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -50,28 +50,17 @@ class Headers:
         return list(self._pairs)
 
 
-class Request:
-    """One request. `params` are the values of the route template's `{names}`."""
+class Request(msgspec.Struct, frozen=True):
+    """One request. `path` is without percent-encoding, `raw_path` as it came; `params` are the
+    values of the route template's `{names}`, once a route is found."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        *,
-        receive: Receive,
-        raw_path: str = "",
-        query_string: str = "",
-        headers: Headers | None = None,
-        params: Mapping[str, str] | None = None,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.raw_path = raw_path or path
-        self.query_string = query_string
-        self.headers = headers or Headers()
-        self.params: Mapping[str, str] = params or {}
-        self._receive = receive
-        self._disconnected = False
+    method: str
+    path: str
+    receive: Receive
+    raw_path: str = ""
+    query_string: str = ""
+    headers: Headers = Headers()  # nobody changes it
+    params: Mapping[str, str] = {}
 
     @property
     def query(self) -> dict[str, str]:
@@ -92,9 +81,8 @@ class Request:
         chunks: list[bytes] = []
         size = 0
         while True:
-            message = await self._receive()
+            message = await self.receive()
             if message["type"] == "http.disconnect":
-                self._disconnected = True
                 raise errors.PeerUnreachable("the client went away while it sent its request")
             chunk = message.get("body", b"")
             size += len(chunk)
@@ -114,9 +102,8 @@ class Request:
 
     async def disconnected(self) -> None:
         """Returns when the client has gone; never before the body was read or dropped."""
-        while not self._disconnected:
-            message = await self._receive()
-            self._disconnected = message["type"] == "http.disconnect"
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
 
 def _too_large(limit_bytes: int) -> errors.TooLarge:
@@ -126,23 +113,21 @@ def _too_large(limit_bytes: int) -> errors.TooLarge:
     )
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     status: int = 200
     body: bytes = b""
     content_type: str = JSON
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
-@dataclass(slots=True)
-class StreamResponse:
+class StreamResponse(msgspec.Struct, frozen=True):
     """A body that is sent chunk by chunk, each only when the client has room for it.
 
     `chunks` is closed (`aclose`, where it has one) when the client goes away or the server stops.
     """
 
     status: int
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     chunks: AsyncIterator[bytes]
 
 
@@ -181,7 +166,7 @@ class Route:
 
 
 def json_response(
-    value: object, status: int = 200, headers: dict[str, str] | None = None
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     return Response(status, encode_json(value), JSON, headers or {})
 
@@ -196,6 +181,8 @@ def error_response(error: errors.HeadgateError) -> Response:
     headers = {}
     if isinstance(error, errors.NotNow):
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    if isinstance(error, errors.MethodNotAllowed):
+        headers["allow"] = error.allow
     return json_response(body, error.status, headers)
 
 

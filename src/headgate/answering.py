@@ -1,0 +1,56 @@
+"""Answers the requests of a role: finds the route, calls its handler, and turns every outcome into
+an answer.
+
+Invariant: each request is answered exactly once, errors with the documented body; a traceback goes
+to the log and never to the client; no handler is called for a web page that may not call. Whoever
+brings the requests, a server or a test, calls `answer`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from headgate import errors
+from headgate.decide.page_requests import is_preflight, leave, preflight
+from headgate.decide.routes import RouteTable
+from headgate.decide.web_pages import WebPages
+from headgate.model.http import Answer, Request, Route, error_response
+
+log = logging.getLogger(__name__)
+
+
+class HttpApp:
+    """Implements ports.http.App over a fixed route table. `pages` may call it, besides programs."""
+
+    def __init__(self, routes: Iterable[Route], pages: WebPages | None = None) -> None:
+        self.routes = tuple(routes)
+        self._pages = pages or WebPages()
+        self._table = RouteTable(self.routes, self._pages)
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer to `request`, whatever happens."""
+        answer: Answer
+        try:
+            route, found = self._table.find(request)
+            answer = await route.handler(found)
+        except errors.MethodNotAllowed as error:
+            asked = is_preflight(request)
+            answer = preflight(request, error.allow) if asked else error_response(error)
+        except errors.HeadgateError as error:
+            if error.status >= 500 and not isinstance(error, errors.NotNow):
+                log.warning("%s %s failed: %s", request.method, request.path, error)
+            answer = error_response(error)
+        except msgspec.DecodeError as error:
+            answer = error_response(errors.InvalidRequest(f"the request is not valid: {error}"))
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            answer = error_response(
+                errors.HeadgateError("something went wrong inside the server; its log says what")
+            )
+        if request.headers.get("origin"):
+            headers = {**answer.headers, **leave(self._pages, request)}
+            answer = msgspec.structs.replace(answer, headers=headers)
+        return answer
