@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.config import Config
@@ -86,6 +87,7 @@ def _ingest(writer: FaultyLogWriter, coordinator: ScriptedCoordinator) -> Ingest
         open_session=coordinator.open,
         settled=nothing_settled,
         http=Http1Server(),
+        calls=PooledCalls(),
         machine=ScriptedMachine(begins_ms=0),
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from headgate import errors
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
@@ -167,6 +168,7 @@ class GroupSystem:
             open_session=self.coordinator.open_session,
             letters=MemoryLetterStore(self.letters),
             http=HttpServer(),
+            calls=PooledCalls(),
             open_listener=partial(listener_for, ListenerOptions(), node_id, incarnation="1"),
             machine=THIS_MACHINE,
         )

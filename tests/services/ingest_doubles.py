@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.http import MemoryHttpCalls, MemoryWeb
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
@@ -20,7 +21,8 @@ from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.log import Appended, Extent, LogWriter, Retention
 from headgate.ports.machine import Machine
-from headgate.services.ingest.handing_on import Incoming, ProducePeers
+from headgate.services.ingest.handing_on import Incoming
+from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.writing import Writing, WritingOptions
 
@@ -165,10 +167,11 @@ def _fail(failures: dict[PartitionRef, Exception], ref: PartitionRef) -> None:
         raise failures[ref]
 
 
-class NoPeers:
+class NoPeers(ProducePeers):
     """Other ingest nodes, none of which answers."""
 
     def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(MemoryHttpCalls(MemoryWeb()))
         self.error = error or PeerUnreachable("nothing answers")
         self.asked: list[tuple[str, int]] = []
 
@@ -177,9 +180,6 @@ class NoPeers:
     ) -> ProduceAnswer:
         self.asked.append((url, hops))
         raise self.error
-
-    async def close(self) -> None:
-        pass
 
 
 async def nothing_settled() -> dict[PartitionRef, Position]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
@@ -38,6 +39,7 @@ class Stage:
             open_session=self.coordinator.open,
             settled=self._settled,
             http=Http1Server(),
+            calls=PooledCalls(),
             machine=ScriptedMachine(begins_ms=0),
         )
         self.client: HttpClient

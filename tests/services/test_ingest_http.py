@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
@@ -86,6 +87,7 @@ async def serve() -> AsyncIterator[Serve]:
                 open_session=coordinator.open,
                 settled=nothing_settled,
                 http=Http1Server(),
+                calls=PooledCalls(),
                 machine=ScriptedMachine(begins_ms=0),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))

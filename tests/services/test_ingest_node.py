@@ -12,6 +12,7 @@ import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
@@ -84,6 +85,7 @@ async def serve() -> AsyncIterator[Serve]:
                 open_session=coordinator.open,
                 settled=settled_positions,
                 http=Http1Server(),
+                calls=PooledCalls(),
                 machine=ScriptedMachine(begins_ms=NOW_MS),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))

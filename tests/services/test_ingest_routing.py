@@ -13,8 +13,8 @@ import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
-from headgate.adapters.http.peer import HttpProducePeers
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
@@ -27,6 +27,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
+from headgate.services.ingest.peers import ProducePeers
 from tests.services.ingest_doubles import (
     FaultyLogWriter,
     NoPeers,
@@ -344,6 +345,7 @@ async def start() -> AsyncIterator[Start]:
                 open_session=coordinator.open,
                 settled=nothing_settled,
                 http=Http1Server(),
+                calls=PooledCalls(),
                 machine=machine,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))
@@ -444,11 +446,12 @@ async def test_a_revived_former_owner_cant_append(start: Start, tmp_path: Path) 
 
 
 async def test_a_peer_that_isnt_there_was_not_written_to(unused_tcp_port: int) -> None:
-    peers = HttpProducePeers()
+    calls = PooledCalls()
+    peers = ProducePeers(calls)
     request = ProduceRequest([ProduceEvent(msgspec.Raw(b"{}"))])
     with pytest.raises(NotNow, match="nothing was written there") as caught:
         await peers.produce(
             f"http://127.0.0.1:{unused_tcp_port}", "t", request, hops=1, timeout_s=5
         )
     assert not isinstance(caught.value, OutcomeUnknown)
-    await peers.close()
+    await calls.close()

@@ -17,7 +17,7 @@ from pyreqwest.client import Client, ClientBuilder
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.grpc.control import GrpcControlSession
-from headgate.adapters.http.health import HttpHealthSource
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.config import Config
@@ -115,14 +115,15 @@ async def router(
 ) -> AsyncIterator[tuple[str, RouterMetrics]]:
     """What a router's driver serves, without Spark."""
     metrics = RouterMetrics()
-    vitals = RouterVitals(metrics, lambda: view, lambda: coordinator_url, HttpHealthSource())
+    calls = PooledCalls()
+    vitals = RouterVitals(metrics, lambda: view, lambda: coordinator_url, calls)
     server = HttpServer()
     port = await server.start(HttpApp(vitals.table()), "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{port}", metrics
     finally:
         await server.stop(0.5)
-        await vitals.close()
+        await calls.close()
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.embedded.notes import FileRouterNotes
-from headgate.adapters.http.health import HttpHealthSource
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
@@ -170,7 +170,7 @@ class Stage:
             connect=self._open,
             notes=FileRouterNotes(folder / "notes"),
             listener=HttpServer(),
-            others=HttpHealthSource(),
+            calls=PooledCalls(),
             machine=THIS_MACHINE,
         )
         self.router = Router(settings, ports, RouterMetrics())

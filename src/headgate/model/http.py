@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -61,6 +61,14 @@ class Request(msgspec.Struct, frozen=True):
     query_string: str = ""
     headers: Headers = Headers()  # nobody changes it
     params: Mapping[str, str] = {}
+
+    @classmethod
+    def to(
+        cls, method: str, raw_path: str, query_string: str, receive: Receive, headers: Headers
+    ) -> Request:
+        """One whose path and query are as they stand in a URL."""
+        path = unquote(raw_path) if "%" in raw_path else raw_path
+        return cls(method, path, receive, raw_path, query_string, headers)
 
     @property
     def query(self) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from headgate.model.http import Answer, Request
+from headgate.model.http import Answer, Request, Response
 
 
 class App(Protocol):
@@ -30,3 +31,30 @@ class HttpListener(Protocol):
     async def stop(self, timeout_s: float) -> None:
         """Take no more requests, end streams, let the other answers leave within `timeout_s`, then
         cut off the rest; returns soon after that. Nothing to do where it was never started."""
+
+
+class HttpCalls(Protocol):
+    """Requests to others, straight to their addresses, over connections that are kept."""
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+    ) -> Response:
+        """What whoever serves at `url` answers, whatever its status; a redirect is an answer, too.
+        The headers of an answer have their names in lower case, its media type among them.
+
+        Raises PeerUnreachable where nothing was sent, because nobody listens there; Timeout where
+        no whole answer came within `timeout_s`; OutcomeUnknown where the connection ended before
+        the answer did. After these two the other side may have done what it was asked. Never sends
+        twice: who calls knows whether that is safe.
+
+        A call that is cancelled leaves no request behind: the other side sees its client go.
+        """
+
+    async def close(self) -> None:
+        """Give up all connections; calls that are under way fail."""

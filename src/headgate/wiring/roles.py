@@ -160,6 +160,7 @@ def placing_rules(config: Config) -> PlacingRules:
 
 
 def build_ingest(config: Config, folder: DataFolder) -> Ingest:
+    from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.http1_server import Http1Server
     from headgate.services.ingest.node import Ingest
 
@@ -169,6 +170,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
         settled=open_checkpoints(checkpoint_place(config), folder).list,
         http=Http1Server(),
+        calls=PooledCalls(),
         machine=THIS_MACHINE,
     )
 
@@ -238,6 +240,7 @@ def listener_options(config: Config) -> ListenerOptions:
 
 
 def build_gateway(config: Config, folder: DataFolder) -> Gateway:
+    from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.server import HttpServer
     from headgate.adapters.listeners import listener_for
     from headgate.services.gateway.service import Gateway
@@ -252,6 +255,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
             addresses(config.gateway.server_address, config.gateway.server_port)
         ),
         http=HttpServer(),
+        calls=PooledCalls(),
         open_listener=partial(
             listener_for,
             listener_options(config),
@@ -307,7 +311,7 @@ def windows_on_spark(
 
 
 def build_router(config: Config, folder: DataFolder) -> Router:
-    from headgate.adapters.http.health import HttpHealthSource
+    from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.server import HttpServer
     from headgate.metrics.roles import RouterMetrics
     from headgate.services.router.service import Router, RouterPorts
@@ -318,7 +322,7 @@ def build_router(config: Config, folder: DataFolder) -> Router:
         connect=connector(addresses(config.router.server_address, config.router.server_port)),
         notes=FileRouterNotes(folder.notes_dir(settings.node_id)),
         listener=HttpServer(),
-        others=HttpHealthSource(),
+        calls=PooledCalls(),
         machine=THIS_MACHINE,
     )
     return Router(settings, ports, metrics)

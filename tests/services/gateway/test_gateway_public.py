@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate import errors
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
@@ -247,6 +248,7 @@ async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
             checkpoints=FaultyCheckpoints(),
             open_session=coordinator.open_session,
             http=HttpServer(),
+            calls=PooledCalls(),
             open_listener=partial(listener_for, listener, "gateway-1", incarnation="1"),
             machine=THIS_MACHINE,
         )

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from pyreqwest.client import Client, ClientBuilder
 
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.memory.machine import ScriptedMachine
@@ -237,6 +238,7 @@ async def running(
         open_session=coordinator.open_session,
         letters=letters,
         http=HttpServer(),
+        calls=PooledCalls(),
         open_listener=partial(listener_for, listener, NODE, incarnation="1"),
         machine=ScriptedMachine(clock=clock),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.http import MemoryHttpCalls, MemoryWeb
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.lane.plain import PlainWindows
@@ -125,15 +126,6 @@ class Lookout:
         return answer.body
 
 
-class NobodyElse:
-    """Implements services.router.vitals.HealthSource."""
-
-    async def health_at(self, url: str, *, timeout_s: float) -> Health | None:
-        return None
-
-    async def close(self) -> None: ...
-
-
 class FaultyNotes(MemoryRouterNotes):
     """Writing raises `failing` while that is set, and waits while `gate` is there and not open; a
     window gets no number while `stuck` is set, which is raised instead."""
@@ -188,7 +180,7 @@ class Stage:
                 connect=self._connect,
                 notes=self.notes,
                 listener=self.lookout,
-                others=NobodyElse(),
+                calls=MemoryHttpCalls(MemoryWeb()),
                 machine=ScriptedMachine(
                     begins_ms=round(WALL_S * 1_000), clock=asyncio.get_running_loop().time
                 ),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.memory.http import MemoryHttpCalls, MemoryWeb
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.decide.checkpoints import Reset
@@ -30,7 +31,7 @@ from headgate.tasks import Crew
 from tests.client.group_system import DecidingCoordinator
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.lane.world import FakeGateways, FaultyLetters
-from tests.services.router.stage import Lookout, NobodyElse, on_virtual_time, until
+from tests.services.router.stage import Lookout, on_virtual_time, until
 from tests.written_log import TOPIC, WrittenLog
 
 PARTITIONS = 3
@@ -83,7 +84,7 @@ class System:
             connect=self.coordinator.open_session,
             notes=MemoryRouterNotes(),
             listener=Lookout(),
-            others=NobodyElse(),
+            calls=MemoryHttpCalls(MemoryWeb()),
             machine=self.machine,
         )
         return Router(settings, ports, RouterMetrics())

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
 
@@ -90,14 +89,8 @@ class Exchange:
     def request(self) -> Request:
         """What the handler sees; ValueError for a target that is no address."""
         raw_path, query = _target(self.url)
-        return Request(
-            self.method,
-            unquote(raw_path) if "%" in raw_path else raw_path,
-            receive=self.receive,
-            raw_path=raw_path,
-            query_string=query,
-            headers=Headers.lowered(self.pairs),
-        )
+        headers = Headers.lowered(self.pairs)
+        return Request.to(self.method, raw_path, query, self.receive, headers)
 
     # --- the body --------------------------------------------------------------------------------
 

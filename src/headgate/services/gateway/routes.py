@@ -13,7 +13,6 @@ from http import HTTPStatus
 import msgspec
 
 from headgate import errors
-from headgate.adapters.http.forward import Forwarder
 from headgate.decide.health import http_status
 from headgate.decide.letters import PARAMETERS as LETTER_PARAMETERS
 from headgate.decide.openapi import openapi
@@ -49,6 +48,7 @@ from headgate.model.letters_api import (
     LettersChanged,
     LetterSelection,
 )
+from headgate.services.gateway.forwarding import Forwarder
 from headgate.services.gateway.placing import Redirect, newcomer_of
 from headgate.services.gateway.questions import SUBSCRIBE_PARAMETERS, question_of
 from headgate.services.gateway.sse import sse_response

@@ -17,7 +17,6 @@ from importlib.metadata import PackageNotFoundError, version
 import structlog
 
 from headgate import errors
-from headgate.adapters.http.forward import Forwarder
 from headgate.answering import HttpApp
 from headgate.decide import passing_on
 from headgate.decide.health import DISCONNECTED, judged
@@ -30,7 +29,7 @@ from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
-from headgate.ports.http import HttpListener
+from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
@@ -39,6 +38,7 @@ from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.forwarding import Forwarder
 from headgate.services.gateway.group_letters import GroupLetters
 from headgate.services.gateway.hearing import Hearing
 from headgate.services.gateway.registering import Registering
@@ -91,8 +91,8 @@ class GatewayOptions:
 
 class Gateway:
     """Start it once, stop it once; `failed` ends only when the gateway can't go on. `http` is where
-    it serves the public, `open_listener` makes what lanes deliver to. Without `letters` consumer
-    groups never give anything up."""
+    it serves the public, `calls` how it passes that on, `open_listener` makes what lanes deliver
+    to. Without `letters` consumer groups never give anything up."""
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class Gateway:
         checkpoints: CheckpointStore,
         open_session: Callable[[HelloSource], ControlSession],
         http: HttpListener,
+        calls: HttpCalls,
         open_listener: Callable[[Accept], DeliveryListener],
         machine: Machine,
         letters: LetterStore | None = None,
@@ -136,10 +137,10 @@ class Gateway:
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             machine=machine,
         )
-        self._forwarder = Forwarder(body_limit_bytes=options.body_limit_bytes)
+        self._calls = calls
         self._routes = PublicRoutes(
             self._subscriptions,
-            self._forwarder,
+            Forwarder(calls, body_limit_bytes=options.body_limit_bytes),
             coordinator_url=lambda: self._control.coordinator_url or options.coordinator_url,
             ingest_urls=self._ingest_urls,
             health=self._health,
@@ -217,7 +218,7 @@ class Gateway:
         await self._subscriptions.crew.close(grace_s=LAST_WORDS_S)
         if self._session is not None:
             await self._session.close()
-        await self._forwarder.close()
+        await self._calls.close()
         await self._checkpoints.close()
         if self._letters is not None:
             await self._letters.close()

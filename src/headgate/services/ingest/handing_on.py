@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from headgate import errors
-from headgate.adapters.http.peer import rebuilt
-from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest, ProduceResult
+from headgate.model.api import ProduceEvent, ProduceRequest, ProduceResult
 from headgate.model.event import Event
+from headgate.model.refusals import rebuild
 from headgate.services.ingest.outcomes import Outcome
+from headgate.services.ingest.peers import ProducePeers
 
 MAX_HOPS = 2
 SHORTEST_S = 0.011
@@ -41,14 +41,6 @@ class Incoming:
     version: int | None = None
     hops: int = 0
     ids_given: bool = True
-
-
-class ProducePeers(Protocol):
-    async def produce(
-        self, url: str, topic: str, request: ProduceRequest, *, hops: int, timeout_s: float
-    ) -> ProduceAnswer: ...
-
-    async def close(self) -> None: ...
 
 
 class HandingOn:
@@ -95,5 +87,5 @@ def _offered(event: Event) -> ProduceEvent:
 
 def _outcome(result: ProduceResult) -> Outcome:
     if result.error is not None:
-        return rebuilt(result.error)
+        return rebuild(result.error)
     return result

@@ -15,7 +15,6 @@ from functools import partial
 
 import structlog
 
-from headgate.adapters.http.peer import HttpProducePeers
 from headgate.answering import HttpApp
 from headgate.decide.health import http_status
 from headgate.decide.web_pages import WebPages
@@ -36,9 +35,10 @@ from headgate.model.control import (
 from headgate.model.http import JSON, Request, Response, Route, json_response
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession, HelloSource
-from headgate.ports.http import HttpListener
+from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogWriter, Retention
 from headgate.ports.machine import Machine
+from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.vitals import Vitals
@@ -73,7 +73,8 @@ class IngestOptions:
 
 
 class Ingest:
-    """Start it once, stop it once; `failed` ends only when the node can't go on."""
+    """Start it once, stop it once; `failed` ends only when the node can't go on. `http` is where it
+    is called, `calls` how it calls other nodes."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Ingest:
         open_session: Callable[[HelloSource], ControlSession],
         settled: SettledPositions,
         http: HttpListener,
+        calls: HttpCalls,
         machine: Machine,
     ) -> None:
         self._options = options
@@ -91,13 +93,13 @@ class Ingest:
         self._machine = machine
         self._now_s = machine.monotonic_s
         self._settled = Settled(settled)
-        self._peers = HttpProducePeers()
+        self._calls = calls
         self._writing = Writing(
             options.writing,
             node_id=options.node_id,
             writer=writer,
             settled=self._settled,
-            peers=self._peers,
+            peers=ProducePeers(calls),
             machine=machine,
         )
         self._partitions = self._writing.partitions
@@ -145,7 +147,7 @@ class Ingest:
         if self._session is not None:
             await self._session.close()
         self._writing.close()
-        await self._peers.close()
+        await self._calls.close()
         await self._writer.close()
 
     def _retention(self) -> RetentionLoop:

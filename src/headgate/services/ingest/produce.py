@@ -11,7 +11,6 @@ import asyncio
 from typing import Any
 
 from headgate import errors
-from headgate.adapters.http.peer import HOPS_HEADER
 from headgate.decide.admission import ProduceLimits, admit
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
 from headgate.model.api import ProduceResult
@@ -24,6 +23,7 @@ from headgate.services.ingest.keyed import Keyed
 from headgate.services.ingest.opportunistic import Opportunistic
 from headgate.services.ingest.outcomes import Outcome, results
 from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.peers import HOPS_HEADER
 
 NEWS_TIMEOUT_S = 5.0
 """How long a request waits for the topology that its sender knows already."""

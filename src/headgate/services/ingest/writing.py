@@ -10,10 +10,11 @@ from headgate.decide.placing import PlacingRules
 from headgate.ports.log import LogWriter
 from headgate.ports.machine import Machine
 from headgate.services.ingest.appends import Appends, WriteBounds
-from headgate.services.ingest.handing_on import HandingOn, ProducePeers
+from headgate.services.ingest.handing_on import HandingOn
 from headgate.services.ingest.keyed import Keyed
 from headgate.services.ingest.opportunistic import Opportunistic
 from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.produce import Produce
 from headgate.services.ingest.settled import Settled
 

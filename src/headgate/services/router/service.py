@@ -26,7 +26,7 @@ from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.lanes import LaneReceipt, WindowPlan
-from headgate.ports.http import HttpListener
+from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
 from headgate.ports.windows import Windows
@@ -40,7 +40,7 @@ from headgate.services.router.plans import (
     unread_alone,
 )
 from headgate.services.router.stream import Connect, Stream
-from headgate.services.router.vitals import HealthSource, RouterVitals
+from headgate.services.router.vitals import RouterVitals
 from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogEvent
 
@@ -61,13 +61,13 @@ OVERDUE = "its window should have ended; a lane doesn't return"
 @dataclass(frozen=True, slots=True)
 class RouterPorts:
     """What a router needs from outside: where its windows run, the stream to the coordinator, its
-    notes, where it is asked how it fares, whom it asks that itself, and the machine."""
+    notes, where it is asked how it fares, how it asks others that, and the machine."""
 
     windows: Windows
     connect: Connect
     notes: RouterNotes
     listener: HttpListener
-    others: HealthSource
+    calls: HttpCalls
     machine: Machine
 
 
@@ -88,7 +88,7 @@ class Router:
         )
         self._stream = Stream(ports.connect)
         self._vitals = RouterVitals(
-            metrics, self._view, lambda: self._stream.coordinator_url, ports.others
+            metrics, self._view, lambda: self._stream.coordinator_url, ports.calls
         )
         self._loop = asyncio.get_running_loop()
         self._crew = Crew("router")
@@ -200,7 +200,7 @@ class Router:
         await self._crew.close()
         await ports.windows.close()
         await ports.listener.stop(1.0)
-        await self._vitals.close()
+        await ports.calls.close()
         self._life.meets(Event.ENDED)
 
     async def _ask_for_the_end(self) -> None:

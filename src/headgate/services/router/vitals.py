@@ -10,43 +10,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Protocol
+
+import msgspec
 
 from headgate.decide.health import RouterView, http_status, of_router
+from headgate.errors import HeadgateError
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import Health, PartitionVitals
 from headgate.model.http import Request, Response, Route, json_response
+from headgate.ports.http import HttpCalls
 from headgate.tasks import deaths
 
 ASK_TIMEOUT_S = 1.5
 ASK_EVERY_S = 1.0
 
 
-class HealthSource(Protocol):
-    """How others fare, by their own word."""
-
-    async def health_at(self, url: str, *, timeout_s: float) -> Health | None:
-        """What the role that serves HTTP at `url` says of itself; None where nobody answers so in
-        time."""
-
-    async def close(self) -> None: ...
+_decode = msgspec.json.Decoder(Health).decode
 
 
 class RouterVitals:
     """`view` is what the driver knows, `coordinator_url` where the coordinator serves HTTP (empty:
-    not known yet), `others` the way to ask there."""
+    not known yet), `calls` the way to ask there."""
 
     def __init__(
         self,
         metrics: RouterMetrics,
         view: Callable[[], RouterView],
         coordinator_url: Callable[[], str],
-        others: HealthSource,
+        calls: HttpCalls,
     ) -> None:
         self._metrics = metrics
         self._view = view
         self._coordinator_url = coordinator_url
-        self._others = others
+        self._calls = calls
         self._asking = asyncio.Lock()
         self._now_s = asyncio.get_running_loop().time
         self._started_s = self._now_s()
@@ -72,9 +68,6 @@ class RouterVitals:
                 response_content_type="text/plain",
             ),
         ]
-
-    async def close(self) -> None:
-        await self._others.close()
 
     async def _show_health(self, _request: Request) -> Response:
         health = await self._health()
@@ -108,10 +101,13 @@ class RouterVitals:
         if not url or not self._may_ask():
             return
         try:
-            health = await self._others.health_at(url, timeout_s=ASK_TIMEOUT_S)
+            answer = await self._calls.send("GET", f"{url}/health", timeout_s=ASK_TIMEOUT_S)
+            health = _decode(answer.body)
+        except (HeadgateError, msgspec.MsgspecError):
+            return  # nobody answers so in time
         finally:
             self._asked_s = self._now_s()
-        if health is not None and health.role == "coordinator":
+        if health.role == "coordinator":
             self._partitions, self._heard_s = health.partitions, self._now_s()
 
     def _may_ask(self) -> bool:

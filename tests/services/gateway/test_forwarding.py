@@ -12,10 +12,11 @@ import pytest
 from pyreqwest.client import ClientBuilder
 
 from headgate import errors
-from headgate.adapters.http.forward import Forwarder
+from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.model.http import Request, Response, Route, json_response
+from headgate.services.gateway.forwarding import Forwarder
 
 LOOPBACK = "127.0.0.1"
 JSON_BODY = {"content-type": "application/json"}
@@ -47,7 +48,8 @@ async def serving(*routes: Route) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def front(base_url: str, *, timeout_s: float = 5.0) -> AsyncIterator[str]:
-    forwarder = Forwarder(body_limit_bytes=100)
+    calls = PooledCalls()
+    forwarder = Forwarder(calls, body_limit_bytes=100)
 
     async def pass_on(request: Request) -> Response:
         return await forwarder.forward(request, base_url, timeout_s=timeout_s)
@@ -55,7 +57,7 @@ async def front(base_url: str, *, timeout_s: float = 5.0) -> AsyncIterator[str]:
     routes = [Route(method, "/v1/{name}/x", pass_on) for method in ("GET", "POST")]
     async with serving(*routes) as url:
         yield url
-    await forwarder.close()
+    await calls.close()
 
 
 async def send(
@@ -150,7 +152,8 @@ async def test_peer_is_not_waited_for_when_the_client_has_gone() -> None:
         return Response()
 
     async with serving(Route("GET", "/v1/{name}/x", hang)) as peer:
-        forwarder = Forwarder(body_limit_bytes=100)
+        calls = PooledCalls()
+        forwarder = Forwarder(calls, body_limit_bytes=100)
 
         async def pass_on(request: Request) -> Response:
             try:
@@ -165,4 +168,4 @@ async def test_peer_is_not_waited_for_when_the_client_has_gone() -> None:
             assert not over.is_set()
             writer.transport.abort()
             await asyncio.wait_for(over.wait(), 5)
-        await forwarder.close()
+        await calls.close()
