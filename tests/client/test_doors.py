@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from headgate import errors
-from headgate.adapters.http.app import HttpApp, Request, Response, Route
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.answering import HttpApp
 from headgate.client import Consumer, Event, Subscriber
+from headgate.client.defaults import open_calls
 from headgate.client.doors import Doors
 from headgate.model.api import NodeStatus
+from headgate.model.http import Request, Response, Route
 from tests.client.produce_server import produce_server
 from tests.client.served_gateway import served_gateway
 
@@ -44,7 +46,7 @@ async def test_the_others_that_one_address_names_are_asked_in_turn() -> None:
         names = ["ws://one", "ws://two"]
         server.ws_url = names[0]
         server.nodes = [NodeStatus(name, "gateway", "ready", ws_url=name) for name in names]
-        doors = Doors(server.url, machine=ScriptedMachine())
+        doors = Doors(server.url, open_calls=open_calls, machine=ScriptedMachine())
         begun = []
         for _ in range(3):
             way = await doors.way_in()

@@ -18,6 +18,7 @@ from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport, MemoryGateways
+from headgate.adapters.memory.http import MemoryHttpCalls, MemoryHttpListener, MemoryWeb
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Refuse
@@ -242,14 +243,15 @@ class TappedLetters(MemoryLetterStore):
 
 
 class _Nowhere:
-    """In place of what listens on a socket, or asks others over one."""
+    """Where no lane delivers to; implements ports.transport.DeliveryListener."""
+
+    async def start(self) -> str:
+        return ""
 
     async def failed(self) -> None:
         await asyncio.Event().wait()
 
-    async def stop(self, _timeout_s: float) -> None: ...
-
-    async def close(self) -> None: ...
+    async def stop(self, timeout_s: float) -> None: ...
 
 
 class _Listening:
@@ -280,9 +282,11 @@ class InProcessGateway(Gateway):
             checkpoints=cast("CheckpointStore", store),
             open_session=self._opened,
             letters=cast("LetterStore", letters),
+            http=MemoryHttpListener(MemoryWeb()),
+            calls=MemoryHttpCalls(MemoryWeb()),
+            open_listener=lambda _: _Nowhere(),
             machine=system.machine,
         )
-        self._public = self._listener = self._forwarder = _Nowhere()  # type: ignore[assignment]
         self._websocket._server = _Listening()  # type: ignore[assignment]
         self._websocket.connections = Links()  # type: ignore[assignment]  # a set, in order
 

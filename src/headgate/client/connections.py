@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from headgate.client.defaults import open_calls
 from headgate.client.http import HttpClient
 from headgate.decide.routing_cache import PUBLIC_ADDRESS
+from headgate.ports.http import OpenCalls
 
 AVOID_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
@@ -26,8 +28,9 @@ class _Pool:
 
 
 class Connections:
-    def __init__(self, public_url: str) -> None:
-        self.public = HttpClient(public_url)
+    def __init__(self, public_url: str, *, open_calls: OpenCalls = open_calls) -> None:
+        self._open_calls = open_calls
+        self.public = HttpClient(public_url, open_calls=open_calls)
         self._pools: dict[str, _Pool] = {}
         self._avoided_until_s: dict[str, float] = {}
 
@@ -53,7 +56,9 @@ class Connections:
             return
         pool = self._pools.get(url)
         if pool is None:
-            client = HttpClient(url, connect_timeout_s=CONNECT_TIMEOUT_S)
+            client = HttpClient(
+                url, connect_timeout_s=CONNECT_TIMEOUT_S, open_calls=self._open_calls
+            )
             pool = self._pools[url] = _Pool(client)
         pool.users += 1
         try:

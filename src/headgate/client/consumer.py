@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
-from headgate.adapters.machine import THIS_MACHINE
+from headgate.client.defaults import THIS_MACHINE, open_calls
 from headgate.client.doors import Doors, Way
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -31,6 +31,7 @@ from headgate.decide.following.patience import Patience
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined, ToConsumer, decode_for_consumer
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 BUFFER = 2_000
@@ -52,7 +53,8 @@ class Consumer:
     the group goes on; 0 hands it out for ever. Only certain failures count as the last one: see
     docs/client.md.
 
-    `machine` is for tests: time, chance and threads are this machine's.
+    `machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
+    calls HTTP.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Consumer:
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
         machine: Machine = THIS_MACHINE,
+        open_calls: OpenCalls = open_calls,
     ) -> None:
         self.id = consumer or f"consumer-{machine.token(4)}"
         request: dict[str, Any] = {
@@ -95,7 +98,7 @@ class Consumer:
             self._membership,
             decode_for_consumer,
             name="consumer",
-            doors=Doors(url, machine=machine),
+            doors=Doors(url, open_calls=open_calls, machine=machine),
             url_of=_consume_url,
             room=BUFFER,
             open_timeout_s=open_timeout_s,

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from headgate import errors
 from headgate.client.http import HttpClient
 from headgate.model.api import Status
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 MOST_STEPS = 16
@@ -29,10 +30,15 @@ class Doors:
     """`url` is one address, or several, in a sequence or with commas in between."""
 
     def __init__(
-        self, url: str | Sequence[str], subscriber_id: str | None = None, *, machine: Machine
+        self,
+        url: str | Sequence[str],
+        subscriber_id: str | None = None,
+        *,
+        open_calls: OpenCalls,
+        machine: Machine,
     ) -> None:
         urls = url.split(",") if isinstance(url, str) else list(url)
-        self._clients = deque(HttpClient(one.strip()) for one in urls)
+        self._clients = deque(HttpClient(one.strip(), open_calls=open_calls) for one in urls)
         self.subscriber_id = subscriber_id or machine.token(12)
         self._known: list[str] = []
         self._refused = ""

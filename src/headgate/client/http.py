@@ -9,54 +9,41 @@ calls knows whether that is safe.
 
 from __future__ import annotations
 
-import atexit
 import re
-import threading
-from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import (
-    ConnectError,
-    PyreqwestError,
-    RequestTimeoutError,
-)
-from pyreqwest.http import Url
 
 from headgate import errors
+from headgate.client.defaults import open_calls
 from headgate.errors import ANOTHER_ADDRESS
 from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer
+from headgate.model.http import JSON
 from headgate.model.refusals import rebuild
-
-EXIT_PAUSE_S = 0.02
-
+from headgate.ports.http import OpenCalls
 
 Answer = TypeVar("Answer")
 
 _NAME = re.compile(NAME_PATTERN)
+_BLANK = re.compile(r"\s")
 
 
 class HttpClient:
-    """One address and its pool of connections.
-
-    Goes straight to the address, whatever proxies the environment names: a node's address is one of
-    the machine or of its network, which a proxy can't reach.
-    """
+    """One address and its pool of connections."""
 
     def __init__(
-        self, url: str, *, timeout_s: float = 10.0, connect_timeout_s: float = 3.0
+        self,
+        url: str,
+        *,
+        timeout_s: float = 10.0,
+        connect_timeout_s: float = 3.0,
+        open_calls: OpenCalls = open_calls,
     ) -> None:
         self.url = _checked(url)
         self._timeout_s = timeout_s
-        self._client: Client = (
-            ClientBuilder()
-            .no_proxy()
-            .follow_redirects(False)
-            .connect_timeout(timedelta(seconds=connect_timeout_s))
-            .build()
-        )
+        self._calls = open_calls(connect_timeout_s=connect_timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,7 +57,7 @@ class HttpClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._calls.close()
 
     async def get(self, path: str, answer: type[Answer]) -> Answer:
         return self._parse(await self.call("GET", path), answer)
@@ -89,36 +76,30 @@ class HttpClient:
     ) -> bytes:
         """The body of a good answer; raises the error that a bad one stands for."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
+        headers = () if body is None else (("content-type", JSON),)
         try:
-            builder = self._client.request(method, self.url + path)
-            builder = builder.timeout(timedelta(seconds=limit_s))
-            if body is not None:
-                builder = builder.header("content-type", "application/json").body_bytes(body)
-            response = await builder.build().send()
-            content = bytes(await response.bytes())
-        except PyreqwestError as error:
-            raise self._translate(error, limit_s) from error
-        if response.status < 300:
-            return content
-        raise self._refusal(response.status, content)
-
-    def _translate(self, error: PyreqwestError, limit_s: float) -> errors.HeadgateError:
-        if isinstance(error, ConnectError):
-            return errors.PeerUnreachable(
+            response = await self._calls.send(
+                method, self.url + path, timeout_s=limit_s, headers=headers, body=body or b""
+            )
+        except errors.PeerUnreachable as error:
+            raise errors.PeerUnreachable(
                 f"nothing answers at {self.url}; start it with `headgate up`, or {ANOTHER_ADDRESS}",
                 url=self.url,
                 no_answer="not sent",
-            )
-        if isinstance(error, RequestTimeoutError):
-            # Also where it says "connect": that may be a request that was sent and not answered.
-            return errors.Timeout(
+            ) from error
+        except errors.Timeout as error:
+            raise errors.Timeout(
                 f"{self.url} gave no answer within {limit_s:g} s", url=self.url, no_answer="unknown"
-            )
-        return errors.PeerUnreachable(
-            f"{self.url} closed the connection before it answered; try again",
-            url=self.url,
-            no_answer="unknown",
-        )
+            ) from error
+        except errors.OutcomeUnknown as error:
+            raise errors.PeerUnreachable(
+                f"{self.url} closed the connection before it answered; try again",
+                url=self.url,
+                no_answer="unknown",
+            ) from error
+        if response.status < 300:
+            return response.body
+        raise self._refusal(response.status, response.body)
 
     def _parse(self, content: bytes, answer: type[Answer]) -> Answer:
         try:
@@ -148,22 +129,11 @@ class HttpClient:
         )
 
 
-def _let_threads_rest() -> None:
-    """Before Python goes down, let the library's threads come back from what they are doing.
-
-    One that asks for the interpreter while it's taken down aborts the process (seen with one exit
-    in five, on Python 3.11). It takes them microseconds, once this thread lets go of the lock.
-    """
-    threading.Event().wait(EXIT_PAUSE_S)
-
-
-atexit.register(_let_threads_rest)
-
-
 def _checked(url: str) -> str:
     try:
-        parsed = Url(url)
-        if parsed.scheme in ("http", "https") and parsed.host_str:
+        parsed = urlsplit(url)
+        _ = parsed.port  # read, which is how it says that it is none
+        if parsed.scheme in ("http", "https") and parsed.hostname and not _BLANK.search(url):
             return url.rstrip("/")
     except ValueError:
         pass  # Said below, as for an address of another kind.

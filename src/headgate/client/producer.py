@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from headgate import errors
-from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.calls import Calls, overdue
+from headgate.client.defaults import THIS_MACHINE, open_calls
 from headgate.client.exchange import ANSWER_MARGIN_S
 from headgate.client.http import topic_path
 from headgate.client.outgoing import (
@@ -34,13 +34,15 @@ from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
 from headgate.model.event import Op
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 __all__ = ["Producer", "ProducerOptions"]
 
 
 class Producer:
-    """`machine` is for tests: time, chance and threads are this machine's."""
+    """`machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
+    calls HTTP."""
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Producer:
         *,
         route: Route | None = None,
         machine: Machine = THIS_MACHINE,
+        open_calls: OpenCalls = open_calls,
     ) -> None:
         self._machine = machine
         self._options = options or ProducerOptions()
@@ -57,7 +60,7 @@ class Producer:
                 f"batch_events is {self._options.batch_events}: it must be between 1 and "
                 f"{MAX_EVENTS_PER_REQUEST}"
             )
-        self._route = route or Route(url, machine=machine)
+        self._route = route or Route(url, open_calls=open_calls, machine=machine)
         self._streams: dict[str, TopicStream] = {}
         self._calls = Calls(self._options.deadline_s, release=self._leave)
         self._numbers = itertools.count()

@@ -15,14 +15,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headgate import errors
-from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.connections import Connections
+from headgate.client.defaults import THIS_MACHINE, load_sessions, open_calls
 from headgate.decide import routing_cache
 from headgate.decide.routing_cache import PUBLIC_ADDRESS, Applied, RoutingCache, TopicRoute
 from headgate.model.api import TopologyAnswer
 from headgate.model.control import AckTopology, Hello, PushTopology, Refused
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 
@@ -52,11 +53,12 @@ class Route:
         url: str,
         *,
         open_session: OpenSession | None = None,
+        open_calls: OpenCalls = open_calls,
         follow_after_s: float = FOLLOW_AFTER_S,
         machine: Machine = THIS_MACHINE,
     ) -> None:
         self._machine = machine
-        self.connections = Connections(url)
+        self.connections = Connections(url, open_calls=open_calls)
         self.cache = RoutingCache()
         self._open_session = open_session
         self._follow_after_s = follow_after_s
@@ -127,7 +129,7 @@ class Route:
             return
         await asyncio.sleep(self._follow_after_s)
         if self._open_session is None:
-            self._open_session = await self._machine.offload(_grpc_sessions)
+            self._open_session = await self._machine.offload(load_sessions)
         self._session = session = self._open_session(control, self._hello)
         try:
             await self._take_in(session)
@@ -218,13 +220,6 @@ class Route:
     def _is_reachable_from_here(self, url: str) -> bool:
         """A loopback address means another machine to a client that came from outside."""
         return not _is_loopback(url) or _is_loopback(self.connections.public.url)
-
-
-def _grpc_sessions() -> OpenSession:
-    # Loading it takes a tenth of a second, which short-lived producers need not spend.
-    from headgate.adapters.grpc.control import GrpcControlSession
-
-    return GrpcControlSession
 
 
 def _is_loopback(url: str) -> bool:

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
-from headgate.adapters.machine import THIS_MACHINE
+from headgate.client.defaults import THIS_MACHINE, open_calls
 from headgate.client.doors import Doors
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -43,6 +43,7 @@ from headgate.model.client_messages import (
     decode_for_subscriber,
 )
 from headgate.model.subscription import Priority
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 BEYOND_END_S = 30.0
@@ -60,7 +61,8 @@ class Subscriber:
     Opening fails at once with a typed error. After that, a lost connection is opened again with
     growing pauses: for ever, or until `retry_attempts` or `retry_for_s` (per outage) are used up.
 
-    `machine` is for tests: time, chance and threads are this machine's.
+    `machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
+    calls HTTP.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Subscriber:
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
         machine: Machine = THIS_MACHINE,
+        open_calls: OpenCalls = open_calls,
     ) -> None:
         self._machine = machine
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
@@ -91,7 +94,7 @@ class Subscriber:
             self._following,
             decode_for_subscriber,
             name="subscriber",
-            doors=Doors(url, id, machine=machine),
+            doors=Doors(url, id, open_calls=open_calls, machine=machine),
             url_of=lambda way: way.url,
             room=buffer,
             open_timeout_s=open_timeout_s,

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypedDict, Unpack
 
-from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.blocking_items import BlockingItems
 from headgate.client.consumer import Consumer
+from headgate.client.defaults import THIS_MACHINE
 from headgate.decide.following.conversation import Acks
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 
@@ -41,6 +42,7 @@ class ConsumerOptions(TypedDict, total=False):
     open_timeout_s: float
     silence_s: float
     machine: Machine
+    open_calls: OpenCalls
 
 
 class SyncConsumer(BlockingItems):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate import errors
-from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.blocking import Blocking
+from headgate.client.defaults import THIS_MACHINE
 from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.model.api import DEFAULT_URL

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.blocking_items import BlockingItems
+from headgate.client.defaults import THIS_MACHINE
 from headgate.client.subscriber import Subscriber
 from headgate.decide.following.conversation import Acks
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Subscribed
 from headgate.model.subscription import Priority
+from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 
@@ -44,6 +45,7 @@ class SubscriberOptions(Question, total=False):
     open_timeout_s: float
     silence_s: float
     machine: Machine
+    open_calls: OpenCalls
 
 
 class SyncSubscriber(BlockingItems):

@@ -30,7 +30,8 @@ class HttpListener(Protocol):
 
     async def stop(self, timeout_s: float) -> None:
         """Take no more requests, end streams, let the other answers leave within `timeout_s`, then
-        cut off the rest; returns soon after that. Nothing to do where it was never started."""
+        cut off the rest, which get none, or a bare 500; returns soon after that. Nothing to do
+        where it was never started."""
 
 
 class HttpCalls(Protocol):
@@ -53,8 +54,14 @@ class HttpCalls(Protocol):
         the answer did. After these two the other side may have done what it was asked. Never sends
         twice: who calls knows whether that is safe.
 
-        A call that is cancelled leaves no request behind: the other side sees its client go.
+        A call that is cancelled isn't waited for any longer; the other side sees its client go
+        when `timeout_s` is over, if not before.
         """
 
     async def close(self) -> None:
         """Give up all connections; calls that are under way fail."""
+
+
+class OpenCalls(Protocol):
+    def __call__(self, *, connect_timeout_s: float) -> HttpCalls:
+        """New ones; an address that doesn't take a connection for so long is unreachable."""

@@ -16,7 +16,7 @@ from typing import Any
 from headgate import errors
 from headgate.model.addresses import reachable
 from headgate.model.http import Answer, Headers, Receive, Request, Response, StreamResponse
-from headgate.ports.http import App
+from headgate.ports.http import App, HttpCalls
 
 FIRST_PORT = 50_000
 
@@ -27,6 +27,10 @@ class MemoryWeb:
     def __init__(self) -> None:
         self.listening: dict[str, MemoryHttpListener] = {}
         self._ports = itertools.count(FIRST_PORT)
+
+    def open_calls(self, *, connect_timeout_s: float = 0.0) -> HttpCalls:
+        """Implements ports.http.OpenCalls."""
+        return MemoryHttpCalls(self)
 
     def free_port(self) -> int:
         return next(self._ports)

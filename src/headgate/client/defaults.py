@@ -1,0 +1,31 @@
+"""What clients take from outside where a program names nothing else: this machine and its network.
+
+The one place where `headgate.client` meets adapters: a program uses it without our wiring. What
+takes long to load is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.adapters.machine import THIS_MACHINE
+from headgate.model.control import Hello
+from headgate.ports.control import ControlSession
+from headgate.ports.http import HttpCalls
+
+__all__ = ["THIS_MACHINE", "load_sessions", "open_calls"]
+
+
+def open_calls(*, connect_timeout_s: float) -> HttpCalls:
+    """Implements ports.http.OpenCalls."""
+    from headgate.adapters.http.calls import PooledCalls
+
+    return PooledCalls(connect_timeout_s=connect_timeout_s)
+
+
+def load_sessions() -> Callable[[str, Callable[[], Hello]], ControlSession]:
+    """How control streams are opened, from an address and what is said there first. Loading it
+    takes a tenth of a second, which short-lived producers need not spend."""
+    from headgate.adapters.grpc.control import GrpcControlSession
+
+    return GrpcControlSession
