@@ -20,6 +20,8 @@ from headgate.model.http import Response
 CONNECT_TIMEOUT_S = 2.0
 MAX_CONNECTIONS = 1_024
 EXIT_PAUSE_S = 0.02
+CONNECTING = "client error (Connect)"
+"""Among the causes of an error that came before a request could leave."""
 
 
 class PooledCalls:
@@ -55,18 +57,26 @@ class PooledCalls:
             message = message.timeout(timedelta(seconds=timeout_s))
             answer = await (message.body_bytes(body) if body else message).build().send()
             content = bytes(await answer.bytes())
-        except ConnectError as error:
-            raise errors.PeerUnreachable(f"nothing answers at {url}", url=url) from error
         except RequestTimeoutError as error:
             # Also where it says "connect": that may be a request that was sent and not answered.
             raise errors.Timeout(f"{url} gave no answer within {timeout_s:g} s", url=url) from error
         except PyreqwestError as error:
+            if _was_connecting(error):
+                raise errors.PeerUnreachable(f"nothing answers at {url}", url=url) from error
             raise errors.OutcomeUnknown(f"the connection to {url} ended", url=url) from error
         found = dict(answer.headers.items())
         return Response(answer.status, content, found.get("content-type", ""), found)
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _was_connecting(error: PyreqwestError) -> bool:
+    """A ConnectError is also what the library makes of a connection that ends after the request has
+    left; only its causes tell the two apart."""
+    if not isinstance(error, ConnectError):
+        return False
+    return any(cause["message"] == CONNECTING for cause in error.details["causes"] or ())
 
 
 def _let_threads_rest() -> None:
