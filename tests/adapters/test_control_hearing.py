@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession, ServerStream
+from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.model.control import AdoptionFloor, CheckedIn, CheckIn, Hello, Unregister, Welcome
+from headgate.ports.control import ControlStream
 from tests.waiting import until
 
 LOOPBACK = "127.0.0.1"
@@ -19,9 +20,9 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.check_ins = 0
-        self.stream: ServerStream | None = None
+        self.stream: ControlStream | None = None
 
-    async def serve(self, stream: ServerStream, _hello: Hello) -> None:
+    async def serve(self, stream: ControlStream, _hello: Hello) -> None:
         self.stream = stream
         stream.send(Welcome("coordinator", lease_ms=60_000, check_in_ms=10_000))
         writing = asyncio.create_task(stream.write_until_hung())
@@ -37,8 +38,8 @@ class Coordinator:
 @contextlib.asynccontextmanager
 async def connected() -> AsyncIterator[tuple[GrpcControlSession, Coordinator]]:
     coordinator = Coordinator()
-    server = GrpcControlServer(coordinator.serve)
-    [port] = await server.start(LOOPBACK, [0])
+    server = GrpcControlServer()
+    [port] = await server.start(coordinator.serve, LOOPBACK, [0])
     session = GrpcControlSession(f"{LOOPBACK}:{port}", lambda: HELLO)
     try:
         await until(lambda: session.connected)

@@ -9,17 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
+from headgate.adapters.control_stream import encode
 from headgate.adapters.embedded.doorbell import Bell
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.etcd.election import EtcdLeadership
-from headgate.adapters.grpc.control import (
-    METHOD,
-    GrpcControlServer,
-    GrpcControlSession,
-    ServerStream,
-    encode,
-)
+from headgate.adapters.grpc.control import METHOD, GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.nats.delivery import NatsDeliveryServer
 from headgate.adapters.postgres import notices
@@ -27,6 +22,7 @@ from headgate.adapters.postgres.schema import SchemaStatements
 from headgate.answering import HttpApp
 from headgate.model.control import CheckIn, Hello, Welcome
 from headgate.model.event import Event, PartitionRef
+from headgate.ports.control import ControlStream
 from headgate.tasks import Crew, TaskDied, deaths
 from tests.waiting import until
 
@@ -60,9 +56,9 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.streams = 0
-        self.server = GrpcControlServer(self._serve)
+        self.server = GrpcControlServer()
 
-    async def _serve(self, stream: ServerStream, _hello: Hello) -> None:
+    async def serve(self, stream: ControlStream, _hello: Hello) -> None:
         self.streams += 1
         stream.send(WELCOME)
         writing = asyncio.create_task(stream.write_until_hung())
@@ -76,7 +72,7 @@ class Coordinator:
 async def test_a_control_session_that_died_connects_again(times: int) -> None:
     hello = Mistake(times, HELLO)
     coordinator = Coordinator()
-    [port] = await coordinator.server.start(LOOPBACK, [0])
+    [port] = await coordinator.server.start(coordinator.serve, LOOPBACK, [0])
     session = GrpcControlSession(f"{LOOPBACK}:{port}", hello)
     try:
         await until(lambda: session.connected)
@@ -88,7 +84,7 @@ async def test_a_control_session_that_died_connects_again(times: int) -> None:
 
 async def test_a_control_session_that_can_not_write_begins_a_new_stream() -> None:
     coordinator = Coordinator()
-    [port] = await coordinator.server.start(LOOPBACK, [0])
+    [port] = await coordinator.server.start(coordinator.serve, LOOPBACK, [0])
     session = GrpcControlSession(f"{LOOPBACK}:{port}", lambda: HELLO)
     try:
         await until(lambda: session.connected)
@@ -104,7 +100,7 @@ async def test_a_control_session_that_can_not_write_begins_a_new_stream() -> Non
 async def test_a_peer_that_goes_away_while_it_is_written_to_is_no_mistake() -> None:
     crew, begun, served = Crew("coordinator"), asyncio.Event(), asyncio.Event()
 
-    async def serve(stream: ServerStream, _hello: Hello) -> None:
+    async def serve(stream: ControlStream, _hello: Hello) -> None:
         for _ in range(50):
             stream.send(Welcome("c" * 1_000_000, lease_ms=1_000, check_in_ms=20))
         begun.set()
@@ -113,8 +109,8 @@ async def test_a_peer_that_goes_away_while_it_is_written_to_is_no_mistake() -> N
         finally:
             served.set()
 
-    server = GrpcControlServer(serve)
-    [port] = await server.start(LOOPBACK, [0])
+    server = GrpcControlServer()
+    [port] = await server.start(serve, LOOPBACK, [0])
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
         stream: Any = channel.stream_stream(METHOD)()
         await stream.write(encode(HELLO))

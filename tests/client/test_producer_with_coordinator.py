@@ -14,7 +14,7 @@ from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.grpc.control import GrpcControlSession
+from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.route import Route
@@ -42,6 +42,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
             EmbeddedLogReader(folder),
             EmbeddedLetterStore(folder),
             HttpServer(),
+            GrpcControlServer(),
             THIS_MACHINE,
         ),
     )

@@ -1,4 +1,4 @@
-"""What every control session promises: ports/control.py."""
+"""What every control stream promises at either end: ports/control.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession, ServerStream
+from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.adapters.memory.control import QUEUE_BOUND, MemoryControlSession
+from headgate.adapters.memory.control_network import (
+    MemoryControlNetwork,
+    MemoryControlServer,
+    NetworkControlSession,
+)
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.model.control import (
     AdoptionFloor,
     CheckedIn,
@@ -24,12 +30,14 @@ from headgate.model.control import (
     Unregister,
     Welcome,
 )
-from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.control import ControlListener, ControlSession, ControlStream, HelloSource
 from tests.servers.process import free_port
 
 WAIT_S = 10.0
 AGAIN_S = 0.02
 WELCOME = Welcome("coordinator-1", 30_000, 1_000)
+
+OpenSession = Callable[[str, HelloSource], ControlSession]
 
 
 @dataclass
@@ -40,6 +48,8 @@ class Conversation:
     say: Callable[[FromCoordinator], None]
     cut: Callable[[], None]
     got: asyncio.Queue[ToCoordinator] = field(default_factory=asyncio.Queue)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Nothing more comes, or the stream is over."""
 
     async def heard(self) -> ToCoordinator:
         """What the node says; that it is still there is no news."""
@@ -71,13 +81,16 @@ class Coordinator(ABC):
             await session.close()
 
 
-class OverGrpc(Coordinator):
-    def __init__(self) -> None:
+class Listening(Coordinator):
+    """Serves streams where it listens, as the coordinator does."""
+
+    def __init__(self, listener: ControlListener, open_session: OpenSession) -> None:
         super().__init__()
-        self._server = GrpcControlServer(self._serve)
+        self._listener = listener
+        self._open_session = open_session
 
     async def start(self) -> None:
-        [self._port] = await self._server.start("127.0.0.1", [0])
+        [self._port] = await self._listener.start(self._serve, "127.0.0.1", [0])
 
     def session(self, hello: HelloSource) -> ControlSession:
         return self._open(self._port, hello)
@@ -87,29 +100,34 @@ class OverGrpc(Coordinator):
 
     async def stop(self) -> None:
         await super().stop()
-        await self._server.stop(0.0)
+        await self._listener.stop(0.0)
 
     def _open(self, port: int, hello: HelloSource) -> ControlSession:
-        self.opened.append(GrpcControlSession(f"127.0.0.1:{port}", hello))
+        self.opened.append(self._open_session(f"127.0.0.1:{port}", hello))
         return self.opened[-1]
 
-    async def _serve(self, stream: ServerStream, hello: Hello) -> None:
+    async def _serve(self, stream: ControlStream, hello: Hello) -> None:
         made = Conversation(hello, stream.send, stream.hang)
         self.conversations.put_nowait(made)
 
         async def listen() -> None:
             while (message := await stream.receive()) is not None:
                 made.got.put_nowait(message)
+            made.ended.set()
 
         listening = asyncio.create_task(listen())
         writing = asyncio.create_task(stream.write_until_hung())
-        await asyncio.wait({listening, writing}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (listening, writing):
-            task.cancel()
+        try:
+            await asyncio.wait({listening, writing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            made.ended.set()
+            for task in (listening, writing):
+                task.cancel()
 
 
-class InMemory(Coordinator):
-    """Connects a session again, a little after each connection's end."""
+class Scripted(Coordinator):
+    """Nobody listens: the test has the sessions in its hands. Connects each again, a little after
+    its end."""
 
     def session(self, hello: HelloSource) -> ControlSession:
         made: list[Conversation] = []
@@ -146,14 +164,32 @@ class InMemory(Coordinator):
         return self.opened[-1]
 
 
-@pytest.fixture(params=["grpc", "memory"])
+def over_grpc() -> Listening:
+    return Listening(GrpcControlServer(), GrpcControlSession)
+
+
+def in_memory() -> Listening:
+    network = MemoryControlNetwork()
+    jitter = ScriptedMachine().jitter
+    return Listening(
+        MemoryControlServer(network),
+        lambda address, hello: NetworkControlSession(network, address, hello, jitter=jitter),
+    )
+
+
+@pytest.fixture(params=[over_grpc, in_memory])
+async def listening(request: pytest.FixtureRequest) -> AsyncIterator[Listening]:
+    made: Listening = request.param()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture(params=[over_grpc, in_memory, Scripted])
 async def coordinator(request: pytest.FixtureRequest) -> AsyncIterator[Coordinator]:
-    made: Coordinator
-    if request.param == "memory":
-        made = InMemory()
-    else:
-        made = over_grpc = OverGrpc()
-        await over_grpc.start()
+    made: Coordinator = request.param()
+    if isinstance(made, Listening):
+        await made.start()
     yield made
     await made.stop()
 
@@ -283,6 +319,50 @@ async def test_a_session_without_a_connection_can_be_closed(coordinator: Coordin
     await asyncio.sleep(0)
     await session.close()
     assert await listening is None
+
+
+# --- the coordinator's end -----------------------------------------------------------------------
+
+
+async def test_what_is_sent_before_the_end_arrives_before_the_end(listening: Listening) -> None:
+    session, messages, conversation = await welcomed(listening)
+    for number in range(100):
+        conversation.say(AdoptionFloor(number))
+    conversation.cut()
+    assert [await soon(messages) for _ in range(100)] == [AdoptionFloor(n) for n in range(100)]
+    assert (await listening.accepted()).hello == hello(), "it comes again"
+    assert not session.connected
+
+
+async def test_a_node_that_leaves_is_read_to_its_end(listening: Listening) -> None:
+    session, _, conversation = await welcomed(listening)
+    for number in range(100):
+        assert await session.send(Unregister(number, ()))
+    await session.close()
+    said = [await conversation.heard() for _ in range(101)]
+    assert said == [*(Unregister(number, ()) for number in range(100)), Goodbye()]
+    await asyncio.wait_for(conversation.ended.wait(), WAIT_S)
+
+
+async def test_a_node_that_is_too_slow_loses_its_stream_and_no_message_in_between(
+    listening: Listening,
+) -> None:
+    _, messages, first = await welcomed(listening)
+    for number in range(QUEUE_BOUND + 1):
+        first.say(AdoptionFloor(number))
+    second = await listening.accepted()
+    second.say(Welcome("coordinator-2", 1, 1_000))
+    said = [await soon(messages)]
+    while said[-1] != Welcome("coordinator-2", 1, 1_000):
+        said.append(await soon(messages))
+    assert said[:-1] == [AdoptionFloor(number) for number in range(len(said) - 1)]
+
+
+async def test_a_port_in_use_is_refused_and_a_free_one_is_said(listening: Listening) -> None:
+    async def nobody(_stream: ControlStream, _hello: Hello) -> None: ...
+
+    with pytest.raises(OSError, match="can't listen"):
+        await listening._listener.start(nobody, "127.0.0.1", [listening._port])
 
 
 # --- in memory -----------------------------------------------------------------------------------

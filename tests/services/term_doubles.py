@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import grpc
-
+from headgate.adapters.control_stream import ServerStream, decode_from_coordinator, encode
 from headgate.adapters.embedded.election import SoleElection
-from headgate.adapters.grpc.control import ServerStream, decode_from_coordinator, encode
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.log_reader import MemoryLogReader
@@ -52,13 +50,13 @@ class Kept:
 
 @dataclass
 class Call:
-    """One stream as gRPC shows it to the coordinator."""
+    """Implements adapters.control_stream.Pipe, the coordinator's end."""
 
     incoming: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     heard: list[FromCoordinator] = field(default_factory=list)
 
-    async def read(self) -> Any:
-        return await self.incoming.get() or grpc.aio.EOF
+    async def read(self) -> bytes | None:
+        return await self.incoming.get() or None
 
     async def write(self, data: bytes) -> None:
         self.heard.append(decode_from_coordinator(data))

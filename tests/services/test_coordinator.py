@@ -11,13 +11,14 @@ from typing import TypeVar
 
 import pytest
 
+from headgate.adapters.control_stream import encode
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.grpc.control import GrpcControlSession, encode
+from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
@@ -140,6 +141,7 @@ async def running(tmp_path: Path, quotas: Quotas | None = None) -> AsyncIterator
             EmbeddedLogReader(folder),
             EmbeddedLetterStore(folder),
             HttpServer(),
+            GrpcControlServer(),
             THIS_MACHINE,
         ),
     )
@@ -281,7 +283,7 @@ async def test_what_goes_to_several_lanes_is_encoded_once(
         lanes = [served.join("lane", f"r-{n}", window=1) for n in range(3)]
         await until(lambda: gateway.session.connected)
         await until(lambda: all(lane.last(control.SubscriptionSnapshot) for lane in lanes))
-        monkeypatch.setattr("headgate.adapters.grpc.control.encode", counting)
+        monkeypatch.setattr("headgate.adapters.control_stream.encode", counting)
         await gateway.session.send(control.Register(1, tuple(many(2))))
         await until(lambda: all(lane.last(control.SubscriptionChanges) for lane in lanes))
         assert encoded.count(control.SubscriptionChanges) == 1

@@ -16,6 +16,7 @@ from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.grpc.control import GrpcControlServer
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
@@ -69,6 +70,7 @@ class Stage:
                 EmbeddedLogReader(folder),
                 self.letters,
                 HttpServer(),
+                GrpcControlServer(),
                 THIS_MACHINE,
             ),
         )

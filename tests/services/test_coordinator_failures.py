@@ -15,19 +15,14 @@ import pytest
 from pyreqwest.client import ClientBuilder
 from structlog.testing import capture_logs
 
+from headgate.adapters.control_stream import decode_from_coordinator
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import EmbeddedLetterStore
 from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.grpc.control import (
-    METHOD,
-    GrpcControlServer,
-    GrpcControlSession,
-    ServerStream,
-    decode_from_coordinator,
-)
+from headgate.adapters.grpc.control import METHOD, GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
@@ -41,6 +36,7 @@ from headgate.model import control
 from headgate.model.api import CreateTopic, Health, TopicInfo
 from headgate.model.control import Hello, SessionRole
 from headgate.model.topology import Placement
+from headgate.ports.control import ControlStream
 from headgate.services.coordinator.service import (
     KEPT_OUT,
     Coordinator,
@@ -112,6 +108,7 @@ class Served:
                 EmbeddedLogReader(folder),
                 EmbeddedLetterStore(folder),
                 HttpServer(),
+                GrpcControlServer(),
                 THIS_MACHINE,
             ),
         )
@@ -224,14 +221,14 @@ async def test_a_hello_that_cannot_be_read_is_answered(
 async def test_who_is_refused_in_the_middle_asks_ever_less_often() -> None:
     """As if it had not been welcomed: it will say the same again."""
 
-    async def welcomes_and_refuses(stream: ServerStream, _hello: Hello) -> None:
+    async def welcomes_and_refuses(stream: ControlStream, _hello: Hello) -> None:
         stream.send(control.Welcome("coordinator-1", 30_000, 5_000))
         stream.send(control.Refused("what it says can't be read"))
         stream.hang()
         await stream.write_until_hung()
 
-    server = GrpcControlServer(welcomes_and_refuses)
-    [port] = await server.start("127.0.0.1", [0])
+    server = GrpcControlServer()
+    [port] = await server.start(welcomes_and_refuses, "127.0.0.1", [0])
     hello = Hello(role="router", node_id="router-1", incarnation="a")
     session = GrpcControlSession("127.0.0.1:1", lambda: hello)
     async with asyncio.timeout(10):

@@ -15,7 +15,8 @@ import grpc
 import msgspec
 import uvloop
 
-from headgate.adapters.grpc.control import CHANNEL_OPTIONS, decode_to_coordinator, encode
+from headgate.adapters.control_stream import decode_to_coordinator, encode
+from headgate.adapters.grpc.control import CHANNEL_OPTIONS
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.model.control import AckTopology, CheckedIn, CheckIn, PushTopology, Welcome
 from headgate.model.topology import Topology

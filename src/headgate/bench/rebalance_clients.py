@@ -16,12 +16,8 @@ from typing import Any
 import grpc
 import msgspec
 
-from headgate.adapters.grpc.control import (
-    CHANNEL_OPTIONS,
-    METHOD,
-    decode_from_coordinator,
-    encode,
-)
+from headgate.adapters.control_stream import decode_from_coordinator, encode
+from headgate.adapters.grpc.control import CHANNEL_OPTIONS, METHOD
 from headgate.bench.rebalance_orders import serve_orders
 from headgate.model.control import AckTopology, CheckIn, Hello, PushTopology, Welcome
 from headgate.tasks import Crew

@@ -1,8 +1,8 @@
-"""The stream between a node and the coordinator, seen from the node."""
+"""The stream between a node and the coordinator, seen from either end."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Protocol
 
 from headgate.model.control import FromCoordinator, Hello, ToCoordinator
@@ -38,3 +38,41 @@ class ControlSession(Protocol):
 
 class HelloSource(Protocol):
     def __call__(self) -> Hello: ...
+
+
+class ControlStream(Protocol):
+    """The coordinator's end of one connection, from the node's hello to its end.
+
+    Whoever serves it reads with `receive` and has `write_until_hung` run beside that: what is sent
+    waits until then. The stream ends when the one who serves it returns; the node comes again.
+    """
+
+    def send(self, message: FromCoordinator) -> None:
+        """Queue `message`; a node that reads too slowly loses the stream, not messages."""
+
+    def hang(self) -> None:
+        """End the stream after what is queued."""
+
+    async def receive(self) -> ToCoordinator | None:
+        """The next message; None when no more come, because the node said its last or is gone.
+        Raises InvalidRequest for what can't be read."""
+
+    async def write_until_hung(self) -> None:
+        """Write what is queued until `hang`, or until the node is gone or too slow."""
+
+
+class Serve(Protocol):
+    """Serves one stream, whose hello has come; cancelled where the node is gone."""
+
+    def __call__(self, stream: ControlStream, hello: Hello, /) -> Awaitable[None]: ...
+
+
+class ControlListener(Protocol):
+    """Where nodes find a coordinator. Whoever says no hello that can be read isn't served."""
+
+    async def start(self, serve: Serve, host: str, ports: list[int]) -> list[int]:
+        """Listen on every port and return those bound, any free one for 0; raises OSError for one
+        in use."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more streams; those that are served end within `grace_s`, or are cut."""

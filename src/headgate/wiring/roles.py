@@ -93,6 +93,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
 
 
 def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
+    from headgate.adapters.grpc.control import GrpcControlServer
     from headgate.adapters.http.server import HttpServer
     from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 
@@ -106,6 +107,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             open_log_reader(log_store(config), folder),
             open_letters(log_store(config), folder),
             HttpServer(),
+            GrpcControlServer(),
             THIS_MACHINE,
         ),
     )

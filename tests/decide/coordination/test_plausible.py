@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.adapters.grpc.control import encode
+from headgate.adapters.control_stream import encode
 from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.plausible import NUMBERS_END
 from headgate.model import control

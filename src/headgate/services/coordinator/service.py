@@ -17,7 +17,6 @@ from functools import partial
 
 import structlog
 
-from headgate.adapters.grpc.control import GrpcControlServer, ServerStream
 from headgate.answering import HttpApp
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.failures import TermFailures
@@ -32,6 +31,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.control import ControlListener, ControlStream
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
 from headgate.ports.http import HttpListener
@@ -92,6 +92,7 @@ class CoordinatorPorts:
     reader: LogReader
     letters: LetterStore
     http: HttpListener
+    control: ControlListener
     machine: Machine
 
 
@@ -101,9 +102,8 @@ class Coordinator:
     def __init__(self, settings: CoordinatorSettings, ports: CoordinatorPorts) -> None:
         self._settings = settings
         self._ports = ports
-        self._streams: dict[int, ServerStream] = {}
+        self._streams: dict[int, ControlStream] = {}
         self._next_session = 1
-        self._control = GrpcControlServer(self._serve)
         self._failures = TermFailures(settings.patience)
         self._began_s = 0.0
         self._routes = CoordinatorRoutes(
@@ -151,7 +151,9 @@ class Coordinator:
             setting="coordinator.http_port",
         )
         try:
-            _, client_port = await self._control.start(settings.host, list(settings.ports))
+            _, client_port = await self._ports.control.start(
+                self._serve, settings.host, list(settings.ports)
+            )
         except OSError as error:
             raise PortInUse(
                 f"one of the ports {settings.ports} on {settings.host} is in use; stop what "
@@ -178,7 +180,7 @@ class Coordinator:
         self._crew.cancel()
         self._hang_all()
         await self._crew.close(timeout_s=STOP_TIMEOUT_S)
-        await self._control.stop(grace_s)
+        await self._ports.control.stop(grace_s)
         await self._ports.http.stop(grace_s)
         await self._ports.checkpoints.close()
         await self._ports.reader.close()
@@ -284,7 +286,7 @@ class Coordinator:
 
     # --- streams -------------------------------------------------------------------------------
 
-    async def _serve(self, stream: ServerStream, hello: Hello) -> None:
+    async def _serve(self, stream: ControlStream, hello: Hello) -> None:
         term = self._term
         if term is None or term.is_over or self._is_kept_out(hello):
             self._turn_away(stream, hello)
@@ -305,7 +307,7 @@ class Coordinator:
         ran_s = self._ports.machine.monotonic_s() - self._began_s
         return self._failures.keeps_out(hello, ran_s=ran_s)
 
-    def _turn_away(self, stream: ServerStream, hello: Hello) -> None:
+    def _turn_away(self, stream: ControlStream, hello: Hello) -> None:
         if hello.role not in ("lane", "client") and self._is_kept_out(hello):
             stream.send(Refused(KEPT_OUT))
         else:  # a lane goes on with what it has, as it does without a coordinator

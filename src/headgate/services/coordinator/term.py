@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 import structlog
 
-from headgate.adapters.grpc.control import ServerStream
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import invariants, operating
 from headgate.decide.coordination.cluster import Cluster
@@ -47,6 +46,7 @@ from headgate.model.position import Position
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.control import ControlStream
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Leadership
 from headgate.ports.letters import Fences, LetterStore
@@ -80,7 +80,7 @@ class Term:
         letters: LetterStore,
         reader: LogReader,
         machine: Machine,
-        streams: Mapping[int, ServerStream],
+        streams: Mapping[int, ControlStream],
     ) -> None:
         self._leadership = leadership
         self._store = store
@@ -152,7 +152,7 @@ class Term:
 
     # --- streams -------------------------------------------------------------------------------
 
-    async def serve(self, session: int, stream: ServerStream, hello: Hello) -> None:
+    async def serve(self, session: int, stream: ControlStream, hello: Hello) -> None:
         tasks: list[asyncio.Task[None]] = []
         try:
             await self.apply(partial(self.cluster.opened, session, hello), by=hello)
@@ -167,7 +167,7 @@ class Term:
             if not self.is_over:
                 await self.apply(partial(self.cluster.closed, session), by=hello)
 
-    async def _read(self, session: int, stream: ServerStream, hello: Hello) -> None:
+    async def _read(self, session: int, stream: ControlStream, hello: Hello) -> None:
         while (message := await self._next(stream)) is not None:
             if isinstance(message, CheckIn):
                 stream.send(CheckedIn())  # also while a decision waits for its store
@@ -179,7 +179,7 @@ class Term:
             if isinstance(message, Goodbye):
                 return
 
-    async def _next(self, stream: ServerStream) -> ToCoordinator | None:
+    async def _next(self, stream: ControlStream) -> ToCoordinator | None:
         """The next message; whoever says what can't be read is told so before the stream ends."""
         try:
             return await stream.receive()
