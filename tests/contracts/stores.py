@@ -20,6 +20,7 @@ from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.coordination import EtcdCoordinationStore
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.coordination import MemoryCoordination, MemoryCoordinationStore
 from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
@@ -102,6 +103,7 @@ class InMemory(Generic[S]):
 
 _logs = InMemory(MemoryLog)
 _letters = InMemory(MemoryLetters)
+_coordination = InMemory(MemoryCoordination)
 _positions = InMemory(dict[PartitionRef, Checkpoint])
 
 WRITERS: dict[str, Callable[[str], LogWriter]] = {
@@ -125,6 +127,7 @@ CHECKPOINTS: dict[str, Callable[[str], CheckpointStore]] = {
 COORDINATION: dict[str, Callable[[str], CoordinationStore]] = {
     "embedded": lambda location: EmbeddedCoordinationStore(DataFolder.open(location)),
     "etcd": lambda location: EtcdCoordinationStore(etcd_connection(location)),
+    "memory": lambda location: MemoryCoordinationStore(_coordination.at(location)),
 }
 LETTERS: dict[str, Callable[[str], LetterStore]] = {
     "embedded": lambda location: EmbeddedLetterStore(DataFolder.open(location)),

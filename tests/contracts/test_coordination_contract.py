@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from headgate.adapters.memory.coordination import MemoryCoordination, MemoryCoordinationStore
+from headgate.errors import Fenced
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Node, Owner, Topic
-from tests.contracts.stores import Opened
+from tests.contracts.stores import COORDINATION, Opened, durable
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,6 +107,16 @@ async def test_a_save_that_was_given_up_leaves_the_store_usable(cluster_state: O
     assert await store.load() == STATE
 
 
+async def test_in_memory_whoever_was_overtaken_is_refused() -> None:
+    kept = MemoryCoordination()
+    former, present = MemoryCoordinationStore(kept, 1), MemoryCoordinationStore(kept, 2)
+    await former.save(StoredState(boot=1))
+    await present.save(StoredState(boot=2))
+    with pytest.raises(Fenced):
+        await former.save(StoredState(boot=3))
+    assert await former.load() == StoredState(boot=2)
+
+
 SAVER = """
 import asyncio, sys
 from headgate.model.event import PartitionRef
@@ -124,6 +137,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 """
 
 
+@pytest.mark.parametrize("cluster_state", durable(COORDINATION), indirect=True)
 async def test_a_coordinator_killed_in_a_save_leaves_a_state_for_the_next(
     cluster_state: Opened,
 ) -> None:
