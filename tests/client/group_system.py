@@ -22,6 +22,7 @@ from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
+from headgate.adapters.picows.server import PicowsListener
 from headgate.answering import HttpApp
 from headgate.client.consumer import Consumer
 from headgate.decide.coordination.cluster import Cluster
@@ -170,6 +171,7 @@ class GroupSystem:
             http=HttpServer(),
             calls=PooledCalls(),
             open_listener=partial(listener_for, ListenerOptions(), node_id, incarnation="1"),
+            connections=PicowsListener(),
             machine=THIS_MACHINE,
         )
         await gateway.start()

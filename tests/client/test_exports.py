@@ -15,7 +15,7 @@ from headgate.client import Event, Left
 EXPORTED = {name: getattr(public, name) for name in public.__all__}
 CLASSES = [one for one in EXPORTED.values() if inspect.isclass(one)]
 OURS = "headgate."
-OF_TESTS = {"Machine", "OpenCalls", "Route"}
+OF_TESTS = {"Machine", "OpenCalls", "OpenLink", "Route"}
 """What a signature takes for the sake of tests and benchmarks."""
 
 

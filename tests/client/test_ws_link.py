@@ -6,7 +6,8 @@ import asyncio
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
-from headgate.client.ws_link import Link, WsLink
+from headgate.adapters.picows.link import WsLink
+from headgate.ports.connection import Link
 
 WAIT_S = 10.0
 
@@ -52,7 +53,7 @@ async def test_a_ping_is_answered_and_counts_as_a_sign_of_life() -> None:
         await link.connect(f"ws://127.0.0.1:{port}/")
         async with asyncio.timeout(WAIT_S):
             assert await answered == b"are you there?"
-        assert link._frames == 1
+        assert link.heard_frames == 1
         link.close()
 
 

@@ -12,7 +12,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.consumer import Consumer
 from headgate.client.doors import Way
 from headgate.client.subscriber import Subscriber
-from headgate.client.ws_link import Listener
+from headgate.ports.connection import Link, LinkListener
 from tests.client.model_gateway import Message, ModelGateway, Session
 
 LATENCY_S = 0.001
@@ -37,8 +37,11 @@ class VirtualGateway(ModelGateway):
         doors = VirtualDoors()
         self.doors.append(doors)
         line.doors = doors  # type: ignore[assignment]
-        line.make_link = lambda: VirtualLink(line, self)  # type: ignore[method-assign,assignment,return-value]
+        line.open_link = self._open_link
         return client
+
+    def _open_link(self, listener: LinkListener, _silence_s: float) -> Link:
+        return VirtualLink(listener, self)
 
 
 class VirtualDoors:
@@ -59,7 +62,7 @@ class VirtualDoors:
 class VirtualLink:
     """Both ends of a connection; messages of each direction come in order, `LATENCY_S` later."""
 
-    def __init__(self, listener: Listener, gateway: VirtualGateway) -> None:
+    def __init__(self, listener: LinkListener, gateway: VirtualGateway) -> None:
         self.is_paused = False
         self._listener = listener
         self._gateway = gateway

@@ -13,6 +13,7 @@ from typing import Literal
 from headgate import errors
 from headgate.client.consumer import Consumer
 from headgate.model.client_messages import Event, Item, is_redelivery, seq_of
+from headgate.ports.connection import LinkListener
 from headgate.ports.machine import Machine
 from tests.groups.network import GroupDoors, GroupLink, Network
 from tests.groups.oracle import BYSTANDER, Oracle, Work
@@ -308,10 +309,10 @@ def _connect(
     """To `network`, as whom it is known there."""
     line = consumer._line
 
-    def make_link() -> GroupLink:
-        link = GroupLink(line, network, name)
+    def open_link(listener: LinkListener, _silence_s: float) -> GroupLink:
+        link = GroupLink(listener, network, name)
         link.is_frozen = is_frozen()
         return link
 
     line.doors = GroupDoors(network)  # type: ignore[assignment]
-    line.make_link = make_link  # type: ignore[method-assign,assignment]
+    line.open_link = open_link

@@ -15,10 +15,11 @@ import random
 from typing import Any, Protocol
 
 from headgate import errors
+from headgate.adapters.picows.server import PingTimes
 from headgate.client.doors import Way
-from headgate.client.ws_link import Listener
+from headgate.ports.connection import LinkListener
 from headgate.services.gateway.consumer_connection import ConsumerConnection
-from headgate.services.gateway.websocket import CONSUME_PATH, PingTimes, WebSocketServer
+from headgate.services.gateway.websocket import CONSUME_PATH, WebSocketServer
 from tests.client.virtual_gateway import VirtualDoors, VirtualLink
 
 PINGS = PingTimes()
@@ -95,7 +96,7 @@ class GroupDoors(VirtualDoors):
 
 
 class GroupLink(VirtualLink):
-    def __init__(self, listener: Listener, network: Network, member: str) -> None:
+    def __init__(self, listener: LinkListener, network: Network, member: str) -> None:
         super().__init__(listener, None)  # type: ignore[arg-type]  # found when it connects
         self.member = member
         self.node_id = ""
@@ -193,67 +194,50 @@ class GroupLink(VirtualLink):
 
 
 class GatewaySide:
-    """The gateway's end of a link: a session as VirtualLink has it, and the transport that the real
-    connection writes to."""
+    """The gateway's end of a link: a session as VirtualLink has it, and the wire that the real
+    connection writes to (ports.connection.Wire), which is full while it is held."""
 
     is_cut_off = False
+    unsent_bytes = 0
 
     def __init__(self, link: GroupLink, connection: ConsumerConnection) -> None:
         self._link = link
         self._connection = connection
         self._is_over = False
-        self.underlying_transport = _Socket()
-        connection.on_ws_connected(self)  # type: ignore[arg-type]  # all that is used of a transport
+        connection.connected(self)
 
     # --- for the link ----------------------------------------------------------------------------
 
     def heard(self, message: dict[str, Any]) -> None:
         self._link.heard(message)
-        if not self._connection._closing:
-            self._connection.said(json.dumps(message).encode())
+        self._connection.heard(json.dumps(message).encode())
 
     def gone(self) -> None:
         if not self._is_over:
-            self._is_over = self.underlying_transport.closing = True
-            self._connection.on_ws_disconnected(self)  # type: ignore[arg-type]  # see above
+            self._is_over = True
+            self._connection.disconnected()
 
     def hold(self, *, is_held: bool) -> None:
         if is_held:
-            self._connection.pause_writing()
+            self._connection.paused()
         else:
-            self._connection.resume_writing()
+            self._connection.resumed()
 
     # --- for the connection ----------------------------------------------------------------------
 
-    def send(self, _kind: object, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
         if not self._is_over:
             self._link.written(bytes(message))
 
-    def send_ping(self) -> None:
-        """Virtual clients never take silence for a fault."""
-
-    def send_close(self, _code: object, _reason: bytes = b"") -> None:
-        """The end of the link says it."""
-
-    def disconnect(self, graceful: bool = True) -> None:
-        if graceful:
-            self._link.to_client(None)
-        else:
-            self._link.cut()
-
-
-class _Socket:
-    def __init__(self) -> None:
-        self.closing = False
-
-    def set_write_buffer_limits(self, **_: int) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def is_closing(self) -> bool:
-        return self.closing
+        return self._is_over
 
-    def pause_reading(self) -> None: ...
+    def stop_reading(self) -> None: ...
 
-    def resume_reading(self) -> None: ...
+    def read_on(self) -> None: ...
+
+    def close(self, code: int, reason: bytes) -> None:
+        self._link.to_client(None)
+
+    def abort(self) -> None:
+        self._link.cut()

@@ -34,6 +34,7 @@ from headgate.model.position import Tries
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner, Topology
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.connection import Reception
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import Fences, LetterStore
 from headgate.services.gateway.consumer import ConsumerBounds
@@ -42,7 +43,7 @@ from headgate.services.gateway.subscriptions import Bounds
 from headgate.tasks import Crew
 from tests.client.group_system import DecidingCoordinator
 from tests.faulty_checkpoints import FaultyCheckpoints
-from tests.groups.network import PINGS, Links, Network, Tap
+from tests.groups.network import Links, Network, Tap
 from tests.lane.faulty_stores import Link, LinkedCheckpoints, LinkedLetters, Moody
 from tests.written_log import WrittenLog
 
@@ -254,8 +255,13 @@ class _Nowhere:
     async def stop(self, timeout_s: float) -> None: ...
 
 
-class _Listening:
-    def close(self) -> None: ...
+class _Nobody:
+    """In place of what listens for connections: those of `network` come in by themselves."""
+
+    async def start(self, reception: Reception, host: str, port: int, *, setting: str = "") -> int:
+        return port
+
+    def stop(self) -> None: ...
 
 
 class InProcessGateway(Gateway):
@@ -275,7 +281,6 @@ class InProcessGateway(Gateway):
                 "http://coordinator",
                 bounds=Bounds(queue=QUEUE, topic_grace_s=5.0),
                 consumers=CONSUMERS,
-                pings=PINGS,
                 report_every_s=5.0,
             ),
             reader=system.log,
@@ -285,9 +290,9 @@ class InProcessGateway(Gateway):
             http=MemoryHttpListener(MemoryWeb()),
             calls=MemoryHttpCalls(MemoryWeb()),
             open_listener=lambda _: _Nowhere(),
+            connections=_Nobody(),
             machine=system.machine,
         )
-        self._websocket._server = _Listening()  # type: ignore[assignment]
         self._websocket.connections = Links()  # type: ignore[assignment]  # a set, in order
 
     def _opened(self, hello: HelloSource) -> MemoryControlSession:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
-from headgate.client.defaults import THIS_MACHINE, open_calls
+from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
 from headgate.client.doors import Doors, Way
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -31,6 +31,7 @@ from headgate.decide.following.patience import Patience
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined, ToConsumer, decode_for_consumer
+from headgate.ports.connection import OpenLink
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
@@ -53,8 +54,8 @@ class Consumer:
     the group goes on; 0 hands it out for ever. Only certain failures count as the last one: see
     docs/client.md.
 
-    `machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
-    calls HTTP.
+    `machine`, `open_calls` and `open_link` are for tests: time, chance and threads are this
+    machine's, its calls HTTP and its connections WebSockets.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Consumer:
         silence_s: float = 75.0,
         machine: Machine = THIS_MACHINE,
         open_calls: OpenCalls = open_calls,
+        open_link: OpenLink = open_link,
     ) -> None:
         self.id = consumer or f"consumer-{machine.token(4)}"
         request: dict[str, Any] = {
@@ -103,6 +105,7 @@ class Consumer:
             room=BUFFER,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
+            open_link=open_link,
             machine=machine,
         )
 

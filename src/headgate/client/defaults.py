@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.model.control import Hello
+from headgate.ports.connection import Link, LinkListener
 from headgate.ports.control import ControlSession
 from headgate.ports.http import HttpCalls
 
-__all__ = ["THIS_MACHINE", "load_sessions", "open_calls"]
+__all__ = ["THIS_MACHINE", "load_sessions", "open_calls", "open_link"]
 
 
 def open_calls(*, connect_timeout_s: float) -> HttpCalls:
@@ -21,6 +22,13 @@ def open_calls(*, connect_timeout_s: float) -> HttpCalls:
     from headgate.adapters.http.calls import PooledCalls
 
     return PooledCalls(connect_timeout_s=connect_timeout_s)
+
+
+def open_link(listener: LinkListener, silence_s: float) -> Link:
+    """Implements ports.connection.OpenLink."""
+    from headgate.adapters.picows.link import WsLink
+
+    return WsLink(listener, silence_s)
 
 
 def load_sessions() -> Callable[[str, Callable[[], Hello]], ControlSession]:

@@ -21,10 +21,10 @@ import msgspec
 from headgate import errors
 from headgate.client.doors import Doors, Way
 from headgate.client.outages import Outages
-from headgate.client.ws_link import Link, WsLink
 from headgate.decide.following.conversation import Control, Conversation, Phase
 from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Remind, Send
 from headgate.model.client_messages import Event, Item, Left, Resync
+from headgate.ports.connection import Link, OpenLink
 from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 
@@ -51,6 +51,7 @@ class Line(Generic[Control]):
         room: int,
         open_timeout_s: float,
         silence_s: float,
+        open_link: OpenLink,
         machine: Machine,
     ) -> None:
         self._machine = machine
@@ -61,6 +62,7 @@ class Line(Generic[Control]):
         self._room = max(1, room)
         self._open_timeout_s = open_timeout_s
         self._silence_s = silence_s
+        self.open_link = open_link
         self._crew = Crew(name)
         self._outages = Outages(name)
         self.link: Link | None = None
@@ -309,7 +311,7 @@ class Line(Generic[Control]):
         return self._redirected
 
     async def _is_there(self, way: Way) -> bool:
-        link = self.make_link()
+        link = self.open_link(self, self._silence_s)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await link.connect(self._url_of(way))
@@ -323,9 +325,6 @@ class Line(Generic[Control]):
             self._hang_up()
             way.failed(failure)
         return False
-
-    def make_link(self) -> WsLink:
-        return WsLink(self, self._silence_s)
 
 
 def _asking_task() -> asyncio.Task[Any] | None:

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
-from headgate.client.defaults import THIS_MACHINE, open_calls
+from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
 from headgate.client.doors import Doors
 from headgate.client.line import Line
 from headgate.decide.following.conversation import Acks
@@ -43,6 +43,7 @@ from headgate.model.client_messages import (
     decode_for_subscriber,
 )
 from headgate.model.subscription import Priority
+from headgate.ports.connection import OpenLink
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
@@ -61,8 +62,8 @@ class Subscriber:
     Opening fails at once with a typed error. After that, a lost connection is opened again with
     growing pauses: for ever, or until `retry_attempts` or `retry_for_s` (per outage) are used up.
 
-    `machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
-    calls HTTP.
+    `machine`, `open_calls` and `open_link` are for tests: time, chance and threads are this
+    machine's, its calls HTTP and its connections WebSockets.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Subscriber:
         silence_s: float = 75.0,
         machine: Machine = THIS_MACHINE,
         open_calls: OpenCalls = open_calls,
+        open_link: OpenLink = open_link,
     ) -> None:
         self._machine = machine
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
@@ -99,6 +101,7 @@ class Subscriber:
             room=buffer,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
+            open_link=open_link,
             machine=machine,
         )
         if topic:

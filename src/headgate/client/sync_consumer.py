@@ -21,6 +21,7 @@ from headgate.decide.following.conversation import Acks
 from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined
+from headgate.ports.connection import OpenLink
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
@@ -43,6 +44,7 @@ class ConsumerOptions(TypedDict, total=False):
     silence_s: float
     machine: Machine
     open_calls: OpenCalls
+    open_link: OpenLink
 
 
 class SyncConsumer(BlockingItems):

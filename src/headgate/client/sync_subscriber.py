@@ -18,6 +18,7 @@ from headgate.decide.following.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Subscribed
 from headgate.model.subscription import Priority
+from headgate.ports.connection import OpenLink
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
@@ -46,6 +47,7 @@ class SubscriberOptions(Question, total=False):
     silence_s: float
     machine: Machine
     open_calls: OpenCalls
+    open_link: OpenLink
 
 
 class SyncSubscriber(BlockingItems):

@@ -245,6 +245,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
     from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.server import HttpServer
     from headgate.adapters.listeners import listener_for
+    from headgate.adapters.picows.server import PicowsListener
     from headgate.services.gateway.service import Gateway
 
     options = gateway_options(config)
@@ -264,6 +265,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
             options.node_id,
             incarnation=options.incarnation,
         ),
+        connections=PicowsListener(),
         machine=THIS_MACHINE,
     )
 

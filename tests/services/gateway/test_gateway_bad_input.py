@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from picows import WSFrame, WSMsgType, WSTransport, ws_connect
 
 from headgate import errors
+from headgate.adapters.picows.server import PingTimes
 from headgate.services.gateway.protocol import MAX_FRAME_BYTES, Misfit, parse
 from headgate.services.gateway.subscriptions import Bounds
-from headgate.services.gateway.websocket import PingTimes
 from tests.services.gateway.doubles import FakeCoordinator
 from tests.services.gateway.world import WAIT_S, World, WsSubscriber, running, until
 

@@ -16,6 +16,7 @@ from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.adapters.picows.server import PicowsListener
 from headgate.answering import HttpApp
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.topology import Node, Placement, Topic
@@ -250,6 +251,7 @@ async def test_port_in_use_names_its_setting_and_leaves_nothing_behind(
             http=HttpServer(),
             calls=PooledCalls(),
             open_listener=partial(listener_for, listener, "gateway-1", incarnation="1"),
+            connections=PicowsListener(),
             machine=THIS_MACHINE,
         )
         with pytest.raises(errors.PortInUse, match=setting):

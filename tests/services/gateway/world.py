@@ -19,12 +19,12 @@ from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.picows.server import PicowsListener, PingTimes
 from headgate.adapters.transports import Transports
 from headgate.ports.letters import LetterStore
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
-from headgate.services.gateway.websocket import PingTimes
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, topology
 from tests.written_log import WrittenLog
@@ -225,7 +225,6 @@ async def running(
         report_every_s=0.02,
         stop_timeout_s=stop_timeout_s,
         dedup=dedup or DedupOptions(),
-        pings=pings or PingTimes(),
         consumers=consumers or ConsumerBounds(save_s=0.02),
         origins=origins,
     )
@@ -240,6 +239,7 @@ async def running(
         http=HttpServer(),
         calls=PooledCalls(),
         open_listener=partial(listener_for, listener, NODE, incarnation="1"),
+        connections=PicowsListener(pings),
         machine=ScriptedMachine(clock=clock),
     )
     await gateway.start()

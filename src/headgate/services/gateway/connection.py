@@ -1,4 +1,4 @@
-"""One WebSocket connection and the subscriptions it carries.
+"""One connection and the subscriptions it carries.
 
 Invariants: names of subscriptions belong to their connection; nobody can touch another's. What
 isn't a message of the protocol ends the connection; a request that can't be granted is answered,
@@ -59,10 +59,8 @@ class Connection(TextConnection):
         connections: set[TextConnection],
         first: Question | Redirect | errors.HeadgateError | None,
         subscriber: str = "",
-        *,
-        ping_every_s: float,
     ) -> None:
-        super().__init__(connections, ping_every_s)
+        super().__init__(connections)
         self._subscriptions = subscriptions
         self._first = first
         self._subscriber = subscriber

@@ -1,4 +1,4 @@
-"""One WebSocket connection of a consumer: its messages in, its targets' events out.
+"""One connection of a consumer: its messages in, its targets' events out.
 
 Invariants: one consumer per connection, which ends with it; what isn't a message of the protocol
 ends the connection, a request that can't be granted is answered and nothing else happens.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
-
-from picows import WSCloseCode
 
 from headgate import errors
 from headgate.services.gateway.consumer import GroupConsumer
@@ -30,6 +28,7 @@ from headgate.services.gateway.framing import TextConnection
 from headgate.services.gateway.protocol import Misfit, Ping, positions_in
 from headgate.services.gateway.target import Acknowledged
 from headgate.services.gateway.wire import (
+    CLOSE_OK,
     ENDED,
     error_message,
     joined_message,
@@ -46,10 +45,8 @@ class ConsumerConnection(TextConnection):
         consumers: Consumers,
         connections: set[TextConnection],
         refusal: errors.HeadgateError | None,
-        *,
-        ping_every_s: float,
     ) -> None:
-        super().__init__(connections, ping_every_s)
+        super().__init__(connections)
         self._consumers = consumers
         self._refusal = refusal
         self._joining: asyncio.Task[None] | None = None
@@ -160,7 +157,7 @@ class ConsumerConnection(TextConnection):
             await asyncio.wait([self._joining])
         if self._consumer is not None:
             await self._consumers.gone(self._consumer, failed=failed)
-        self.close(WSCloseCode.OK, ENDED)
+        self.close(CLOSE_OK, ENDED)
 
     def _leave(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._consumers.crew.start("leaving", work)

@@ -1,6 +1,6 @@
-"""What one WebSocket connection writes: answers to what it was asked, and events as they come.
+"""What one connection writes: answers to what it was asked, and events as they come.
 
-Invariant: while the transport says that its buffer is full, no event is written, and answers wait
+Invariant: while the wire holds as much as it should, no event is written, and answers wait
 in a queue; a peer that lets more than a few of those wait isn't read from until it takes them.
 Where several subscriptions of the connection have the same record next, it is written once. An
 event passes the queue of its subscription only while `open_to` names that.
@@ -11,16 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-
-from picows import WSMsgType, WSTransport
 
 from headgate.decide.subscriber import Item, Resync
 from headgate.decide.turns import Place, Turns
+from headgate.ports.connection import Wire
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.wire import own_part, resync_message
 
-WRITE_BUFFER_BYTES = 256 * 1024
 MAX_WAITING_ANSWERS = 64
 
 
@@ -32,18 +29,17 @@ class Outlet:
         "_flushing",
         "_only",
         "_paused",
-        "_transport",
         "_turns",
+        "_wire",
         "answers",
         "deaf",
         "open_to",
         "send",
     )
 
-    def __init__(self, transport: WSTransport) -> None:
-        transport.underlying_transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._transport = transport
-        self.send: Callable[[bytes], None] = partial(transport.send, WSMsgType.TEXT)
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.send: Callable[[bytes], None] = wire.send
         """Write one message at once."""
         self._turns: Turns[Subscriber] = Turns(_place_of)
         self._flushing: asyncio.Handle | None = None
@@ -59,8 +55,7 @@ class Outlet:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the transport holds, because the client doesn't read."""
-        return self._transport.underlying_transport.get_write_buffer_size()
+        return self._wire.unsent_bytes
 
     def let_through(self, subscriber: Subscriber | None) -> None:
         """Events for `subscriber` may be written past its queue, whenever there is room: it is the
@@ -84,7 +79,7 @@ class Outlet:
         self._open_or_shut()
         if len(self.answers) >= MAX_WAITING_ANSWERS and not self.deaf:
             self.deaf = True
-            self._transport.underlying_transport.pause_reading()
+            self._wire.stop_reading()
 
     def offer(self, subscriber: Subscriber, *, alone: bool) -> None:
         """`subscriber`, the only one of its connection or not, may have something to send."""
@@ -107,13 +102,13 @@ class Outlet:
         self._open_or_shut()
 
     def resume(self, subscribers: Sequence[Subscriber]) -> None:
-        """The transport has room again: answers first, then whatever waits for `subscribers`."""
+        """The wire has room again: answers first, then whatever waits for `subscribers`."""
         self._paused = False
         while self.answers and not self._paused:
             self.send(self.answers.popleft())
         if self.deaf and not self.answers:
             self.deaf = False
-            self._transport.underlying_transport.resume_reading()
+            self._wire.read_on()
         self._open_or_shut()
         for subscriber in subscribers:
             self.offer(subscriber, alone=len(subscribers) == 1)
@@ -133,10 +128,10 @@ class Outlet:
 
     @property
     def _open(self) -> bool:
-        return not self._closed and not self._transport.underlying_transport.is_closing()
+        return not self._closed and not self._wire.is_closing()
 
     def _flush_one(self, subscriber: Subscriber) -> None:
-        """Write what waits for as long as the transport takes it."""
+        """Write what waits for as long as the wire takes it."""
         if not self._open:
             return
         send, tail = self.send, subscriber.tail

@@ -1,8 +1,8 @@
 """A gateway: the public address of the system, and where lanes deliver to.
 
-Three listeners (public HTTP with SSE, public WebSocket, one for lanes) and one stream to the
-coordinator. Invariants: while the coordinator is away, connected subscribers go on; a stop
-tells every subscriber to come back elsewhere, and ends within its timeout.
+Three listeners (public HTTP with SSE, `connections` of subscribers and consumers, one for lanes)
+and one stream to the coordinator. Invariants: while the coordinator is away, connected subscribers
+go on; a stop tells every subscriber to come back elsewhere, and ends within its timeout.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from headgate.model.addresses import reachable
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.connection import ConnectionListener
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.letters import LetterStore
@@ -45,7 +46,7 @@ from headgate.services.gateway.registering import Registering
 from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
-from headgate.services.gateway.websocket import PingTimes, WebSocketServer
+from headgate.services.gateway.websocket import WebSocketServer
 from headgate.tasks import Crew, deaths
 from headgate.telemetry import LogEvent
 
@@ -82,7 +83,6 @@ class GatewayOptions:
     bounds: Bounds = field(default_factory=Bounds)
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
-    pings: PingTimes = field(default_factory=PingTimes)
     body_limit_bytes: int = 64 * 1024 * 1024
     keep_alive_s: float = 15.0
     report_every_s: float = 1.0
@@ -104,6 +104,7 @@ class Gateway:
         http: HttpListener,
         calls: HttpCalls,
         open_listener: Callable[[Accept], DeliveryListener],
+        connections: ConnectionListener,
         machine: Machine,
         letters: LetterStore | None = None,
     ) -> None:
@@ -159,7 +160,7 @@ class Gateway:
             self._subscriptions, self._control, checkpoints, options.consumers, self._letters
         )
         self._hearing = Hearing(self._control, registering, self._subscriptions, self._consumers)
-        self._websocket = WebSocketServer(self._subscriptions, self._consumers, pings=options.pings)
+        self._websocket = WebSocketServer(connections, self._subscriptions, self._consumers)
         self._session: ControlSession | None = None
         self._crew = Crew("gateway")
         self.url = self.ws_url = self.delivery_url = ""

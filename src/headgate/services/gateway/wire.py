@@ -39,7 +39,13 @@ class _Resync(msgspec.Struct, tag_field="type", tag="resync", rename={"from_seq"
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 CLOSE_REDIRECT = 4307
-"""The close code of a WebSocket connection whose subscriber belongs elsewhere."""
+"""The close code of a connection whose subscriber belongs elsewhere; the others are WebSocket's."""
+CLOSE_OK = 1000
+CLOSE_GOING_AWAY = 1001
+CLOSE_POLICY = 1008
+CLOSE_TOO_BIG = 1009
+CLOSE_FAILED = 1011
+CLOSE_LATER = 1013
 _LEFT = b'{"type":"left"'
 _SUBSCRIPTIONS = b',"subscriptions":['
 

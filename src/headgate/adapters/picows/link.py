@@ -1,9 +1,8 @@
-"""One WebSocket connection of a subscriber or consumer, which tells what it hears at once.
+"""A client's end of a WebSocket connection, on picows.
 
 Invariants: what arrives is told where it arrives, whether somebody waits for it or not; while it is
-paused the socket isn't read, so the sender feels it; after `close` or `abort` nothing is told any
-more, not even by a connection that only now comes about, which ends at once. A connection that is
-left in good manners is gone after `CLOSE_TIMEOUT_S` at the latest.
+paused the socket isn't read, so the sender feels it. A connection that is left in good manners is
+gone after `CLOSE_TIMEOUT_S` at the latest.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import Protocol
 
 from picows import (
     WSCloseCode,
@@ -25,6 +23,8 @@ from picows import (
 )
 
 from headgate import errors
+from headgate.adapters.silence import Watched
+from headgate.ports.connection import LinkListener
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 TEXT = WSMsgType.TEXT
@@ -32,59 +32,17 @@ CLOSE_TIMEOUT_S = 2.0
 """For what was sent last to leave this machine."""
 
 
-class Listener(Protocol):
-    """Whoever has the connection; called within the event loop."""
+class WsLink(Watched, WSListener):
+    """Implements ports.connection.Link."""
 
-    def opened(self, link: Link) -> None:
-        """It is there; nothing is heard before this."""
-
-    def heard(self, message: bytes) -> None:
-        """The next message."""
-
-    def lost(self) -> None:
-        """It ended, or was silent for too long; nothing is heard after this."""
-
-
-class Link(Protocol):
-    """A connection, as its owner sees it."""
-
-    def send(self, message: bytes) -> None:
-        """Hand over one text message; on a connection that is lost nothing happens."""
-
-    def pause(self) -> None:
-        """Read no more for the moment."""
-
-    def resume(self) -> None:
-        """Read on."""
-
-    def close(self) -> None:
-        """Leave in good manners."""
-
-    def abort(self) -> None:
-        """Leave at once."""
-
-    async def wait_closed(self) -> None:
-        """Until nothing of it is open; for one that was closed or aborted."""
-
-
-class WsLink(WSListener):
-    """A gateway pings far more often than every `silence_s`: silence means that nobody is there."""
-
-    def __init__(self, listener: Listener, silence_s: float) -> None:
-        super().__init__()
-        self._listener = listener
-        self._silence_s = silence_s
+    def __init__(self, listener: LinkListener, silence_s: float) -> None:
+        super().__init__(listener, silence_s)
         self._partial = bytearray()
         self._socket: socket.socket | None = None
         self._transport: WSTransport | None = None
         self._gone = asyncio.Event()
-        self._over = False
-        self._frames = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self.is_paused = False
 
     async def connect(self, url: str) -> None:
-        """Raises PeerUnreachable where no gateway is. Cancelled, it leaves nothing open."""
         try:
             await ws_connect(
                 lambda: self,
@@ -140,7 +98,7 @@ class WsLink(WSListener):
     def resume(self) -> None:
         if self.is_paused and self._transport is not None:
             self.is_paused = False
-            self._frames += 1  # silence is counted from now on
+            self.heard_frames += 1  # silence is counted from now on
             self._transport.underlying_transport.resume_reading()
 
     def close(self) -> None:
@@ -173,7 +131,7 @@ class WsLink(WSListener):
         self._listener.opened(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        self._frames += 1
+        self.heard_frames += 1
         kind = frame.msg_type
         if kind == TEXT and frame.fin:
             if not self._over:
@@ -200,29 +158,3 @@ class WsLink(WSListener):
             message = bytes(self._partial)
             self._partial.clear()
             self._listener.heard(message)
-
-    # --- silence and the end ---------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        heard = self._frames
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._silence_s, self._look, heard)
-
-    def _look(self, heard: int) -> None:
-        """One that isn't read can't be heard either."""
-        if self._frames == heard and not self.is_paused:
-            self._lose()
-        else:
-            self._watch()
-
-    def _lose(self) -> None:
-        self.abort()
-        self._listener.lost()
-
-    def _end(self) -> bool:
-        """Whether it wasn't over before."""
-        was_over, self._over = self._over, True
-        if not was_over and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        return not was_over
