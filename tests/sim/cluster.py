@@ -1,0 +1,271 @@
+"""A whole cluster in one process: the classes that ship, on `adapters/memory/`.
+
+No socket, no thread, no Spark, no disk: every role's shell and every client runs on the event loop
+of whoever builds the cluster, and reaches the others through what stands for the network and the
+stores here. Each has a machine of its own, whose chance comes from the cluster's seed and whose
+clock is the loop's, so on virtual time a seed is a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.embedded.election import SoleElection
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.connections import MemoryConnections, MemoryListener
+from headgate.adapters.memory.control_network import (
+    MemoryControlNetwork,
+    MemoryControlServer,
+    NetworkControlSession,
+)
+from headgate.adapters.memory.coordination import MemoryCoordination, MemoryCoordinationStore
+from headgate.adapters.memory.delivery import (
+    MemoryDeliveryListener,
+    MemoryDeliveryTransport,
+    MemoryGateways,
+)
+from headgate.adapters.memory.http import MemoryHttpListener, MemoryWeb
+from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
+from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log_reader import MemoryLogReader
+from headgate.adapters.memory.log_writer import MemoryLogWriter
+from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.notes import MemoryRouterNotes
+from headgate.client.consumer import Consumer
+from headgate.client.http import HttpClient
+from headgate.client.producer import Producer
+from headgate.client.route import Route
+from headgate.client.subscriber import Subscriber
+from headgate.config import Config
+from headgate.decide.checkpoints import Checkpoint
+from headgate.lane.plain import PlainWindows
+from headgate.lane.run import Lane, LanePorts
+from headgate.metrics.roles import RouterMetrics
+from headgate.model.api import CreateTopic, TopicInfo
+from headgate.model.event import PartitionRef
+from headgate.model.lanes import LaneSpec
+from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.machine import Machine
+from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
+from headgate.services.gateway.service import Gateway
+from headgate.services.ingest.node import Ingest
+from headgate.services.router.plans import RouterSettings
+from headgate.services.router.service import Router, RouterPorts
+from headgate.tasks import Crew
+from headgate.wiring.roles import (
+    coordinator_settings,
+    gateway_options,
+    ingest_options,
+    lane_settings,
+)
+
+PORTS = (1, 2)
+"""Of the coordinator's control streams: for nodes, and for gateways and clients."""
+MACHINES = 1_000
+"""Processes of one seed, at most."""
+START_S = 60.0
+
+
+class MemoryCluster:
+    """What the roles share, and the roles. `config` is what every role is built from."""
+
+    def __init__(self, seed: int = 0, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self._seeds = iter(range(seed * MACHINES, (seed + 1) * MACHINES))
+        self.web = MemoryWeb()
+        self.control = MemoryControlNetwork()
+        self.connections = MemoryConnections()
+        self.deliveries = MemoryGateways()
+        self.log = MemoryLog()
+        self.positions: dict[PartitionRef, Checkpoint] = {}
+        self.letters = MemoryLetters()
+        self.coordination = MemoryCoordination()
+        self.election = SoleElection()
+        self.ingest: list[Ingest] = []
+        self.gateways: list[Gateway] = []
+        self.routers: list[Router] = []
+
+    # --- what stands for the network and the stores ----------------------------------------------
+
+    def machine(self) -> ScriptedMachine:
+        """For one process."""
+        return ScriptedMachine(next(self._seeds), clock=asyncio.get_running_loop().time)
+
+    def reader(self) -> MemoryLogReader:
+        return MemoryLogReader(self.log)
+
+    def checkpoints(self) -> MemoryCheckpointStore:
+        return MemoryCheckpointStore(self.positions)
+
+    def letter_store(self) -> MemoryLetterStore:
+        return MemoryLetterStore(self.letters)
+
+    def _to_coordinator(
+        self, machine: Machine, port: int
+    ) -> Callable[[HelloSource], ControlSession]:
+        address = f"coordinator-1:{port}"
+        return lambda hello: self._session(machine, address, hello)
+
+    def _session(self, machine: Machine, address: str, hello: HelloSource) -> ControlSession:
+        return NetworkControlSession(self.control, address, hello, jitter=machine.jitter)
+
+    # --- roles -----------------------------------------------------------------------------------
+
+    def coordinator(self) -> Coordinator:
+        settings = coordinator_settings(self.config)
+        return Coordinator(
+            replace(settings, node_id="coordinator-1", host="coordinator-1", ports=PORTS),
+            CoordinatorPorts(
+                election=self.election,
+                open_store=lambda leadership: MemoryCoordinationStore(
+                    self.coordination, leadership.revision
+                ),
+                checkpoints=self.checkpoints(),
+                reader=self.reader(),
+                letters=self.letter_store(),
+                http=MemoryHttpListener(self.web),
+                control=MemoryControlServer(self.control),
+                machine=self.machine(),
+            ),
+        )
+
+    def add_ingest(self) -> Ingest:
+        machine, name = self.machine(), f"ingest-{len(self.ingest) + 1}"
+        options = ingest_options(self.config)
+        node = Ingest(
+            replace(options, node_id=name, incarnation=machine.token(16), host=name),
+            writer=MemoryLogWriter(self.log),
+            open_session=self._to_coordinator(machine, PORTS[0]),
+            settled=self.checkpoints().list,
+            http=MemoryHttpListener(self.web),
+            calls=self.web.open_calls(),
+            machine=machine,
+        )
+        self.ingest.append(node)
+        return node
+
+    def add_gateway(self) -> Gateway:
+        machine, name = self.machine(), f"gateway-{len(self.gateways) + 1}"
+        options = gateway_options(self.config)
+        gateway = Gateway(
+            replace(options, node_id=name, incarnation=machine.token(16), host=name),
+            reader=self.reader(),
+            checkpoints=self.checkpoints(),
+            letters=self.letter_store(),
+            open_session=self._to_coordinator(machine, PORTS[1]),
+            http=MemoryHttpListener(self.web),
+            calls=self.web.open_calls(),
+            open_listener=partial(MemoryDeliveryListener, self.deliveries, f"memory://{name}"),
+            connections=MemoryListener(self.connections),
+            machine=machine,
+        )
+        self.gateways.append(gateway)
+        return gateway
+
+    def add_router(self, slots: int = 2) -> Router:
+        machine, name = self.machine(), f"router-{len(self.routers) + 1}"
+        settings = RouterSettings(
+            node_id=name,
+            incarnation=machine.token(16),
+            coordinator=f"coordinator-1:{PORTS[0]}",
+            slots=slots,
+            data=Path("nowhere"),
+            lane=lane_settings(self.config),
+            http=(name, 0),
+        )
+        ports = RouterPorts(
+            windows=PlainWindows(partial(self._open_lane, machine)),
+            connect=self._to_coordinator(machine, PORTS[0]),
+            notes=MemoryRouterNotes(),
+            listener=MemoryHttpListener(self.web),
+            calls=self.web.open_calls(),
+            machine=machine,
+        )
+        router = Router(settings, ports, RouterMetrics())
+        self.routers.append(router)
+        return router
+
+    def _open_lane(
+        self, machine: Machine, spec: LaneSpec
+    ) -> tuple[Lane, Callable[[], Awaitable[None]]]:
+        transport = MemoryDeliveryTransport(self.deliveries)
+        ports = LanePorts(
+            self.reader(),
+            self.checkpoints(),
+            self.letter_store(),
+            transport,
+            self._to_coordinator(machine, PORTS[0]),
+            machine,
+        )
+        return Lane(spec, ports), transport.close
+
+    # --- clients ---------------------------------------------------------------------------------
+
+    def http(self, url: str) -> HttpClient:
+        return HttpClient(url, open_calls=self.web.open_calls)
+
+    def producer(self, url: str) -> Producer:
+        machine = self.machine()
+        route = Route(
+            url,
+            open_session=partial(self._session, machine),
+            open_calls=self.web.open_calls,
+            machine=machine,
+        )
+        return Producer(url, route=route, machine=machine, open_calls=self.web.open_calls)
+
+    def subscriber(self, url: str, topic: str, **options: Any) -> Subscriber:
+        return Subscriber(url, topic, **self._reached(), **options)
+
+    def consumer(self, url: str, topic: str, group: str, **options: Any) -> Consumer:
+        return Consumer(url, topic, group, **self._reached(), **options)
+
+    def _reached(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine(),
+            "open_calls": self.web.open_calls,
+            "open_link": self.connections.open_link,
+        }
+
+    async def create_topic(self, name: str, partitions: int) -> TopicInfo:
+        async with self.http(self.gateways[0].url) as client:
+            return await client.post("/v1/topics", CreateTopic(name, partitions), TopicInfo)
+
+
+@asynccontextmanager
+async def running(
+    seed: int = 0,
+    config: Config | None = None,
+    *,
+    ingest: int = 2,
+    gateways: int = 2,
+    routers: int = 1,
+) -> AsyncIterator[MemoryCluster]:
+    """A cluster that serves, with one coordinator and so many of the others; stopped afterwards,
+    the routers first, as an operator would."""
+    cluster = MemoryCluster(seed, config)
+    coordinator = cluster.coordinator()
+    nodes: list[Ingest | Gateway | Router] = [cluster.add_ingest() for _ in range(ingest)]
+    nodes += [cluster.add_gateway() for _ in range(gateways)]
+    nodes += [cluster.add_router() for _ in range(routers)]
+    crew = Crew("cluster")
+    try:
+        async with asyncio.timeout(START_S):
+            await coordinator.start()
+            await asyncio.gather(*(node.start() for node in nodes))
+        crew.need("Coordinator", coordinator.failed())
+        for node in nodes:
+            crew.need(type(node).__name__, node.failed())
+        yield cluster
+    finally:
+        crew.dismiss()
+        for node in reversed(nodes):
+            await node.stop()
+        await coordinator.stop()
+        await crew.close()
