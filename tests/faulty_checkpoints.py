@@ -46,6 +46,10 @@ class FaultyCheckpoints(MemoryCheckpointStore):
         await super().save(ref, fence, settled, tally)
         self.saves.append((asyncio.get_running_loop().time(), ref, settled))
 
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        await self._reached()
+        await super().stop(ref, fence, why)
+
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
     ) -> None:

@@ -211,6 +211,43 @@ async def test_only_the_holder_notes_what_was_tried_in_vain(positions: Opened) -
     assert await new.list() == {REF: at(0)}
 
 
+async def test_what_is_stopped_stays_so_until_it_is_reset(positions: Opened) -> None:
+    first, second = positions.checkpoints(), positions.checkpoints()
+    await first.claim(REF, Fence(1))
+    await first.save(REF, Fence(1), 5, every(5))
+    await first.stop(REF, Fence(1), "its history is lost")
+    await first.save(REF, Fence(1), 6, every(6))
+    stopped = Position(6, every(6), stopped="its history is lost")
+    assert await second.claim(REF, Fence(2)) == stopped
+    assert await second.list() == {REF: stopped}
+    await second.reset(REF, Fence(3), 6)
+    assert await second.claim(REF, Fence(4)) == at(6)
+
+
+@pytest.mark.parametrize(("settled", "resync"), [(2, False), (9, False), (9, True)])
+async def test_wherever_it_is_reset_to_it_is_not_stopped(
+    positions: Opened, settled: int, resync: bool
+) -> None:
+    store = positions.checkpoints()
+    await store.claim(REF, Fence(1))
+    await store.save(REF, Fence(1), 5, every(5))
+    await store.stop(REF, Fence(1), "its history is lost")
+    await store.reset(REF, Fence(2), settled, resync=resync)
+    assert (await store.claim(REF, Fence(3))).stopped == ""
+
+
+async def test_only_the_holder_stops_it(positions: Opened) -> None:
+    old, new = positions.checkpoints(), positions.checkpoints()
+    with pytest.raises(Fenced):
+        await old.stop(REF, Fence(1), "why")
+    await old.claim(REF, Fence(1))
+    await new.claim(REF, Fence(2))
+    for fence in (Fence(1), Fence(3)):
+        with pytest.raises(Fenced):
+            await old.stop(REF, fence, "why")
+    assert await new.list() == {REF: at(0)}
+
+
 RESETS = {
     "nothing yet, to the start": ([(0, False)], Position()),
     "nothing yet, forward": ([(4, False)], Position(4, Tally(skipped=4))),

@@ -173,6 +173,9 @@ class GatewayCheckpoints(LinkedCheckpoints):
     async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
         await self._call(lambda: self._inner.note_tries(ref, fence, tried))
 
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        await self._call(lambda: self._inner.stop(ref, fence, why))
+
     async def close(self) -> None:
         return
 

@@ -227,5 +227,8 @@ class LinkedCheckpoints:
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         await self._call(lambda: self._inner.save(ref, fence, settled, tally))
 
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        await self._call(lambda: self._inner.stop(ref, fence, why))
+
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"a lane doesn't use {name}")

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.errors import StorageFailed
 from headgate.model import control
+from headgate.model.event import Fence
 from headgate.model.position import Position, Tally
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
@@ -95,6 +96,55 @@ def test_what_is_new_is_not_passed_over(pause: Pause, taken: int) -> None:
         assert world.position() == 5
 
     run_virtual(scenario())
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_lanes_to_come_stop_there_too_until_it_is_reset(dies: bool) -> None:
+    """They have nothing to compare with."""
+
+    async def scenario() -> None:
+        world = await reading()
+
+        def lost() -> None:
+            world.log.lose_history(world.refs[0])
+            world.append(8, note="new")
+
+        await with_reads_that_fail(world, lost)
+        await (world.die() if dies else world.ended())
+        world = world.successor(window=4)
+        world.start()
+        await world.subscribed(everything("s1"))
+        world.append(3, note="newer")
+        await settle_down(60)
+        assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4, 5]
+        assert (partition(world).state, world.position()) == ("failed", 5)
+        assert RESET in partition(world).reason
+        await world.die()
+        await world.checkpoints.reset(world.refs[0], Fence(5, 5), 0)
+        world = world.successor(window=6)
+        world.start()
+        await world.subscribed(everything("s1"))
+        await settle_down(5)
+        assert world.gateways.seqs("gateway-1")[5:] == list(range(1, 12))
+        assert partition(world).state == "flowing"
+
+    run_virtual(scenario())
+
+
+@on_virtual_time
+async def test_that_it_is_stopped_is_saved_once_the_store_of_positions_is_back() -> None:
+    world = await reading()
+
+    def lost() -> None:
+        world.log.lose_history(world.refs[0])
+        world.append(8, note="new")
+
+    world.checkpoints.failing = StorageFailed("away")
+    await with_reads_that_fail(world, lost)
+    assert partition(world).state == "failed"
+    world.checkpoints.failing = None
+    await settle_down(10)
+    assert (await world.checkpoints.list())[world.refs[0]].stopped == partition(world).reason
 
 
 @on_virtual_time

@@ -41,6 +41,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     redeliver_to: int = 0
     skip_to: int = 0
     tried: Tries = ()
+    stopped: str = ""
 
     @property
     def fence(self) -> Fence:
@@ -49,7 +50,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
     @property
     def position(self) -> Position:
         tried = tuple(one for one in self.tried if one[0] > self.settled)
-        return Position(self.settled, self.tally, self.redeliver_to, self.skip_to, tried)
+        return Position(
+            self.settled, self.tally, self.redeliver_to, self.skip_to, tried, self.stopped
+        )
 
 
 def claimed(
@@ -90,6 +93,12 @@ def noted(
     return msgspec.structs.replace(_held(stored, ref, fence), tried=tried)
 
 
+def stopped(stored: Checkpoint | None, ref: PartitionRef, fence: Fence, why: str) -> Checkpoint:
+    """What to store when the holder of `fence` says that nothing more is to be read; raises Fenced.
+    Only an operator's reset has it read again."""
+    return msgspec.structs.replace(_held(stored, ref, fence), stopped=why)
+
+
 def put(
     stored: Checkpoint | None, ref: PartitionRef, fence: Fence, *, settled: int, resync: bool
 ) -> Checkpoint:
@@ -97,7 +106,7 @@ def put(
 
     Wanting it twice is like wanting it once.
     """
-    held = claimed(stored, ref, fence)
+    held = msgspec.structs.replace(claimed(stored, ref, fence), stopped="")
     if settled < held.settled:
         redeliver_to = max(held.redeliver_to, held.settled)
         return msgspec.structs.replace(

@@ -65,13 +65,15 @@ class SourcePartition:
         self._sure_until_s = -math.inf
         self.read_at_s = 0.0
         self.portion = Portion(read_limit)
-        self._failure = ""
+        self._failure, self._saved_failure = "", position.stopped
         self._unreadable = ""
         """Why the log couldn't be read the last time, if it couldn't."""
         self._failed_reads = 0
         self._gaps: dict[int, Gap] = {}
         """Those that somebody has yet to hear of, by their last seq."""
         self._settled = asyncio.Event()
+        if position.stopped:
+            self.stop(position.stopped)
 
     @property
     def is_still(self) -> bool:
@@ -80,11 +82,13 @@ class SourcePartition:
 
     @property
     def has_stopped(self) -> bool:
-        """Is nothing more read until a lane starts anew? One that can't be read is tried again."""
+        """Is nothing more read until its position is reset? One that can't be read is tried
+        again."""
         return bool(self._failure)
 
     def stop(self, reason: str) -> None:
-        """Nothing more is read, for `reason`, until a lane starts anew."""
+        """Nothing more is read, for `reason`, until its position is reset; that is saved with it,
+        because the lanes to come have nothing to tell it by."""
         if not self.has_stopped:
             log.error(LogEvent.PARTITION_STOPPED, partition=str(self.ref), error=reason)
             self._failure = reason
@@ -206,12 +210,17 @@ class SourcePartition:
         return gaps.notice(gap, self.ref, epoch=self.fence.epoch, time_ms=self.read_ms)
 
     async def save(self, store: CheckpointStore) -> bool:
-        """Save the position if it has moved; a failure is said and tried again later."""
-        position = self.tracker.position
-        if position == self.saved:
+        """Save the position if it has moved, and that nothing more is read; a failure is said and
+        tried again later."""
+        position, failure = self.tracker.position, self._failure
+        if position == self.saved and failure == self._saved_failure:
             return True
         try:
-            await store.save(self.ref, self.fence, position, self.tracker.tally)
+            if failure != self._saved_failure:
+                await store.stop(self.ref, self.fence, failure)
+                self._saved_failure = failure
+            if position != self.saved:
+                await store.save(self.ref, self.fence, position, self.tracker.tally)
         except HeadgateError as error:
             log.warning(LogEvent.CHECKPOINT_FAILED, partition=str(self.ref), error=error.message)
             if error.code == "fenced":

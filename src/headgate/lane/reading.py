@@ -121,6 +121,8 @@ class Reading:
         except OperatorError as error:
             partition.read_failed(error, now_s=self._now_s())
             return True
+        if partition.has_stopped:
+            await self._saving.save(partition)  # before another lane reads on
         partition.read_well()
         return has_more
 

@@ -45,13 +45,15 @@ class Position(msgspec.Struct, frozen=True):
     `redeliver_to` were delivered before: an operator wants them again. Those after `settled` up to
     `skip_to` are not to be read: an operator wants them skipped, and subscribers told to resync; it
     means nothing once `settled` is there. `tried` says of records after `settled` how often they
-    were handed to consumers of a group in vain."""
+    were handed to consumers of a group in vain. `stopped` says why nothing is to be read after
+    `settled` before an operator has reset the position; empty where nothing keeps anybody."""
 
     settled: int = 0
     tally: Tally = Tally()
     redeliver_to: int = 0
     skip_to: int = 0
     tried: Tries = ()
+    stopped: str = ""
 
     @property
     def repeated(self) -> int:

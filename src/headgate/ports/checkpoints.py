@@ -39,6 +39,10 @@ class CheckpointStore(Protocol):
         """Keep with the position how often records after it were handed to consumers in vain,
         instead of what was kept of that before. Durable on return. Raises Fenced like `save`."""
 
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        """Keep with the position that nothing is to be read after it, whoever claims it, before it
+        is reset (`Position.stopped`). Durable on return. Raises Fenced like `save`."""
+
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
     ) -> None:
@@ -47,7 +51,8 @@ class CheckpointStore(Protocol):
         Where it goes back, the records up to where it had been are marked as redeliveries when they
         are delivered again (`Position.redeliver_to`). Where it goes forward, the records in between
         count as skipped; with `resync` it stays, and whoever claims it goes there when subscribers
-        have been told (`Position.skip_to`). Raises Fenced when a higher fence holds it.
+        have been told (`Position.skip_to`). What was stopped goes on there. Raises Fenced when a
+        higher fence holds it.
         """
 
     async def list(self) -> dict[PartitionRef, Position]:

@@ -21,7 +21,7 @@ import msgspec
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
 from headgate.errors import Fenced
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX, PREFIX_END
@@ -32,7 +32,7 @@ _Change = Callable[[apsw.Connection], Checkpoint]
 """Claims, saves or resets in a transaction that is open; raises Fenced."""
 
 BUSY_TIMEOUT_MS = 4_000
-_COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried"
+_COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, stopped"
 _OF_TOPICS = f"""
 SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
 UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
@@ -63,6 +63,9 @@ class EmbeddedCheckpointStore:
 
     async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
         await self._change(ref, lambda stored: noted(stored, ref, fence, tried=tried))
+
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        await self._change(ref, lambda stored: stopped(stored, ref, fence, why))
 
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
@@ -150,14 +153,14 @@ def _applied(
     if new != stored:
         connection.execute(
             f"INSERT OR REPLACE INTO checkpoints (topic, partition, {_COLUMNS}) "  # noqa: S608 - names from here
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (ref.topic, ref.partition, *_row(new)),
         )
     return new
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
-    epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried = row
+    epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, why = row
     return Checkpoint(
         epoch,
         window,
@@ -167,6 +170,7 @@ def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
         redeliver_to=redeliver_to,
         skip_to=skip_to,
         tried=msgspec.json.decode(tried, type=Tries),
+        stopped=why,
     )
 
 
@@ -174,7 +178,7 @@ def _row(new: Checkpoint) -> tuple[Any, ...]:
     tally = msgspec.json.encode(new.tally).decode()
     tried = msgspec.json.encode(new.tried).decode()
     fence = msgspec.structs.astuple(new.fence)
-    return (*fence, new.settled, tally, new.redeliver_to, new.skip_to, tried)
+    return (*fence, new.settled, tally, new.redeliver_to, new.skip_to, tried, new.stopped)
 
 
 def _add_later_columns(connection: apsw.Connection) -> None:

@@ -56,6 +56,7 @@ CREATE TABLE checkpoints (
     redeliver_to INTEGER NOT NULL DEFAULT 0,
     skip_to INTEGER NOT NULL DEFAULT 0,
     tried TEXT NOT NULL DEFAULT '[]',
+    stopped TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
@@ -64,6 +65,7 @@ LATER_CHECKPOINT_COLUMNS = {
     "redeliver_to": "ALTER TABLE checkpoints ADD COLUMN redeliver_to INTEGER NOT NULL DEFAULT 0",
     "skip_to": "ALTER TABLE checkpoints ADD COLUMN skip_to INTEGER NOT NULL DEFAULT 0",
     "tried": "ALTER TABLE checkpoints ADD COLUMN tried TEXT NOT NULL DEFAULT '[]'",
+    "stopped": "ALTER TABLE checkpoints ADD COLUMN stopped TEXT NOT NULL DEFAULT ''",
 }
 """What files of former versions lack."""
 

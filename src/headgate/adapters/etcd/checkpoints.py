@@ -13,7 +13,7 @@ import aetcd
 import msgspec
 
 from headgate.adapters.etcd.connection import EtcdConnection
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
@@ -53,6 +53,11 @@ class EtcdCheckpointStore:
             ref,
             lambda stored: noted(stored, ref, fence, tried=tried),
             what=f"noting what was tried of {ref}",
+        )
+
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        await self._change(
+            ref, lambda stored: stopped(stored, ref, fence, why), what=f"stopping {ref}"
         )
 
     async def reset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
 from headgate.model.position import Position, Tally, Tries
@@ -35,6 +35,10 @@ class MemoryCheckpointStore:
 
     async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
         self.stored[ref] = noted(self.stored.get(ref), ref, fence, tried=tried)
+        await asyncio.sleep(0)
+
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        self.stored[ref] = stopped(self.stored.get(ref), ref, fence, why)
         await asyncio.sleep(0)
 
     async def reset(

@@ -95,13 +95,11 @@ class MongoCheckpointStore:
 
     async def note_tries(self, ref: PartitionRef, fence: Fence, tried: Tries) -> None:
         async with self._errors(f"noting what was tried of {ref}"):
-            found = await self._positions.find_one_and_update(
-                {"_id": _key(ref), **_held(fence)},
-                {"$set": {"tried": msgspec.to_builtins(tried)}},
-                {"_id": True},
-            )
-            if found is None:
-                raise fenced(ref, await self._holder(ref), fence)
+            await self._note(ref, fence, {"tried": msgspec.to_builtins(tried)})
+
+    async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
+        async with self._errors(f"stopping {ref}"):
+            await self._note(ref, fence, {"stopped": why})
 
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
@@ -168,6 +166,14 @@ class MongoCheckpointStore:
         if document is None:
             raise fenced(ref, await self._holder(ref), fence)
         return _checkpoint(document).position
+
+    async def _note(self, ref: PartitionRef, fence: Fence, what: Document) -> None:
+        """Beside the position, which stays where it is."""
+        found = await self._positions.find_one_and_update(
+            {"_id": _key(ref), **_held(fence)}, {"$set": what}, {"_id": True}
+        )
+        if found is None:
+            raise fenced(ref, await self._holder(ref), fence)
 
     async def _holder(self, ref: PartitionRef) -> Fence | None:
         found = await self._positions.find_one({"_id": _key(ref)})

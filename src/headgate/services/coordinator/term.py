@@ -347,14 +347,19 @@ class Term:
     async def _claim(self, owner: Owner, reset: Reset | None) -> None:
         fence = Fence(owner.epoch)
         position = await self._checkpoints.claim(owner.ref, fence)
-        if reset is None or (reset.only_forward and position.settled >= reset.settled):
+        if reset is None:
             return
-        await self._checkpoints.reset(owner.ref, fence, reset.settled, resync=reset.resync)
+        settled = reset.settled
+        if reset.only_forward and position.settled >= settled:
+            if not position.stopped:
+                return
+            settled = position.settled
+        await self._checkpoints.reset(owner.ref, fence, settled, resync=reset.resync)
         log.warning(
             LogEvent.POSITION_RESET,
             partition=str(owner.ref),
             before=position.settled,
-            now=reset.settled,
+            now=settled,
             resync=reset.resync,
         )
 
