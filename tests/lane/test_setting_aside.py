@@ -134,7 +134,9 @@ async def test_a_gateway_that_nobody_subscribes_at_any_more_is_in_no_trouble_for
 
 
 @pytest.mark.parametrize(
-    "change", [{"url": "http://elsewhere"}, {"pid": 77}], ids=["moved", "started anew"]
+    "change",
+    [{"url": "http://elsewhere"}, {"pid": 77}, {"incarnation": "second"}],
+    ids=["moved", "started anew", "started anew at its address"],
 )
 def test_a_gateway_that_is_not_what_it_was_is_tried_at_once(change: dict[str, Any]) -> None:
     async def scenario() -> None:
@@ -149,6 +151,22 @@ def test_a_gateway_that_is_not_what_it_was_is_tried_at_once(change: dict[str, An
         assert world.gateways.seqs("gateway-1") == [1, 2]
 
     run_virtual(scenario())
+
+
+@on_virtual_time
+async def test_what_waits_goes_to_the_process_that_the_lane_heard_of_last() -> None:
+    """Also what was made ready for its predecessor."""
+    world = await reading(everything("s1"), batch_max_size=2)
+    world.gateways.delays_s["gateway-1"] = 1.0
+    world.append(4)
+    await settle_down()
+    assert [one.incarnation for one in world.gateways.prepared] == [""]
+    known = world.topology("gateway-1", "gateway-2")
+    nodes = tuple(msgspec.structs.replace(node, incarnation="second") for node in known.nodes)
+    world.push(control.PushTopology(msgspec.structs.replace(known, generation=2, nodes=nodes)))
+    await settle_down(5)
+    sent = [batch for _, batch in world.gateways.batches]
+    assert [(one.incarnation, len(one.deliveries)) for one in sent] == [("", 2), ("second", 2)]
 
 
 @on_virtual_time

@@ -146,6 +146,7 @@ class LinesBatch:
         self.gateway_id = outline.gateway_id
         self.window = outline.window
         self.attempt = outline.attempt
+        self.incarnation = outline.incarnation
         self._data = data
         self._start = start
 

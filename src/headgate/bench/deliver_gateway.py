@@ -130,6 +130,7 @@ class Receiving:
         self._deliveries = Deliveries(
             GATEWAY_ID,
             self._subscriptions,
+            incarnation="1",
             recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
             machine=THIS_MACHINE,

@@ -320,9 +320,15 @@ class GatewayPipeline:
 
     def _batch(self, deliveries: list[Delivery]) -> DeliveryBatch:
         prepared, self._prepared = self._prepared, None
-        if prepared is not None and _are_the_same(prepared.deliveries, deliveries):
+        process = self._holding.incarnations.get(self.gateway_id, "")
+        if (
+            prepared is not None
+            and prepared.incarnation == process
+            and _are_the_same(prepared.deliveries, deliveries)
+        ):
             return prepared
-        return DeliveryBatch(self.gateway_id, self._window, self._attempt, tuple(deliveries))
+        sender = self.gateway_id, self._window, self._attempt
+        return DeliveryBatch(*sender, tuple(deliveries), process)
 
     def _prepare_next(self, url: str) -> None:
         """While a gateway is busy with a batch: make the next one ready, if it is full already."""

@@ -17,12 +17,13 @@ from headgate.model.topology import Owner
 
 @dataclass(slots=True)
 class Holding:
-    """`urls` is where each gateway takes deliveries, `gone` what was planned for the lane and
-    others have by now."""
+    """`urls` is where each gateway takes deliveries, `incarnations` the process that does, `gone`
+    what was planned for the lane and others have by now."""
 
     adopted: Adopted
     partitions: dict[PartitionRef, SourcePartition] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
     gone: set[PartitionRef] = field(default_factory=set)
 
     def is_at(self, subscription_id: str, gateway_id: str) -> bool:

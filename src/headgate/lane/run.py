@@ -413,6 +413,7 @@ class Lane:
         self._note(control.PushTopology(topology))
         gateways = [node for node in topology.of_role("gateway") if node.url]
         urls = self.holding.urls = {node.id: node.url for node in gateways}
+        self.holding.incarnations = {node.id: node.incarnation for node in gateways}
         settings = self._spec.settings
         self._matching.routes = Routes(
             urls, settings.mode, max_fanout=settings.max_fanout, ring=topology.ring

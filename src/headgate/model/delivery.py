@@ -108,6 +108,7 @@ class Outline(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     topic: str
     runs: tuple[Run, ...]
+    incarnation: str = ""
 
     def __len__(self) -> int:
         return sum([len(run.seqs) for run in self.runs])
@@ -130,6 +131,9 @@ class Batch(Protocol):
     def attempt(self) -> int: ...
 
     @property
+    def incarnation(self) -> str: ...
+
+    @property
     def deliveries(self) -> tuple[Delivery, ...]: ...
 
     @property
@@ -149,12 +153,15 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
     """Deliveries of one lane, in `seq` order per partition.
 
     With the epoch on each delivery, `window` and `attempt` complete the sender's fence.
+    `incarnation` is the process of the gateway whose subscriptions it names; any other, which can't
+    know them, refuses it (empty from an older router: whoever gets it takes it).
     """
 
     gateway_id: str
     window: int
     attempt: int
     deliveries: tuple[Delivery, ...]
+    incarnation: str = ""
 
     @property
     def identities(self) -> list[str]:
@@ -199,7 +206,8 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
             seqs.append(delivery.seq)
             subscriptions.append(delivery.subscriptions)
         runs.append(Run(partition, epoch, tuple(seqs), tuple(subscriptions)))
-        return Outline(self.gateway_id, self.window, self.attempt, topic, tuple(runs))
+        sender = self.gateway_id, self.window, self.attempt
+        return Outline(*sender, topic, tuple(runs), self.incarnation)
 
 
 class GoOn(msgspec.Struct, frozen=True, array_like=True, gc=False):

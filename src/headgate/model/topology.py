@@ -30,7 +30,8 @@ class Topic(msgspec.Struct, frozen=True):
 
 class Node(msgspec.Struct, frozen=True):
     """A member and where it can be reached: `url` over HTTP (of a gateway: by lanes), `ws_url` and
-    `public_url` by subscribers, over WebSocket and HTTP."""
+    `public_url` by subscribers, over WebSocket and HTTP. `incarnation` is the process that has said
+    so: another one may answer at its address (empty from an older coordinator)."""
 
     id: str
     role: Role
@@ -38,6 +39,7 @@ class Node(msgspec.Struct, frozen=True):
     ws_url: str = ""
     pid: int = 0
     public_url: str = ""
+    incarnation: str = ""
 
 
 class Owner(msgspec.Struct, frozen=True):

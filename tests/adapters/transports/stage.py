@@ -113,7 +113,7 @@ def delivery(seq: int, *, size_bytes: int = 20) -> Delivery:
 
 
 def batch(*deliveries: Delivery, gateway_id: str = GATEWAY) -> DeliveryBatch:
-    return DeliveryBatch(gateway_id, window=3, attempt=1, deliveries=deliveries)
+    return DeliveryBatch(gateway_id, 3, 1, deliveries, incarnation="its second process")
 
 
 def plain(found: Batch) -> list[object]:
@@ -122,6 +122,7 @@ def plain(found: Batch) -> list[object]:
         found.gateway_id,
         found.window,
         found.attempt,
+        found.incarnation,
         list(found.identities),
         *(
             [

@@ -110,12 +110,13 @@ async def exchange(accept: Any, *batches: Any) -> list[Any]:
 
 async def test_events_field_by_field_are_deliveries() -> None:
     book = Book()
-    sent = EventBatch(gateway_id=GATEWAY, window=7, attempt=1, events=[event()])
+    sent = EventBatch(gateway_id=GATEWAY, window=7, attempt=1, incarnation="i", events=[event()])
     (ack,) = await exchange(book, sent)
     assert (ack.accepted, ack.rejected, list(ack.results)) == (1, 0, [1])
     assert (ack.depth, ack.fill) == (7, 0.25)
     (found,) = book.batches
     assert (found.gateway_id, found.window, found.attempt) == (GATEWAY, 7, 1)
+    assert found.incarnation == "i"
     (one,) = found.deliveries
     assert (one.topic, one.partition, one.seq, one.event_id) == ("flights", 2, 5, "e5")
     assert (one.key, one.collection, one.op, one.epoch) == ("DLH1", "positions", "update", 3)

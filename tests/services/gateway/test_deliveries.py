@@ -49,6 +49,7 @@ from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.written_log import TOPIC, WrittenLog
 
 NODE = "gateway-1"
+INCARNATION = "second"
 NAMES = ("a", "b", "c")
 
 
@@ -179,12 +180,13 @@ async def stage(
     deliveries = kind(
         NODE,
         subscriptions,
+        incarnation=INCARNATION,
         recent=RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None,
         redelivered=Redelivered(capacity=remembered, ttl_s=60.0),
         machine=machine,
         later=jobs.append,
     )
-    hello = Hello(role="gateway", node_id=NODE, incarnation="1")
+    hello = Hello(role="gateway", node_id=NODE, incarnation=INCARNATION)
     session = coordinator.open_session(lambda: hello)
     listening = asyncio.create_task(hearing.listen(session))
     made = Stage(subscriptions, deliveries, jobs, arrive, clock)
@@ -221,6 +223,27 @@ async def live(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
         assert made.deliver(event(1, *NAMES)) == ("accepted",)
         made.answered()
         yield made
+
+
+# --- which process -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gone", "a"], ids=["nobody's here", "somebody's here"])
+async def test_what_is_for_another_process_of_its_name_is_refused_and_not_settled(
+    live: Stage, name: str
+) -> None:
+    """It has the other's address, and knows nothing about whom its subscriptions belong to."""
+    batch = DeliveryBatch(NODE, 1, 0, live.named((event(2, name),)), incarnation="first")
+    with pytest.raises(errors.NotNow, match="another process of gateway gateway-1"):
+        live.deliveries.accept(live.arrive(batch))
+    live.answered()
+    assert live.seqs("a") == [1]
+
+
+@pytest.mark.parametrize("incarnation", [INCARNATION, ""], ids=["its own", "an older router's"])
+async def test_what_is_for_this_process_is_taken(live: Stage, incarnation: str) -> None:
+    batch = DeliveryBatch(NODE, 1, 0, live.named((event(2, "a"),)), incarnation)
+    assert live.deliveries.accept(live.arrive(batch)).verdicts == ("accepted",)
 
 
 # --- the answer first ----------------------------------------------------------------------------

@@ -143,7 +143,8 @@ def _event_batch(data: bytes) -> Any:
 
 def _fields_of(batch: Any) -> DeliveryBatch:
     deliveries = tuple([_delivery(event) for event in batch.events])
-    return DeliveryBatch(batch.gateway_id, batch.window, batch.attempt, deliveries)
+    sender = batch.gateway_id, batch.window, batch.attempt
+    return DeliveryBatch(*sender, deliveries, batch.incarnation)
 
 
 def _delivery(event: Any) -> Delivery:

@@ -75,4 +75,12 @@ class Member:
     def node(self) -> Node:
         role: Role = self.hello.role  # type: ignore[assignment]  # lanes and clients are no members
         hello = self.hello
-        return Node(hello.node_id, role, hello.url, hello.ws_url, hello.pid, hello.public_url)
+        return Node(
+            hello.node_id,
+            role,
+            hello.url,
+            hello.ws_url,
+            hello.pid,
+            hello.public_url,
+            hello.incarnation,
+        )

@@ -66,7 +66,7 @@ def _content(role: SessionRole, topology: Topology) -> object:
             known = topology.topics, topology.sources, _addresses(topology, "ingest")
             return known, topology.ring, _doors(topology)
         case "lane":
-            return _addresses(topology, "gateway"), topology.ring
+            return _processes(topology), topology.ring
         case "router":
             # What it owns comes with its assignment. There are few routers, so they hear of all
             # the rest too, and remember it for a coordinator that has lost its own memory.
@@ -77,6 +77,12 @@ def _content(role: SessionRole, topology: Topology) -> object:
 
 def _addresses(topology: Topology, role: Role) -> tuple[tuple[str, str], ...]:
     return tuple((node.id, node.url) for node in topology.of_role(role))
+
+
+def _processes(topology: Topology) -> tuple[tuple[str, str, str], ...]:
+    """Which process of each gateway takes deliveries, and where."""
+    gateways = topology.of_role("gateway")
+    return tuple((node.id, node.url, node.incarnation) for node in gateways)
 
 
 def _doors(topology: Topology) -> tuple[tuple[str, str, str], ...]:

@@ -64,19 +64,22 @@ def _after_you(job: Job) -> None:
 
 class Deliveries:
     """`recent` None: an event that is in the log twice is passed on twice. `later` does a job
-    soon."""
+    soon. `incarnation` is this process: what is for another one, whose address it has, is refused,
+    since nobody here knows whether its subscribers want it."""
 
     def __init__(
         self,
         node_id: str,
         subscriptions: Subscriptions,
         *,
+        incarnation: str,
         recent: RecentIds | None,
         redelivered: Redelivered,
         machine: Machine,
         later: Callable[[Job], None] = after_the_answer,
     ) -> None:
         self._node_id = node_id
+        self._incarnation = incarnation
         self._subscriptions = subscriptions
         self._get = subscriptions.get
         self._recent = recent
@@ -100,6 +103,11 @@ class Deliveries:
         if batch.gateway_id != self._node_id:
             raise errors.NotFound(
                 f"this is gateway {self._node_id}, not {batch.gateway_id}",
+                gateway_id=self._node_id,
+            )
+        if batch.incarnation not in ("", self._incarnation):
+            raise errors.NotNow(
+                f"this is another process of gateway {self._node_id} than the one it is for",
                 gateway_id=self._node_id,
             )
         outline = batch.outline

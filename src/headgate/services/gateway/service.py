@@ -132,6 +132,7 @@ class Gateway:
         self._deliveries = Deliveries(
             options.node_id,
             self._subscriptions,
+            incarnation=options.incarnation,
             recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s)
             if dedup.enabled
             else None,
