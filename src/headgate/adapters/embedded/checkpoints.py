@@ -3,7 +3,8 @@
 Invariant: the fence is compared in the transaction that moves the position, so that between all
 processes only the holder of the highest fence ever moves it. Never runs on the event loop: every
 change waits for the disk, so a thread of its own does. Changes that wait together share a
-transaction, in their order, and each still has its own outcome.
+transaction, in their order, and each still has its own outcome: a position that can't be read
+fails whoever wants that one.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
 from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
-from headgate.errors import Fenced
+from headgate.errors import Fenced, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX, PREFIX_END
 from headgate.model.position import Position, Tally, Tries
 
 T = TypeVar("T")
 _Change = Callable[[apsw.Connection], Checkpoint]
-"""Claims, saves or resets in a transaction that is open; raises Fenced."""
+"""Claims, saves or resets in a transaction that is open; raises Fenced, or StorageFailed where what
+is stored is no position, and has changed nothing then."""
+_Refused = Fenced | StorageFailed
 
 BUSY_TIMEOUT_MS = 4_000
 _COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, stopped"
@@ -97,10 +100,10 @@ class EmbeddedCheckpointStore:
     # --- on the thread ---------------------------------------------------------------------------
 
     def _commit_waiting(self) -> None:
-        """Everything that waits by now, as one transaction; a Fenced one changes nothing."""
+        """Everything that waits by now, as one transaction; one that is refused changes nothing."""
         changes = [self._waiting.popleft() for _ in range(len(self._waiting))]
         wanted = [(change, future) for change, future in changes if _still_wanted(future)]
-        outcomes: builtins.list[Checkpoint | Fenced] = []
+        outcomes: builtins.list[Checkpoint | _Refused] = []
         try:
             if wanted:
                 connection = self._opened()
@@ -111,7 +114,7 @@ class EmbeddedCheckpointStore:
                 future.set_exception(error)
             return
         for (_, future), outcome in zip(wanted, outcomes, strict=True):
-            if isinstance(outcome, Fenced):
+            if isinstance(outcome, _Refused):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
@@ -121,7 +124,8 @@ class EmbeddedCheckpointStore:
             found: builtins.list[tuple[Any, ...]] = (
                 self._opened().execute(_OF_TOPICS, (PREFIX, PREFIX_END)).fetchall()
             )
-        return {PartitionRef(*row[:2]): _checkpoint(row[2:]).position for row in found}
+        stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
+        return {ref: _checkpoint(ref, row).position for ref, row in stored}
 
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
@@ -148,7 +152,7 @@ def _applied(
         f"SELECT {_COLUMNS} FROM checkpoints WHERE topic = ? AND partition = ?",  # noqa: S608 - names from here
         (ref.topic, ref.partition),
     ).fetchone()
-    stored = None if row is None else _checkpoint(row)
+    stored = None if row is None else _checkpoint(ref, row)
     new = rule(stored)
     if new != stored:
         connection.execute(
@@ -159,19 +163,27 @@ def _applied(
     return new
 
 
-def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
     epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, why = row
-    return Checkpoint(
-        epoch,
-        window,
-        attempt,
-        settled,
-        tally=msgspec.json.decode(tally, type=Tally),
-        redeliver_to=redeliver_to,
-        skip_to=skip_to,
-        tried=msgspec.json.decode(tried, type=Tries),
-        stopped=why,
-    )
+    try:
+        return Checkpoint(
+            epoch,
+            window,
+            attempt,
+            settled,
+            tally=msgspec.json.decode(tally, type=Tally),
+            redeliver_to=redeliver_to,
+            skip_to=skip_to,
+            tried=msgspec.json.decode(tried, type=Tries),
+            stopped=why,
+        )
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(
+            f"what is stored for {ref} is no position ({error}); delete its row of the table "
+            "checkpoints to start over",
+            topic=ref.topic,
+            partition=ref.partition,
+        ) from error
 
 
 def _row(new: Checkpoint) -> tuple[Any, ...]:
@@ -200,8 +212,8 @@ def _still_wanted(outcome: Future[Checkpoint]) -> bool:
     return outcome.set_running_or_notify_cancel()
 
 
-def _outcome(change: _Change, connection: apsw.Connection) -> Checkpoint | Fenced:
+def _outcome(change: _Change, connection: apsw.Connection) -> Checkpoint | _Refused:
     try:
         return change(connection)
-    except Fenced as error:
+    except (Fenced, StorageFailed) as error:
         return error

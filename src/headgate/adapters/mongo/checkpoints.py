@@ -239,7 +239,15 @@ def _as_read(ref: PartitionRef, stored: Checkpoint) -> Document:
 
 
 def _checkpoint(document: Document) -> Checkpoint:
-    return msgspec.convert(document, Checkpoint)
+    try:
+        return msgspec.convert(document, Checkpoint)
+    except msgspec.ValidationError as error:
+        key = document["_id"]
+        raise StorageFailed(
+            f"what MongoDB stores for {key} is no position ({error}); delete the document to start "
+            "over",
+            key=key,
+        ) from error
 
 
 def _contended(ref: PartitionRef, doing: str) -> StorageFailed:

@@ -1,0 +1,68 @@
+"""A stored position that can't be read: its partition waits, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from pymongo import AsyncMongoClient
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.errors import StorageFailed
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position, Tally
+from tests.contracts.stores import CHECKPOINTS, Opened, durable, etcd_connection
+
+pytestmark = pytest.mark.parametrize("positions", durable(CHECKPOINTS), indirect=True)
+
+REF = PartitionRef("flights", 0)
+OTHER = PartitionRef("flights", 1)
+
+
+async def _embedded(location: str) -> None:
+    connection = apsw.Connection(str(DataFolder(Path(location)).checkpoints_file))
+    connection.execute("UPDATE checkpoints SET tally = '{\"dead' WHERE partition = 0")
+    connection.close()
+
+
+async def _etcd(location: str) -> None:
+    connection = etcd_connection(location)
+    key = connection.key("checkpoints", REF.topic, REF.partition)
+    await connection.run(lambda client: client.put(key, b'{"epoch'), what="spoiling it")
+    await connection.close()
+
+
+async def _mongodb(location: str) -> None:
+    database, _, url = location.partition(" ")
+    async with AsyncMongoClient[dict[str, object]](url) as client:
+        spoilt = {"$set": {"tally": "lost"}}
+        await client[database]["checkpoints"].update_one({"_id": "flights/0"}, spoilt)
+
+
+SPOIL: dict[str, Callable[[str], Awaitable[None]]] = {
+    "embedded": _embedded,
+    "etcd": _etcd,
+    "mongodb": _mongodb,
+}
+
+
+async def test_a_position_that_cannot_be_read_fails_only_those_who_want_it(
+    positions: Opened,
+) -> None:
+    store, held = positions.checkpoints(), Fence(1)
+    for ref in (REF, OTHER):
+        await store.claim(ref, held)
+        await store.save(ref, held, 7, Tally(dead=7))
+    await SPOIL[positions.adapter](positions.location)
+    failed, had = await asyncio.gather(
+        store.claim(REF, Fence(2)), store.claim(OTHER, Fence(2)), return_exceptions=True
+    )
+    assert had == Position(7, Tally(dead=7))
+    assert isinstance(failed, StorageFailed)
+    assert re.search("flights[:/]0", failed.message)
+    with pytest.raises(StorageFailed, match=r"flights[:/]0"):
+        await store.list()
