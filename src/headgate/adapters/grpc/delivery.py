@@ -109,6 +109,8 @@ class GrpcDeliveryTransport:
         meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
         data = self._outgoing.encoded(url, batch)
+        if len(data) > MAX_BATCH_BYTES:
+            raise refused(url, Refusal(413, f"it has more than {MAX_BATCH_BYTES:,} bytes"))
         gateway = self._gateways.get(url) or await self._open(url)
         try:
             async with self._under_way.within(url, timeout_s):
@@ -153,10 +155,10 @@ class GrpcDeliveryTransport:
 
 
 def _translated(url: str, error: grpc.aio.AioRpcError) -> HeadgateError:
+    """None of these is for good: a gateway refuses a batch in its answer, and anybody in between
+    may say RESOURCE_EXHAUSTED for reasons of its own."""
     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return refused(url, Refusal(401, ""))
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return refused(url, Refusal(413, error.details() or ""))
     return no_answer(url, error.details() or error.code().name)
 
 

@@ -26,6 +26,7 @@ from headgate.adapters.delivery_wire import (
     read_answer,
     read_batch,
 )
+from headgate.errors import HeadgateError, NotNow
 from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.http import JSON, NDJSON, Request, Response, Route
@@ -87,19 +88,21 @@ class HttpDeliveryTransport:
         except PyreqwestError as error:
             raise no_answer(url, error) from error
         if response.status != 200:
-            raise refused(url, Refusal(response.status, _said(body)))
+            raise _refusal(url, response.status, body)
         return read_answer(url, body, batch)
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _said(body: bytes) -> str:
-    """The sentence of an error's body; whatever else answers there may say something else."""
+def _refusal(url: str, status: int, body: bytes) -> HeadgateError:
+    """Only a gateway, which says why, refuses a batch for good: anybody in between may answer 413
+    for reasons of its own."""
     try:
-        return _decode_error(body).error.message
+        said = _decode_error(body).error.message
     except msgspec.DecodeError:
-        return ""
+        return NotNow(f"something at {url} answered {status}, and is no gateway", url=url)
+    return refused(url, Refusal(status, said))
 
 
 def delivery_routes(accept: Accept, admit: Admit) -> list[Route]:
