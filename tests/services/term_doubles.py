@@ -90,6 +90,7 @@ class Stage:
         self.kept = Kept()
         self.positions = MemoryCheckpointStore()
         self.letters = MemoryLetterStore()
+        self.reader = MemoryLogReader()
         self.faults = Faults()
         self.machine = ScriptedMachine(clock=lambda: asyncio.get_running_loop().time())
         self.streams: dict[int, ServerStream] = {}
@@ -108,7 +109,7 @@ class Stage:
             self.kept,
             self.positions,
             self.letters,
-            MemoryLogReader(),
+            self.reader,
             self.machine,
             self.streams,
         )

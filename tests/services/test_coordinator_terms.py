@@ -11,13 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.invariants import Contradiction, check
 from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicExists
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
-from headgate.model.event import Fence, PartitionRef
+from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.stored import StoredReset
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
@@ -307,6 +308,33 @@ def test_a_store_that_fails_ends_the_term_with_its_own_words() -> None:
             await term.apply(term.cluster.tick)
 
     on_stage(play)
+
+
+class AwayReader(MemoryLogReader):
+    """Says so only after a while, each time, as PostgreSQL's does."""
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        await asyncio.sleep(10)
+        raise StorageFailed(f"reading {ref} failed: it is away")
+
+
+def test_whoever_asks_for_the_state_is_answered_at_once_while_the_log_is_away() -> None:
+    async def play() -> None:
+        stage = Stage()
+        stage.reader = AwayReader()
+        term = await stage.begin()
+        ingest = stage.connect(term, hello("ingest", "ingest-1"))
+        await asyncio.sleep(1)
+        await term.apply(lambda _: term.cluster.create_topic("flights", 12, "keyed"))
+        heads = tuple((ref, 7) for ref in term.cluster.topics["flights"].refs())
+        stage.say(ingest, control.IngestReport(heads))
+        await asyncio.sleep(1)
+        async with asyncio.timeout(ANSWER_S):
+            stored = await term.stored()
+        assert stored.oldest_ms == {}
+        await stage.end(term)
+
+    run_virtual(play())
 
 
 def test_what_cannot_be_read_is_refused_with_a_reason() -> None:

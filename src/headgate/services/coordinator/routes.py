@@ -20,6 +20,7 @@ from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.group_status import unreached
 from headgate.decide.coordination.status import (
+    Stored,
     describe,
     describe_topic,
     planned_moves,
@@ -146,14 +147,18 @@ class CoordinatorRoutes:
 
     async def _list_topics(self, _request: Request) -> Response:
         term = self._term()
+        stored = await term.stored()
         names = sorted(term.cluster.topics)
-        return json_response(api.TopicList([await self._topic_info(term, name) for name in names]))
+        topics = [self._described_topic(term, name, stored) for name in names]
+        return json_response(api.TopicList(topics))
 
     async def _describe_topic(self, request: Request) -> Response:
         return json_response(await self._topic_info(self._term(), request.params["name"]))
 
     async def _topic_info(self, term: Term, name: str) -> api.TopicInfo:
-        stored = await term.stored()
+        return self._described_topic(term, name, await term.stored())
+
+    def _described_topic(self, term: Term, name: str, stored: Stored) -> api.TopicInfo:
         topic = term.cluster.topics.get(name)
         if topic is None:
             raise unknown_topic(name, term.cluster.topics)

@@ -59,6 +59,8 @@ log = structlog.get_logger()
 
 TICK_S = 0.25
 POSITIONS_TIMEOUT_S = 0.5
+AGES_TIMEOUT_S = 1.0
+"""For all partitions whose age nobody reports, together."""
 CARRY_OUT_TIMEOUT_S = 5.0
 """Longest wait, at the end of a term, for effects that are being carried out."""
 REFUSED_TIMEOUT_S = 1.0
@@ -375,7 +377,8 @@ class Term:
     async def stored(self) -> Stored:
         """Positions and ages, so that lag is right also while nothing follows the log.
 
-        The last known positions while their store is away: whoever asks wants an answer now.
+        The last known positions while their store is away, and no ages while the log is: whoever
+        asks wants an answer now.
         """
         try:
             async with asyncio.timeout(POSITIONS_TIMEOUT_S):
@@ -383,14 +386,20 @@ class Term:
             self.positions_error = ""
         except (StorageFailed, TimeoutError) as error:
             self.positions_error = str(error) or f"no answer within {POSITIONS_TIMEOUT_S:g} s"
-        positions = self._positions
         oldest_ms: dict[PartitionRef, int] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGES_TIMEOUT_S):
+                await self._look_at_ages(oldest_ms)
+        return Stored(self._positions, oldest_ms)
+
+    async def _look_at_ages(self, oldest_ms: dict[PartitionRef, int]) -> None:
+        """Fills it as far as it comes."""
+        positions = self._positions
         for ref in unreported(self.cluster, positions):
             after_seq = positions.get(ref, Position()).settled
             with contextlib.suppress(StorageFailed):
                 for record in await self._reader.read(ref, after_seq=after_seq, limit=1):
                     oldest_ms[ref] = record.time_ms
-        return Stored(positions, oldest_ms)
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)
