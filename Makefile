@@ -4,6 +4,7 @@
 #   make test [ARGS="-k java"]  every static check and every test
 #   make check                  the static checks alone
 #   make plants [PLANT=name]    put each known mistake back, show which test finds it
+#   make sim [SEEDS=100]        the whole cluster on virtual time while everything goes wrong
 #   make bench                  the quick benchmarks
 #   make proto                  compile the messages of the gRPC transport
 #   make lock                   resolve the dependencies again
@@ -18,7 +19,7 @@ WORKERS := 3
 # What one process of a run has compiled, the others load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test tests check lint types plants bench format proto lock clean setup
+.PHONY: help demo test tests check lint types plants sim bench format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -46,6 +47,12 @@ lint: setup
 
 plants: setup
 	@$(BIN)/python -m tests.plants $(PLANT)
+
+# SEEDS=N [BASE=b] or MINUTES=M runs many, SEED=x [TRACE=1] one, SHRINK=x makes a failing one smaller.
+sim: setup
+	@$(BIN)/python -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	  $(if $(BASE),--base $(BASE)) $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace) \
+	  $(if $(SHRINK),--shrink $(SHRINK))
 
 bench: setup
 	@$(BIN)/headgate bench --quick

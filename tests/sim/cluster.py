@@ -9,7 +9,7 @@ clock is the loop's, so on virtual time a seed is a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -39,6 +39,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.client.consumer import Consumer
 from headgate.client.http import HttpClient
+from headgate.client.pending import ProducerOptions
 from headgate.client.producer import Producer
 from headgate.client.route import Route
 from headgate.client.subscriber import Subscriber
@@ -50,8 +51,14 @@ from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import CreateTopic, TopicInfo
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSpec
+from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
+from headgate.ports.coordination import CoordinationStore
+from headgate.ports.election import Election, Leadership
+from headgate.ports.letters import LetterStore
+from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
+from headgate.ports.notes import RouterNotes
 from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 from headgate.services.gateway.service import Gateway
 from headgate.services.ingest.node import Ingest
@@ -67,7 +74,7 @@ from headgate.wiring.roles import (
 
 PORTS = (1, 2)
 """Of the coordinator's control streams: for nodes, and for gateways and clients."""
-MACHINES = 1_000
+MACHINES = 1_000_000
 """Processes of one seed, at most."""
 START_S = 60.0
 
@@ -86,10 +93,9 @@ class MemoryCluster:
         self.positions: dict[PartitionRef, Checkpoint] = {}
         self.letters = MemoryLetters()
         self.coordination = MemoryCoordination()
-        self.election = SoleElection()
-        self.ingest: list[Ingest] = []
+        self._election = SoleElection()
+        self.coordinators: tuple[str, ...] = ("coordinator-1",)
         self.gateways: list[Gateway] = []
-        self.routers: list[Router] = []
 
     # --- what stands for the network and the stores ----------------------------------------------
 
@@ -97,19 +103,26 @@ class MemoryCluster:
         """For one process."""
         return ScriptedMachine(next(self._seeds), clock=asyncio.get_running_loop().time)
 
-    def reader(self) -> MemoryLogReader:
+    def new_election(self) -> Election:
+        """One candidate's way to it."""
+        return self._election
+
+    def reader(self) -> LogReader:
         return MemoryLogReader(self.log)
 
-    def checkpoints(self) -> MemoryCheckpointStore:
+    def checkpoints(self) -> CheckpointStore:
         return MemoryCheckpointStore(self.positions)
 
-    def letter_store(self) -> MemoryLetterStore:
+    def letter_store(self) -> LetterStore:
         return MemoryLetterStore(self.letters)
+
+    def coordination_store(self, leadership: Leadership) -> CoordinationStore:
+        return MemoryCoordinationStore(self.coordination, leadership.revision)
 
     def _to_coordinator(
         self, machine: Machine, port: int
     ) -> Callable[[HelloSource], ControlSession]:
-        address = f"coordinator-1:{port}"
+        address = ",".join(f"{name}:{port}" for name in self.coordinators)
         return lambda hello: self._session(machine, address, hello)
 
     def _session(self, machine: Machine, address: str, hello: HelloSource) -> ControlSession:
@@ -117,15 +130,14 @@ class MemoryCluster:
 
     # --- roles -----------------------------------------------------------------------------------
 
-    def coordinator(self) -> Coordinator:
+    def coordinator(self, name: str = "coordinator-1") -> Coordinator:
         settings = coordinator_settings(self.config)
+        alone = len(self.coordinators) == 1
         return Coordinator(
-            replace(settings, node_id="coordinator-1", host="coordinator-1", ports=PORTS),
+            replace(settings, node_id=name, host=name, ports=PORTS, alone=alone),
             CoordinatorPorts(
-                election=self.election,
-                open_store=lambda leadership: MemoryCoordinationStore(
-                    self.coordination, leadership.revision
-                ),
+                election=self.new_election(),
+                open_store=self.coordination_store,
                 checkpoints=self.checkpoints(),
                 reader=self.reader(),
                 letters=self.letter_store(),
@@ -135,10 +147,10 @@ class MemoryCluster:
             ),
         )
 
-    def add_ingest(self) -> Ingest:
-        machine, name = self.machine(), f"ingest-{len(self.ingest) + 1}"
+    def ingest_node(self, name: str) -> Ingest:
+        machine = self.machine()
         options = ingest_options(self.config)
-        node = Ingest(
+        return Ingest(
             replace(options, node_id=name, incarnation=machine.token(16), host=name),
             writer=MemoryLogWriter(self.log),
             open_session=self._to_coordinator(machine, PORTS[0]),
@@ -147,13 +159,11 @@ class MemoryCluster:
             calls=self.web.open_calls(),
             machine=machine,
         )
-        self.ingest.append(node)
-        return node
 
-    def add_gateway(self) -> Gateway:
-        machine, name = self.machine(), f"gateway-{len(self.gateways) + 1}"
+    def gateway(self, name: str) -> Gateway:
+        machine = self.machine()
         options = gateway_options(self.config)
-        gateway = Gateway(
+        return Gateway(
             replace(options, node_id=name, incarnation=machine.token(16), host=name),
             reader=self.reader(),
             checkpoints=self.checkpoints(),
@@ -165,15 +175,13 @@ class MemoryCluster:
             connections=MemoryListener(self.connections),
             machine=machine,
         )
-        self.gateways.append(gateway)
-        return gateway
 
-    def add_router(self, slots: int = 2) -> Router:
-        machine, name = self.machine(), f"router-{len(self.routers) + 1}"
+    def router(self, name: str, *, slots: int = 2, notes: RouterNotes | None = None) -> Router:
+        machine = self.machine()
         settings = RouterSettings(
             node_id=name,
             incarnation=machine.token(16),
-            coordinator=f"coordinator-1:{PORTS[0]}",
+            coordinator=f"{self.coordinators[0]}:{PORTS[0]}",
             slots=slots,
             data=Path("nowhere"),
             lane=lane_settings(self.config),
@@ -182,14 +190,12 @@ class MemoryCluster:
         ports = RouterPorts(
             windows=PlainWindows(partial(self._open_lane, machine)),
             connect=self._to_coordinator(machine, PORTS[0]),
-            notes=MemoryRouterNotes(),
+            notes=notes or MemoryRouterNotes(),
             listener=MemoryHttpListener(self.web),
             calls=self.web.open_calls(),
             machine=machine,
         )
-        router = Router(settings, ports, RouterMetrics())
-        self.routers.append(router)
-        return router
+        return Router(settings, ports, RouterMetrics())
 
     def _open_lane(
         self, machine: Machine, spec: LaneSpec
@@ -210,7 +216,7 @@ class MemoryCluster:
     def http(self, url: str) -> HttpClient:
         return HttpClient(url, open_calls=self.web.open_calls)
 
-    def producer(self, url: str) -> Producer:
+    def producer(self, url: str, options: ProducerOptions | None = None) -> Producer:
         machine = self.machine()
         route = Route(
             url,
@@ -218,12 +224,14 @@ class MemoryCluster:
             open_calls=self.web.open_calls,
             machine=machine,
         )
-        return Producer(url, route=route, machine=machine, open_calls=self.web.open_calls)
+        return Producer(url, options, route=route, machine=machine, open_calls=self.web.open_calls)
 
-    def subscriber(self, url: str, topic: str, **options: Any) -> Subscriber:
+    def subscriber(self, url: str | Sequence[str], topic: str, **options: Any) -> Subscriber:
         return Subscriber(url, topic, **self._reached(), **options)
 
-    def consumer(self, url: str, topic: str, group: str, **options: Any) -> Consumer:
+    def consumer(
+        self, url: str | Sequence[str], topic: str, group: str, **options: Any
+    ) -> Consumer:
         return Consumer(url, topic, group, **self._reached(), **options)
 
     def _reached(self) -> dict[str, Any]:
@@ -233,8 +241,8 @@ class MemoryCluster:
             "open_link": self.connections.open_link,
         }
 
-    async def create_topic(self, name: str, partitions: int) -> TopicInfo:
-        async with self.http(self.gateways[0].url) as client:
+    async def create_topic(self, url: str, name: str, partitions: int) -> TopicInfo:
+        async with self.http(url) as client:
             return await client.post("/v1/topics", CreateTopic(name, partitions), TopicInfo)
 
 
@@ -251,9 +259,10 @@ async def running(
     the routers first, as an operator would."""
     cluster = MemoryCluster(seed, config)
     coordinator = cluster.coordinator()
-    nodes: list[Ingest | Gateway | Router] = [cluster.add_ingest() for _ in range(ingest)]
-    nodes += [cluster.add_gateway() for _ in range(gateways)]
-    nodes += [cluster.add_router() for _ in range(routers)]
+    cluster.gateways = [cluster.gateway(f"gateway-{n + 1}") for n in range(gateways)]
+    nodes: list[Ingest | Gateway | Router] = [*cluster.gateways]
+    nodes += [cluster.ingest_node(f"ingest-{n + 1}") for n in range(ingest)]
+    nodes += [cluster.router(f"router-{n + 1}") for n in range(routers)]
     crew = Crew("cluster")
     try:
         async with asyncio.timeout(START_S):

@@ -45,6 +45,9 @@ CHANCES: Final = [
 ]
 AUDITED: Final = frozenset(("os.fork", "os.posix_spawn", "socket.__new__", "subprocess.Popen"))
 
+LET_BE: Final = ("prometheus_client.",)
+"""Modules that note when a metric was made, which nobody in a run reads."""
+
 _watching: list[Scheduler] = []
 """The run that is watched: what Python is told to audit, it audits for ever."""
 
@@ -82,7 +85,8 @@ def _told(scheduler: Scheduler, what: str, real: Callable[..., Any]) -> Callable
 
 def _check(scheduler: Scheduler, what: str) -> None:
     process = asyncio._get_running_loop()
-    if isinstance(process, Process):
+    asker = sys._getframe(2).f_globals.get("__name__", "")
+    if isinstance(process, Process) and not asker.startswith(LET_BE):
         raise scheduler.escaped(f"{process.name} used {what}")
 
 

@@ -12,9 +12,9 @@ Invariant: the same seed gives the same run, turn by turn, in any process (`dige
 that PYTHONHASHSEED is the same and nothing asks the real machine for anything: what does is an
 `Escape`, and ends the run by name (escapes.py).
 
-Everything is in one thread, so whatever one process completes that another waits for is heard by
-the other at its own next turn, as if a network without delay were between them. Delays, losses and
-what a dead process can no longer be asked are the business of whoever joins processes.
+Everything is in one thread. Whatever one process asks of another's event loop, or completes that
+another waits for, is a message: `carry` brings it there, at once unless somebody puts a network in
+between (network.py).
 """
 
 from __future__ import annotations
@@ -176,10 +176,11 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
             self._wake()
         return count
 
-    def rings(self, timer: asyncio.TimerHandle) -> None:
-        """A timer is due, whether or not anybody can hear it."""
-        self._latest_s = max(self._latest_s, timer.when())
-        self._ready.append(timer)
+    def comes_due(self, handle: asyncio.Handle) -> None:
+        """A timer of its own, or what arrives; whether or not anybody is there to hear it."""
+        if isinstance(handle, asyncio.TimerHandle):
+            self._latest_s = max(self._latest_s, handle.when())
+        self._ready.append(handle)
         self._wake()
 
     def _wake(self) -> None:
@@ -200,8 +201,11 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        self._wake()
+        sender = asyncio._get_running_loop()
+        if sender is self or sender is None:
+            self.comes_due(handle)
+        else:
+            self._scheduler.carry(sender, self, handle)  # type: ignore[arg-type]
         return handle
 
     def call_later(
@@ -275,6 +279,10 @@ for _what in NOT_SIMULATED:
     setattr(Process, _what, _not_simulated(_what))
 
 
+Carry = Callable[[Process, Process, asyncio.Handle], None]
+"""Brings what the first one asks of the second one's event loop there."""
+
+
 class Scheduler:
     """All processes of one run; `chance` decides whose turn it is, and is for nothing else."""
 
@@ -284,10 +292,11 @@ class Scheduler:
         self.processes: list[Process] = []
         self._chance = random.Random(f"scheduler {seed}")
         self._to_do: list[Process] = []
-        self._timers: list[tuple[float, int, Process, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, Process, asyncio.Handle]] = []
         self._numbers = itertools.count()
         self._digest = blake2b(digest_size=16)
         self._escape: Escape | None = None
+        self.carry: Carry = lambda _sender, receiver, message: receiver.comes_due(message)
         NumberedTask.numbers = itertools.count()
 
     def process(self, name: str) -> Process:
@@ -317,8 +326,8 @@ class Scheduler:
     def _one_turn(self, until_s: float) -> None:
         timers = self._timers
         while timers and timers[0][0] <= self.now_s:
-            _, _, process, timer = heapq.heappop(timers)
-            process.rings(timer)
+            _, _, process, handle = heapq.heappop(timers)
+            process.comes_due(handle)
         if not self._to_do:
             if not timers:
                 raise Stuck(f"everybody waits and no timer is set, at {self.now_s:.3f} s")
@@ -338,8 +347,9 @@ class Scheduler:
     def has_something_to_do(self, process: Process) -> None:
         self._to_do.append(process)
 
-    def remind(self, at_s: float, process: Process, timer: asyncio.TimerHandle) -> None:
-        heapq.heappush(self._timers, (at_s, next(self._numbers), process, timer))
+    def remind(self, at_s: float, process: Process, handle: asyncio.Handle) -> None:
+        """Let `handle` come due then."""
+        heapq.heappush(self._timers, (at_s, next(self._numbers), process, handle))
 
     def escaped(self, what: str) -> Escape:
         """The run ends by it, also where whoever is told goes on as if nothing had happened."""

@@ -69,7 +69,7 @@ async def moved(seed: int, count: int) -> tuple[Reader, Reader, list[Reader]]:
     """What two subscribers, at two gateways, and a group of two consumers get of `count` events."""
     everything, even, shares = Reader(), Reader(), [Reader(), Reader()]
     async with running(seed) as cluster:
-        await cluster.create_topic(TOPIC, PARTITIONS)
+        await cluster.create_topic(cluster.gateways[0].url, TOPIC, PARTITIONS)
         first, second = (gateway.url for gateway in cluster.gateways)
         async with (
             cluster.subscriber(first, TOPIC) as one,

@@ -96,7 +96,7 @@ async def sent_and_read() -> Trace:
     trace = Trace()
     config = Config(router=RouterSettings(window=1.0))
     async with running(config=config, gateways=1, ingest=1) as cluster:
-        await cluster.create_topic("flights", 1)
+        await cluster.create_topic(cluster.gateways[0].url, "flights", 1)
         [gateway] = cluster.gateways
         async with (
             cluster.producer(gateway.url) as producer,

@@ -120,6 +120,7 @@ class MemoryConnections:
     def __init__(self) -> None:
         self._entrances: dict[str, MemoryListener] = {}
         self._next_port = FIRST_FREE_PORT
+        self.open: dict[MemoryWire, None] = {}
 
     def open_link(self, listener: LinkListener, silence_s: float) -> MemoryLink:
         return MemoryLink(self, listener, silence_s)
@@ -138,6 +139,16 @@ class MemoryConnections:
     def forget(self, entrance: MemoryListener) -> None:
         for address in [one for one, at in self._entrances.items() if at is entrance]:
             del self._entrances[address]
+
+    def gone(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything on `loop` is, without a word: its connections end for the others."""
+        for entrance in [one for one in self._entrances.values() if one.loop is loop]:
+            self.forget(entrance)
+        for wire in [*self.open]:
+            if loop in (wire.loop, wire.link.loop):
+                del self.open[wire]
+                wire.loop.call_soon(wire.over)
+                wire.link.loop.call_soon(wire.link.left)
 
 
 class MemoryListener:
@@ -163,7 +174,7 @@ class MemoryListener:
         except errors.HeadgateError as error:
             link.loop.call_soon(link.refused, error)
             return
-        end = MemoryWire(link, peer, reception.message_bytes)
+        end = MemoryWire(link, peer, reception.message_bytes, self._network.open)
         link.loop.call_soon(link.admitted, end)
         peer.connected(end)
 
@@ -171,8 +182,16 @@ class MemoryListener:
 class MemoryWire:
     """The gateway's end; implements ports.connection.Wire."""
 
-    def __init__(self, link: MemoryLink, peer: Peer, message_bytes: int) -> None:
-        self._link = link
+    def __init__(
+        self,
+        link: MemoryLink,
+        peer: Peer,
+        message_bytes: int,
+        open_wires: dict[MemoryWire, None],
+    ) -> None:
+        self.link = link
+        self._open = open_wires
+        open_wires[self] = None
         self._peer = peer
         self._message_bytes = message_bytes
         self.loop = asyncio.get_running_loop()
@@ -220,7 +239,7 @@ class MemoryWire:
         if frame.kind == "close":
             self._is_closing = True
             self._peer.leaving()
-            self._link.loop.call_soon(self._link.left)
+            self.link.loop.call_soon(self.link.left)
             self.over()
         elif frame.kind == "text" and len(frame.message) > (limit := self._message_bytes):
             self._peer.fail(errors.TooLarge(f"a message is over {limit} bytes", limit=limit))
@@ -231,6 +250,7 @@ class MemoryWire:
         """The connection is, for this end."""
         if not self._is_over:
             self._is_over = self._is_closing = True
+            self._open.pop(self, None)
             self._pinging.cancel()
             self.way.cut()
             self._way.on_full = self._way.on_room = _nothing

@@ -25,54 +25,79 @@ FIRST_FREE_PORT: Final = 50_000
 
 
 class MemoryPipe:
-    """Implements adapters.control_stream.NodePipe; `other` reads what this one writes."""
+    """Implements adapters.control_stream.NodePipe; `other` reads what this one writes, on the
+    `loop` of whoever has that end. What it says is behind everything it said before."""
 
     other: MemoryPipe
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self._arrived: deque[bytes] = deque()
         self._unread_bytes = 0
-        self._is_left = self._has_said_all = False
+        """Of what was written here, as far as is known."""
+        self._is_left = self._is_other_left = self._has_heard_all = False
         self._news = asyncio.Event()
+
+    @classmethod
+    def pair(
+        cls, one: asyncio.AbstractEventLoop, two: asyncio.AbstractEventLoop
+    ) -> tuple[MemoryPipe, MemoryPipe]:
+        near, far = cls(one), cls(two)
+        near.other, far.other = far, near
+        return near, far
 
     async def read(self) -> bytes | None:
         while not self._arrived:
             if self._is_left:
                 raise ConnectionResetError("the connection is gone")
-            if self.other._has_said_all:
+            if self._has_heard_all:
                 return None
             await self._something_new()
         data = self._arrived.popleft()
-        self._unread_bytes -= len(data)
-        self.other._news.set()
+        self.other.loop.call_soon(self.other._was_read, len(data))
         return data
 
     async def write(self, data: bytes) -> None:
-        other = self.other
         self._check()
-        other._arrived.append(data)
-        other._unread_bytes += len(data)
-        other._news.set()
-        while other._unread_bytes > WINDOW_BYTES:
+        self._unread_bytes += len(data)
+        self.other.loop.call_soon(self.other._arrives, data)
+        while self._unread_bytes > WINDOW_BYTES:
             await self._something_new()
             self._check()
 
     async def done_writing(self) -> None:
-        self._has_said_all = True
-        self.other._news.set()
+        self.other.loop.call_soon(self.other._heard_all)
 
     def leave(self) -> None:
         """What the other end hasn't read yet, it still can."""
-        self._is_left = self._has_said_all = True
+        self._is_left = True
         self._news.set()
-        self.other._news.set()
+        self.other.loop.call_soon(self.other.left)
+
+    # --- from the other end ----------------------------------------------------------------------
+
+    def left(self) -> None:
+        self._is_other_left = True
+        self._heard_all()
+
+    def _heard_all(self) -> None:
+        self._has_heard_all = True
+        self._news.set()
+
+    def _arrives(self, data: bytes) -> None:
+        self._arrived.append(data)
+        self._news.set()
+
+    def _was_read(self, size_bytes: int) -> None:
+        self._unread_bytes -= size_bytes
+        self._news.set()
 
     async def _something_new(self) -> None:
         self._news.clear()
         await self._news.wait()
 
     def _check(self) -> None:
-        if self._is_left or self.other._is_left:
+        if self._is_left or self._is_other_left:
             raise ConnectionResetError("the connection is gone")
 
 
@@ -80,35 +105,47 @@ class MemoryControlNetwork:
     """Who listens where."""
 
     def __init__(self) -> None:
-        self._accepting: dict[str, Callable[[MemoryPipe], None]] = {}
+        self._servers: dict[str, MemoryControlServer] = {}
         self._next_port = FIRST_FREE_PORT
+        self._open: dict[MemoryPipe, None] = {}
 
-    def listen(self, host: str, port: int, accept: Callable[[MemoryPipe], None]) -> int:
+    def listen(self, host: str, port: int, server: MemoryControlServer) -> int:
         """Returns the port, any free one for 0; raises OSError for one in use."""
         if not port:
             port, self._next_port = self._next_port, self._next_port + 1
-        if f"{host}:{port}" in self._accepting:
+        if f"{host}:{port}" in self._servers:
             raise OSError(f"can't listen on {host}:{port}")
-        self._accepting[f"{host}:{port}"] = accept
+        self._servers[f"{host}:{port}"] = server
         return port
 
-    def forget(self, accept: Callable[[MemoryPipe], None]) -> None:
-        """Whoever listened with `accept` does so no more."""
-        for address in [one for one, to in self._accepting.items() if to == accept]:
-            del self._accepting[address]
+    def forget(self, server: MemoryControlServer) -> None:
+        """It doesn't listen any more."""
+        for address in [one for one, to in self._servers.items() if to is server]:
+            del self._servers[address]
 
     @asynccontextmanager
     async def dial(self, address: str) -> AsyncIterator[MemoryPipe]:
-        accept = self._accepting.get(address)
-        if accept is None:
+        server = self._servers.get(address)
+        if server is None:
             raise ConnectionRefusedError(f"nobody listens on {address}")
-        near, far = MemoryPipe(), MemoryPipe()
-        near.other, far.other = far, near
-        accept(far)
+        near, far = MemoryPipe.pair(asyncio.get_running_loop(), server.loop)
+        self._open[near] = None
+        server.loop.call_soon(server.accept, far)
         try:
             yield near
         finally:
             near.leave()
+            self._open.pop(near, None)
+
+    def gone(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything on `loop` is, without a word: its connections end for the others."""
+        for server in [one for one in self._servers.values() if one.loop is loop]:
+            self.forget(server)
+        for near in [*self._open]:
+            if loop in (near.loop, near.other.loop):
+                del self._open[near]
+                for end in (near, near.other):
+                    end.loop.call_soon(end.left)
 
 
 class NetworkControlSession(StreamSession):
@@ -133,18 +170,18 @@ class MemoryControlServer:
         self._crew = Crew("control")
         self._large = asyncio.Lock()
         self._serve: Serve
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
 
     async def start(self, serve: Serve, host: str, ports: list[int]) -> list[int]:
-        self._serve, self._loop = serve, asyncio.get_running_loop()
-        return [self._network.listen(host, port, self._accept) for port in ports]
+        self._serve, self.loop = serve, asyncio.get_running_loop()
+        return [self._network.listen(host, port, self) for port in ports]
 
     async def stop(self, grace_s: float) -> None:
-        self._network.forget(self._accept)
+        self._network.forget(self)
         await self._crew.close(grace_s=grace_s)
 
-    def _accept(self, pipe: MemoryPipe) -> None:
-        self._loop.call_soon(lambda: self._crew.start("stream", self._serve_one(pipe)))
+    def accept(self, pipe: MemoryPipe) -> None:
+        self._crew.start("stream", self._serve_one(pipe))
 
     async def _serve_one(self, pipe: MemoryPipe) -> None:
         try:

@@ -2,20 +2,23 @@
 
 Between the two is what any network puts there: an address at which nobody may listen, an answer
 that may take its time, and a caller that waits no longer than it said. Nothing is encoded, so there
-is no garbage. One event loop only.
+is no garbage. One thread; a batch is taken on the event loop of whoever listens.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from headgate.adapters.delivery_outcome import Refusal, UnderWay, checked, no_answer, refused
+from headgate.adapters.memory.crossing import Crossing
 from headgate.errors import HeadgateError, PeerUnreachable
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.ports.transport import Accept, Meanwhile
 
-Answer = Callable[[DeliveryBatch], Awaitable[DeliveryAnswer]]
+Answer = Callable[[DeliveryBatch], Coroutine[Any, Any, DeliveryAnswer]]
 """A gateway's side; raises a HeadgateError to refuse a batch as a whole."""
 
 
@@ -24,6 +27,22 @@ class MemoryGateways:
 
     def __init__(self) -> None:
         self.listening: dict[str, Answer] = {}
+        self._crossings: dict[str, Crossing] = {}
+
+    def listen(self, url: str, answer: Answer) -> None:
+        crossing = self._crossings[url] = Crossing()
+        self.listening[url] = lambda batch: crossing.call(partial(answer, batch))
+
+    def forget(self, url: str) -> None:
+        self.listening.pop(url, None)
+        self._crossings.pop(url, None)
+
+    def gone(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything on `loop` is, without a word; what waits for it is told by its machine."""
+        for url, crossing in [*self._crossings.items()]:
+            if crossing.loop is loop:
+                self.forget(url)
+                crossing.gone()
 
 
 class MemoryDeliveryListener:
@@ -35,14 +54,14 @@ class MemoryDeliveryListener:
         self._accept = accept
 
     async def start(self) -> str:
-        self._gateways.listening[self._url] = self._answer
+        self._gateways.listen(self._url, self._answer)
         return self._url
 
     async def failed(self) -> None:
         await asyncio.Event().wait()
 
     async def stop(self, timeout_s: float) -> None:
-        self._gateways.listening.pop(self._url, None)
+        self._gateways.forget(self._url)
 
     async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
         return self._accept(batch)
@@ -74,10 +93,11 @@ class MemoryDeliveryTransport:
             meanwhile()
         try:
             async with self._under_way.within(url, timeout_s):
-                await asyncio.sleep(0)  # it is on its way
                 answer = await listening(batch)
         except PeerUnreachable:
             raise
+        except ConnectionResetError as error:
+            raise no_answer(url, "the connection ended") from error
         except HeadgateError as error:
             raise refused(url, Refusal(error.status, error.message)) from error
         except Exception as error:

@@ -2,8 +2,8 @@
 
 Between the two is what any network puts there: an address at which nobody may listen, an answer
 that may take its time, a caller that waits no longer than it said, and a server that stops in
-between. A request runs in the task of its caller, so that whoever is cancelled takes it along. One
-event loop only.
+between. A request that nobody waits for any more is cancelled. One thread; a request is answered on
+the event loop of whoever listens.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headgate import errors
+from headgate.adapters.memory.crossing import Crossing
 from headgate.model.addresses import reachable
 from headgate.model.http import Answer, Headers, Receive, Request, Response, StreamResponse
 from headgate.ports.http import App, HttpCalls
@@ -35,12 +36,20 @@ class MemoryWeb:
     def free_port(self) -> int:
         return next(self._ports)
 
+    def gone(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything on `loop` is, without a word; what waits for it is told by its machine."""
+        for url, listener in [*self.listening.items()]:
+            if listener.crossing.loop is loop:
+                del self.listening[url]
+                listener.crossing.gone()
+
 
 class MemoryHttpListener:
     """Implements ports.http.HttpListener."""
 
     def __init__(self, web: MemoryWeb) -> None:
         self._web = web
+        self.crossing: Crossing
         self._app: App
         self._url = ""
         self._under_way: set[asyncio.Timeout] = set()
@@ -54,7 +63,7 @@ class MemoryHttpListener:
             raise errors.PortInUse(
                 f"port {port} on {host} is in use; stop what listens there or set {setting}"
             )
-        self._app, self._url = app, url
+        self._app, self._url, self.crossing = app, url, Crossing()
         self._web.listening[url] = self
         return port
 
@@ -74,6 +83,12 @@ class MemoryHttpListener:
 
     async def answer(self, request: Request) -> Response:
         """Raises OutcomeUnknown when this stops before the answer has left."""
+        try:
+            return await self.crossing.call(lambda: self._answer(request))
+        except ConnectionResetError as error:
+            raise errors.OutcomeUnknown(f"the connection to {self._url} ended") from error
+
+    async def _answer(self, request: Request) -> Response:
         cut = asyncio.timeout(None)
         self._under_way.add(cut)
         try:
@@ -127,7 +142,6 @@ class MemoryHttpCalls:
         self._under_way.add(waiting)
         try:
             async with waiting:
-                await asyncio.sleep(0)  # it is on its way
                 return await listener.answer(request)
         except TimeoutError as error:
             if self._closed:

@@ -1,0 +1,282 @@
+"""A whole cluster of simulated processes: each role and each client on an event loop of its own.
+
+Roles are the classes that ship (cluster.py); a `Role` is one node over all its lives: it is killed
+and started again under the same name, with or without its notes, as a supervisor would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol, cast
+
+from headgate.adapters.log.appending import AppendRequest
+from headgate.adapters.memory.election import MemoryElection, MemoryLeases
+from headgate.adapters.memory.log import MemoryLog, MemoryPartition
+from headgate.adapters.memory.machine import BEGINS_MS, ScriptedMachine
+from headgate.adapters.memory.notes import MemoryRouterNotes
+from headgate.config import Config
+from headgate.model.event import PartitionRef
+from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.coordination import CoordinationStore
+from headgate.ports.election import Election, Leadership
+from headgate.ports.letters import LetterStore
+from headgate.ports.log import Appended, LogReader
+from tests.sim.cluster import MemoryCluster
+from tests.sim.network import Network
+from tests.sim.oracle import Oracle
+from tests.sim.scheduler import Process, Scheduler
+from tests.sim.stores import Moody, Weather
+
+AGAIN_S = 1.0
+"""Between the end of a role and its next start."""
+ELECTION_TTL_S = 5.0
+SKEW_MS = 2_000
+"""Of wall clocks, either way."""
+
+
+class Node(Protocol):
+    async def start(self) -> object: ...
+    async def failed(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class ObservedPartition(MemoryPartition):
+    """Shows every record that is written, as it is."""
+
+    def __init__(self, ref: PartitionRef, oracle: Oracle) -> None:
+        super().__init__(ref)
+        self._oracle = oracle
+
+    def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
+        before = len(self.records)
+        appended = super().append(request, mine=mine)
+        for record in self.records[before:]:
+            self._oracle.appended(record)
+        return appended
+
+
+class ObservedLog(MemoryLog):
+    def __init__(self, oracle: Oracle) -> None:
+        super().__init__()
+        self._oracle = oracle
+
+    def partition(self, ref: PartitionRef) -> MemoryPartition:
+        if ref not in self.partitions:
+            self.partitions[ref] = ObservedPartition(ref, self._oracle)
+        return self.partitions[ref]
+
+
+class SimulatedCluster(MemoryCluster):
+    """What the processes share: the network, and the stores, which nobody kills."""
+
+    def __init__(self, seed: int, config: Config, scheduler: Scheduler, oracle: Oracle) -> None:
+        super().__init__(seed, config)
+        self.log = ObservedLog(oracle)
+        self._scheduler = scheduler
+        self._skews = random.Random(f"skews {seed}")
+        self.leases = MemoryLeases(ELECTION_TTL_S, lambda: scheduler.now_s)
+        self.weather = {
+            name: Weather(name, random.Random(f"{name} {seed}"))
+            for name in ("log", "positions", "letters", "state")
+        }
+
+    def machine(self) -> ScriptedMachine:
+        loop = asyncio.get_running_loop()
+        now_ms = BEGINS_MS + round(self._scheduler.now_s * 1_000)
+        skewed_ms = now_ms + self._skews.randint(-SKEW_MS, SKEW_MS)
+        begins_ms = skewed_ms - round(loop.time() * 1_000)
+        return ScriptedMachine(next(self._seeds), clock=loop.time, begins_ms=begins_ms)
+
+    def new_election(self) -> Election:
+        return MemoryElection(self.leases)
+
+    def reader(self) -> LogReader:
+        return cast("LogReader", Moody(super().reader(), self.weather["log"]))
+
+    def checkpoints(self) -> CheckpointStore:
+        return cast("CheckpointStore", Moody(super().checkpoints(), self.weather["positions"]))
+
+    def letter_store(self) -> LetterStore:
+        return cast("LetterStore", Moody(super().letter_store(), self.weather["letters"]))
+
+    def coordination_store(self, leadership: Leadership) -> CoordinationStore:
+        store = super().coordination_store(leadership)
+        return cast("CoordinationStore", Moody(store, self.weather["state"]))
+
+
+class Role:
+    """One node of the cluster, over all its lives."""
+
+    def __init__(self, world: World, name: str, build: Callable[[], Node]) -> None:
+        self.name = name
+        self.is_ready = False
+        self.ended_by = ""
+        self.process: Process | None = None
+        self._world = world
+        self._build = build
+        self._node: Node | None = None
+        self._is_stopping = False
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.state != "killed"
+
+    def start(self) -> None:
+        if self.is_alive:
+            return
+        if self.process is not None:
+            self._world.withdraw(self.process)
+        self.process = process = self._world.scheduler.process(self.name)
+        self.is_ready = self._is_stopping = False
+        process.start(self._live(process))
+
+    def start_again(self) -> None:
+        """Whether or not it has ended by now."""
+        if self.is_alive and not self.is_ready:
+            self.kill()
+        self.start()
+
+    def revive(self) -> None:
+        if self.process is not None:
+            self.process.thaw()
+        self.start()
+
+    async def _live(self, process: Process) -> None:
+        try:
+            node = self._node = self._build()
+            await node.start()
+            self.is_ready = True
+            await node.failed()
+            self.ended_by = "it ended"
+        except Exception as error:  # noqa: BLE001 - a supervisor starts it again
+            self.ended_by = repr(error)
+        if self._is_stopping:
+            return
+        self._world.say(f"{self.name} ended by itself: {self.ended_by}")
+        self._world.ended[self.name] = self.ended_by
+        self._world.end(process)
+
+    def kill(self, *, quietly: bool = False) -> None:
+        """`quietly`: its machine is gone, too, and nobody is told."""
+        if self.process is not None:
+            self.is_ready = False
+            self._world.end(self.process, quietly=quietly)
+
+    def stop(self) -> None:
+        """As an operator does: it ends by itself when it has settled what it can."""
+        process, node = self.process, self._node
+        if process is None or node is None or not self.is_ready:
+            return
+
+        async def stopping() -> None:
+            await node.stop()
+            self._world.end(process)
+
+        self.is_ready, self._is_stopping = False, True
+        process.start(stopping())
+
+
+class World:
+    """Everything of one run. `say` tells its story."""
+
+    def __init__(self, seed: int, config: Config | None = None) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed)
+        self.network = Network(self.scheduler, random.Random(f"network {seed}"))
+        self.oracle = Oracle()
+        self.cluster = SimulatedCluster(seed, config or Config(), self.scheduler, self.oracle)
+        self.oracle.dead = self._dead_letters
+        self.roles: dict[str, Role] = {}
+        self.ended: dict[str, str] = {}
+        """Roles that ended by themselves, and why, until they are started again."""
+        self.story: list[str] = []
+        self.watcher = self.scheduler.process("watcher")
+        """Where things happen at their time; nobody cuts it off."""
+
+    def say(self, what: str) -> None:
+        self.story.append(f"{self.scheduler.now_s:10.3f} {what}")
+
+    def live_for(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Or until it is `done`, or something is wrong. Whatever ended by itself meanwhile is
+        started again, as a supervisor does."""
+        scheduler, oracle = self.scheduler, self.oracle
+        until_s = scheduler.now_s + seconds
+        while scheduler.now_s < until_s and not oracle.violations and not done():
+            step_s = min(until_s, scheduler.now_s + AGAIN_S)
+            scheduler.run(until_s=step_s, done=lambda: bool(oracle.violations) or done())
+            for name in [*self.ended]:
+                del self.ended[name]
+                self.roles[name].start()
+
+    # --- roles -----------------------------------------------------------------------------------
+
+    def has(self, *, coordinators: int, ingest: int, gateways: int, routers: int) -> None:
+        """Which nodes there are; nobody runs yet."""
+        cluster = self.cluster
+        cluster.coordinators = tuple(f"coordinator-{n + 1}" for n in range(coordinators))
+        for name in cluster.coordinators:
+            self._add(name, partial(cluster.coordinator, name))
+        for n in range(ingest):
+            self._add(f"ingest-{n + 1}", partial(cluster.ingest_node, f"ingest-{n + 1}"))
+        for n in range(gateways):
+            self._add(f"gateway-{n + 1}", partial(cluster.gateway, f"gateway-{n + 1}"))
+        for n in range(routers):
+            name = f"router-{n + 1}"
+            self._add(name, partial(cluster.router, name, notes=MemoryRouterNotes()))
+
+    def _add(self, name: str, build: Callable[[], Node]) -> None:
+        self.roles[name] = Role(self, name, build)
+
+    def of(self, kind: str) -> list[Role]:
+        return [role for name, role in self.roles.items() if name.startswith(f"{kind}-")]
+
+    @property
+    def urls(self) -> list[str]:
+        """Of all gateways, there or not."""
+        port = self.cluster.config.public.port
+        return [f"http://{role.name}:{port}" for role in self.of("gateway")]
+
+    def end(self, process: Process, *, quietly: bool = False) -> None:
+        """It is killed: at once, and nothing in it hears of that. `quietly`: nor does anybody else
+        until its machine is there again."""
+        process.kill()
+        if not quietly:
+            self.withdraw(process)
+
+    def withdraw(self, process: Process) -> None:
+        """What it had open ends for the others, and nobody listens there."""
+        cluster = self.cluster
+        cluster.web.gone(process)
+        cluster.control.gone(process)
+        cluster.deliveries.gone(process)
+        cluster.connections.gone(process)
+
+    # --- clients ---------------------------------------------------------------------------------
+
+    def client(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Process:
+        process = self.scheduler.process(name)
+
+        async def lives() -> None:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - told at the end
+                how = "".join(traceback.format_exception(error))
+                self.oracle.violated(f"{name} failed: {how}")
+
+        process.start(lives())
+        return process
+
+    def _dead_letters(self) -> list[tuple[str, int, int]]:
+        return [
+            (one.delivery.topic, one.delivery.partition, one.delivery.seq)
+            for one in self.cluster.letters.letters.values()
+            if one.state == "dead"
+        ]
