@@ -12,9 +12,9 @@ from headgate import errors
 from headgate.adapters.grpc import delivery as grpc_delivery
 from headgate.adapters.grpc.delivery import GrpcDeliveryTransport
 from headgate.adapters.grpc.streamer import DELIVER, SERVICE
-from headgate.adapters.http.app import HttpApp
 from headgate.adapters.http.delivery import PATH, HttpDeliveryTransport
 from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.model.http import NDJSON, Request, Response, Route
 from tests.adapters.transports.stage import TIMEOUT_S, batch, delivery
 
