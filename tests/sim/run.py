@@ -133,8 +133,14 @@ class Run:
         for subscriber in self.faults.subscribers:
             if not subscriber.is_subscribed:
                 return f"{subscriber.name} isn't subscribed"
-        letters = self.world.cluster.letters.letters.values()
-        if parked := [one for one in letters if one.state == "parked"]:
+        letters = self.world.cluster.letters
+        # What an operator has sent again goes as its subscribers have room, in its own time.
+        parked = [
+            one
+            for one in letters.letters.values()
+            if one.state == "parked" and one.id not in letters.again
+        ]
+        if parked:
             return f"{len(parked)} letters are parked, the first for {parked[0].gateway_id}"
         return oracle.owed_to_anybody(groups=bool(self.faults.consumers))
 
