@@ -36,6 +36,7 @@ def built_from(config: Config) -> object:
         roles.ingest_options(config),
         (config.ingest.server_address, config.ingest.server_port),
         roles.gateway_options(config),
+        roles.listener_options(config),
         (config.gateway.server_address, config.gateway.server_port),
         roles.router_settings(config, folder),
         roles.spark_settings(config, folder, node_id="router"),

@@ -17,8 +17,16 @@ from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.config import Config
+from headgate.errors import InvalidRequest
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch, Verdict
-from headgate.model.http import Handler, Request, Response, Route, StreamResponse
+from headgate.model.http import (
+    Handler,
+    Request,
+    Response,
+    Route,
+    StreamResponse,
+    error_response,
+)
 from headgate.ports.transport import Accept, DeliveryListener
 from tests.system.recorder import RecordingGateway
 
@@ -90,7 +98,7 @@ class Front:
                 case "answers 500":
                     return Response(500, b"{}")
                 case "answers 400":
-                    return Response(400, b"{}")
+                    return error_response(InvalidRequest("nobody can read this batch"))
                 case "answers garbage":
                     return Response(200, b"\xff not what you expect")
                 case "is 100 times slower":
