@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -48,7 +49,12 @@ def accounted_for(running: Running, topic: str, produced: int) -> dict[str, int]
     found: dict[str, int] = {}
 
     def is_settled() -> bool:
-        found.update(totals(running, topic))
+        try:
+            found.update(totals(running, topic))
+        except HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return False  # a coordinator that was killed isn't back yet
         return found["settled"] >= produced
 
     until(is_settled, "everything is settled")
