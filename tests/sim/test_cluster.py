@@ -8,11 +8,13 @@ import socket
 import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from headgate.client.outgoing import OutgoingEvent
+from headgate.client.producer import Producer
 from headgate.model.client_messages import Event, Item
 from tests.sim.cluster import MemoryCluster, running
 from tests.virtual_time import run_virtual
@@ -135,3 +137,46 @@ def test_a_seed_is_a_run() -> None:
     assert [one.places for one in (*first[:2], *first[2])] == [
         one.places for one in (*again[:2], *again[2])
     ]
+
+
+async def read_across_a_restart(away_s: float) -> list[float]:
+    """When each of ten events per second arrived, while the coordinator was away for so long."""
+    loop, arrived, over = asyncio.get_running_loop(), list[float](), asyncio.Event()
+
+    async def read(items: AsyncIterator[Item]) -> None:
+        async for _ in items:
+            arrived.append(loop.time())
+
+    async def send(producer: Producer) -> None:
+        number = 0
+        while not over.is_set():
+            await producer.send(TOPIC, {"number": number}, key=f"key-{number % KEYS}")
+            number += 1
+            await asyncio.sleep(0.1)
+
+    async with running(3) as cluster:
+        url = cluster.gateways[0].url
+        await cluster.create_topic(url, TOPIC, PARTITIONS)
+        async with (
+            cluster.subscriber(url, TOPIC) as subscriber,
+            cluster.producer(url) as producer,
+            asyncio.TaskGroup() as tasks,
+        ):
+            reading = tasks.create_task(read(subscriber))
+            tasks.create_task(send(producer))
+            await asyncio.sleep(5.0)
+            await cluster.stop_coordinator()
+            await asyncio.sleep(away_s)
+            await cluster.start_coordinator()
+            await asyncio.sleep(40.0)
+            over.set()
+            await asyncio.sleep(1.0)
+            reading.cancel()
+    return arrived
+
+
+def test_nobody_waits_for_a_coordinator_that_comes_back() -> None:
+    """Neither while it is away, nor while it finds out what there is."""
+    arrived = run_virtual(read_across_a_restart(away_s=5.0))
+    assert max(later - sooner for sooner, later in pairwise(arrived)) < 1.0
+    assert arrived[-1] - arrived[0] > 45

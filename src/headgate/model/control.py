@@ -279,7 +279,8 @@ class EndMyWindow(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """`resumed` says that the coordinator still had this very process, and all it had told.
+    """`resumed` says that all holds that this very gateway was told, also by a coordinator before
+    this one.
 
     Without it, whatever the node registered before may have been dropped in the meantime.
     `learning` asks for what the node remembers (`Recall`). `url` is where the coordinator serves

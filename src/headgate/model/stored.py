@@ -20,9 +20,17 @@ class StoredReset(msgspec.Struct, frozen=True, array_like=True):
     is_released: bool = False
 
 
+class KeptGateway(msgspec.Struct, frozen=True, array_like=True):
+    """The process of a gateway of which everything holds that it was told."""
+
+    gateway_id: str
+    incarnation: str
+
+
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """`boot` counts the coordinator's starts: generations and revisions grow from it.
 
+    `kept` are the gateways whose subscribers go on as they are, also with the next coordinator.
     `logs`, `sources` and `targets` keep the last epoch of every partition there ever was, also of
     deleted topics (with an empty owner), so that no epoch is ever given out twice. `gateways` are
     those that held subscriptions: until they are back, or their lease has ended, the registry is
@@ -32,11 +40,13 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     everything away, `resets` what operators want of positions and isn't done yet. `learning` says
     that this was written while the coordinator still learnt what there is.
 
-    Where not all of a change is stored it is the first fields of it: a topic is `deleted` before it
-    is gone, or nobody would drop its records.
+    Where not all of a change is stored it is the first fields of it: who isn't `kept` any more is
+    so before anything else, and a topic is `deleted` before it is gone, or nobody would drop its
+    records.
     """
 
     boot: int = 0
+    kept: tuple[KeptGateway, ...] = ()
     deleted: tuple[str, ...] = ()
     topics: tuple[Topic, ...] = ()
     logs: tuple[Owner, ...] = ()

@@ -162,6 +162,10 @@ def subscriptions_of_a_router(cluster: Cluster) -> None:
     cluster.registry.upsert("router-1", [Subscription("s9", "router-1", "flights")], 0)
 
 
+def stranger_that_is_kept(cluster: Cluster) -> None:
+    cluster.registry.kept["gateway-9"] = "a"
+
+
 def subscription_of_no_gateway(cluster: Cluster) -> None:
     cluster.registry.subscriptions["s9"] = Subscription("s9", "gateway-1", "flights")
 
@@ -203,6 +207,7 @@ CORRUPTIONS: dict[Callable[[Cluster], None], str] = {
     floor_above_all: "nobody adopts what isn't there",
     lane_ahead_of_all: "nobody adopts what isn't there",
     subscriptions_of_a_router: "gateways hold subscriptions",
+    stranger_that_is_kept: "who is kept is waited for",
     subscription_of_no_gateway: "subscriptions are counted",
     subscription_of_no_tenant: "subscriptions are counted",
     subscription_for_ever: "subscriptions are counted",

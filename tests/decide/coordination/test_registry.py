@@ -95,7 +95,7 @@ class TestQuotas:
         registry.gateway_returns("gateway-1")
         fresh = [subscription(f"fresh {n}") for n in range(3)]
         assert not registry.upsert("gateway-1", fresh, 0).refused
-        registry.registration_complete("gateway-1")
+        registry.registration_complete("gateway-1", "a")
         assert set(registry.subscriptions) == {s.id for s in fresh}
 
     def test_somebody_elses_id_is_refused_for_another_reason(self) -> None:
@@ -111,11 +111,13 @@ class TestTimeToLive:
         registry = Registry(1, set())
         lasting, passing = subscription("lasting"), subscription("passing", ttl_ms=100)
         registry.upsert("gateway-1", [lasting, passing], 1_000)
+        registry.registration_complete("gateway-1", "a")
         assert registry.expire(1_099) == (None, [])
+        assert registry.has_kept("gateway-1", "a")
         change, gateways = registry.expire(1_100)
         assert change == SubscriptionChanges(registry.revision, (), ("passing",))
         assert gateways == ["gateway-1"]
-        assert registry.dropped == {"gateway-1"}
+        assert not registry.has_kept("gateway-1", "a")
         assert registry.expire(9_999) == (None, [])
 
     def test_one_renewal_is_for_all_of_a_gateway_and_for_no_other(self) -> None:
@@ -289,17 +291,18 @@ class RegistryMachine(RuleBasedStateMachine):
     def gateway_returns(self, gateway: str) -> None:
         for book in self.books.of(gateway):
             book.stale = True
-        was_dropped = gateway in self.registry.dropped
+        was_kept = self.registry.has_kept(gateway, "a")
         self.registry.gateway_returns(gateway)
-        assert (gateway in self.registry.dropped) == was_dropped
+        assert self.registry.has_kept(gateway, "a") == was_kept
 
     @rule(gateway=some_gateway)
     def registration_is_complete(self, gateway: str) -> None:
         for book in self.books.of(gateway):
             if book.stale:
                 del self.books.entries[book.subscription.id]
-        self.took(self.registry.registration_complete(gateway))
-        assert gateway not in self.registry.dropped
+        self.took(self.registry.registration_complete(gateway, "a"))
+        assert self.registry.has_kept(gateway, "a")
+        assert not self.registry.has_kept(gateway, "b")
 
     @rule(gateway=some_gateway)
     def gateway_is_gone(self, gateway: str) -> None:
@@ -307,6 +310,7 @@ class RegistryMachine(RuleBasedStateMachine):
             del self.books.entries[book.subscription.id]
         self.books.renewed_ms.pop(gateway, None)
         self.took(self.registry.gateway_gone(gateway))
+        assert not self.registry.has_kept(gateway, "a")
 
     @rule(topic=st.sampled_from(["flights", "trains"]))
     def topic_is_gone(self, topic: str) -> None:
@@ -314,7 +318,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.books.entries = {n: b for n, b in entries.items() if b.subscription.topic != topic}
         owners = {s.gateway_id for s in self.registry.subscriptions.values() if s.topic == topic}
         self.took(self.registry.topic_gone(topic))
-        assert owners <= self.registry.dropped
+        assert owners.isdisjoint(self.registry.kept)
 
     @rule(gateway=some_gateway)
     def gateway_renews(self, gateway: str) -> None:
@@ -330,7 +334,7 @@ class RegistryMachine(RuleBasedStateMachine):
             del self.books.entries[name]
         change, gateways = self.registry.expire(self.now_ms)
         assert set(gateways) == owners
-        assert owners <= self.registry.dropped
+        assert owners.isdisjoint(self.registry.kept)
         self.took(change)
 
     @invariant()

@@ -143,14 +143,11 @@ class Cluster(State):
         ]
 
     def _welcome(self, hello: Hello) -> control.Welcome:
-        known = self.members.get(hello.node_id)
         return control.Welcome(
             self.coordinator_id,
             self.timing.lease_ms,
             self.timing.check_in_ms,
-            resumed=known is not None
-            and known.hello.incarnation == hello.incarnation
-            and hello.node_id not in self.registry.dropped,
+            resumed=self.registry.has_kept(hello.node_id, hello.incarnation),
             learning=self.learning.is_on and hello.generation > 0,
             url=self.url,
         )
@@ -243,7 +240,7 @@ class Cluster(State):
                 return subscribing.unregister(self, node_id, session, message)
             case control.RegistrationComplete():
                 consuming.all_named(self, node_id, now_ms)
-                return subscribing.registration_complete(self, node_id)
+                return subscribing.registration_complete(self, member.hello)
             case control.JoinGroup():
                 return consuming.join(self, session, node_id, message, now_ms)
             case control.LeaveGroup():

@@ -220,6 +220,12 @@ def _holders(state: State) -> Iterator[str]:
             yield f"{gateway_id} has subscriptions, and is {member}"
 
 
+def _kept(state: State) -> Iterator[str]:
+    known = {*state.members, *state.registry.awaited}
+    if strangers := state.registry.kept.keys() - known:
+        yield f"{strangers} are kept, and neither here nor waited for"
+
+
 def _registry(state: State) -> Iterator[str]:
     yield from state.registry.contradictions()
 
@@ -323,6 +329,13 @@ INVARIANTS: tuple[Invariant, ...] = (
         "Whoever has subscriptions is a gateway that is a member.",
         "members",
         _holders,
+    ),
+    Invariant(
+        "who is kept is waited for",
+        "A gateway whose subscribers go on as they are is a member, or no lane hears of any "
+        "subscription before it is back.",
+        "members",
+        _kept,
     ),
     Invariant(
         "subscriptions are counted",

@@ -43,8 +43,6 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     moving.plan_soon(state, now_ms)
     if hello.role == "gateway":
         consuming.gateway_returns(state, hello.node_id, now_ms)
-        if known is None or restarted:
-            state.registry.gateway_comes(hello.node_id)
     if restarted:
         return effects + _started(state, hello)
     if state.learning.is_on:

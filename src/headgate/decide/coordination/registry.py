@@ -5,8 +5,9 @@ reached its revision: then every lane that may read a record matches with it.
 
 Invariants: revisions and the floor only grow; the floor stays put while a lane may be reading that
 nobody hears from (`holds`), and while the registry is incomplete after a restart (`awaited`,
-`lost`). A gateway whose subscriptions have ended without its doing is told so before it registers
-anything again (`dropped`).
+`lost`). No lane ever matches without a subscription of a gateway in `kept` that the gateway hasn't
+ended itself; one whose subscriptions did end otherwise is told so before it registers anything
+again, also by the next coordinator.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Registry:
     revision: int = field(init=False)
     floor: int = field(init=False, default=0)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    dropped: set[str] = field(default_factory=set)
-    """Gateways that had subscriptions end by time and have not come back since."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """The gateways that have lost nothing since they named all they have, with their incarnation.
+    Known to the next coordinator: what takes one out is stored before a lane hears of it."""
     _of_gateway: dict[str, set[str]] = field(default_factory=dict)
     _stale: dict[str, set[str]] = field(default_factory=dict)
     """Per gateway that came back: the ids it has not named again yet."""
@@ -116,9 +118,10 @@ class Registry:
         """What the gateway had is doubtful until it has named it again."""
         self._stale[gateway_id] = self._of_gateway.get(gateway_id, set()).copy()
 
-    def gateway_comes(self, gateway_id: str) -> None:
-        """Whatever it had was forgotten, which it has to hear: an answer may be lost on its way."""
-        self.dropped.add(gateway_id)
+    def has_kept(self, gateway_id: str, incarnation: str) -> bool:
+        """Whether all that this very process was told still holds; else it has to hear so until it
+        has named all it has: an answer may be lost on its way."""
+        return self.kept.get(gateway_id) == incarnation
 
     def upsert(
         self, gateway_id: str, subscriptions: Iterable[Subscription], now_ms: int
@@ -154,24 +157,27 @@ class Registry:
         owned = self._of_gateway.get(gateway_id, set())
         return self._end([name for name in dict.fromkeys(ids) if name in owned])
 
-    def registration_complete(self, gateway_id: str) -> SubscriptionChanges | None:
+    def registration_complete(
+        self, gateway_id: str, incarnation: str
+    ) -> SubscriptionChanges | None:
         """The gateway has named all it has, knowing what it was told: the rest of what it had is
         over."""
         self.awaited.discard(gateway_id)
-        self.dropped.discard(gateway_id)
+        self.kept[gateway_id] = incarnation
         return self._end(self._stale.pop(gateway_id, ()))
 
     def gateway_gone(self, gateway_id: str) -> SubscriptionChanges | None:
         self.awaited.discard(gateway_id)
-        self.dropped.discard(gateway_id)
+        self._drop([gateway_id])
         self._stale.pop(gateway_id, None)
         self._lifetimes.forget(gateway_id)
         return self._end(tuple(self._of_gateway.get(gateway_id, ())))
 
     def topic_gone(self, topic: str) -> SubscriptionChanges | None:
         ended = [s for s in self.subscriptions.values() if s.topic == topic]
-        # One that is away may come back to a topic of the same name, and must not trust its lanes.
-        self.dropped.update(s.gateway_id for s in ended)
+        # One that is away may come back to a topic of the same name, and must not trust its lanes;
+        # what those have that haven't registered again since a restart isn't known.
+        self._drop([*(s.gateway_id for s in ended), *self.awaited])
         return self._end([s.id for s in ended])
 
     # --- time ----------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ class Registry:
     def expire(self, now_ms: int) -> tuple[SubscriptionChanges | None, list[str]]:
         """End what nobody renewed in time; returns also whose it was."""
         ended = self._lifetimes.ended(now_ms)
-        self.dropped.update(ended)
+        self._drop(ended)
         return self._end([name for names in ended.values() for name in names]), list(ended)
 
     def forgive(self, absent_ms: int) -> None:
@@ -202,6 +208,10 @@ class Registry:
         return True
 
     # --- parts ---------------------------------------------------------------------------------
+
+    def _drop(self, gateway_ids: Iterable[str]) -> None:
+        for gateway_id in gateway_ids:
+            self.kept.pop(gateway_id, None)
 
     def _refusal(
         self, known: Subscription | None, wanted: Subscription, owned: int, stale: int

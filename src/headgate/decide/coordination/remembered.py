@@ -44,6 +44,8 @@ def fitting(stored: StoredState) -> StoredState:
     consumer_of = {o.ref: o.node_id for o in shared}
     return msgspec.structs.replace(
         stored,
+        # Only those that are waited for before a lane hears of any subscription.
+        kept=tuple(one for one in stored.kept if one.gateway_id in stored.gateways),
         deleted=tuple(name for name in stored.deleted if name not in topics),
         logs=tuple(of("ingest", logs)),
         sources=tuple(sources),

@@ -26,7 +26,7 @@ from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.decide.gateway_ring import ring_of
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef
-from headgate.model.stored import StoredState
+from headgate.model.stored import KeptGateway, StoredState
 from headgate.model.topology import GatewayRing, Node, Owner, Role, Topic, Topology
 
 
@@ -92,6 +92,7 @@ class State:
         self.unfenced = {ref: owners[ref] for ref in self.resets.putting if ref in owners}
         self.groups = Groups.of(stored, now_ms)
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
+        self.registry.kept.update((k.gateway_id, k.incarnation) for k in stored.kept)
         # A store that has never seen a topic may have been lost, whoever has joined since.
         self.learning = Learning(may_begin=not (stored.topics or stored.deleted or stored.logs))
         if stored.learning:
@@ -205,6 +206,7 @@ class State:
         gateways = {*(m.hello.node_id for m in self.of_role("gateway")), *self.registry.awaited}
         return StoredState(
             boot=self.stored.boot,
+            kept=tuple(KeptGateway(*one) for one in sorted(self.registry.kept.items())),
             topics=tuple(self.topics[name] for name in sorted(self.topics)),
             deleted=tuple(sorted(self.deleted)),
             logs=self.logs.all(),

@@ -7,7 +7,7 @@ from headgate.decide.coordination.effects import Effect, Hang, Persist, Send
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.state import State
 from headgate.model import control
-from headgate.model.control import SubscriptionChanges
+from headgate.model.control import Hello, SubscriptionChanges
 
 
 def registry_lost(state: State, gateway_id: str) -> list[Effect]:
@@ -50,13 +50,14 @@ def expire(state: State, now_ms: int) -> list[Effect]:
 
     Its gateway may be there all the same, and its subscribers believe that they miss nothing: so
     its stream ends, and when it is back it hears that it was not resumed, and looks into the log.
+    The next coordinator must say so, too: it is stored before a lane matches without them.
     """
     change, gateways = state.registry.expire(now_ms)
     if not gateways:
         return []
     members = (state.members.get(gateway_id) for gateway_id in gateways)
     cut = [effect for member in members if member is not None for effect in _cut_off(state, member)]
-    return [*cut, *spread_change(state, change)]
+    return [Persist(state.to_store()), *cut, *spread_change(state, change)]
 
 
 def _cut_off(state: State, member: Member) -> list[Effect]:
@@ -67,10 +68,12 @@ def _cut_off(state: State, member: Member) -> list[Effect]:
     return [Hang(session)]
 
 
-def registration_complete(state: State, gateway_id: str) -> list[Effect]:
-    was_complete = state.registry.complete
-    change = state.registry.registration_complete(gateway_id)
-    return spread_change(state, change) if was_complete else completed(state)
+def registration_complete(state: State, hello: Hello) -> list[Effect]:
+    registry = state.registry
+    was_complete, was_kept = registry.complete, registry.has_kept(hello.node_id, hello.incarnation)
+    change = registry.registration_complete(hello.node_id, hello.incarnation)
+    effects = spread_change(state, change) if was_complete else completed(state)
+    return effects if was_kept else [Persist(state.to_store()), *effects]
 
 
 def completed(state: State) -> list[Effect]:
