@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
@@ -63,6 +64,11 @@ def pytest_configure() -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
     # It would look for its plugins in every installed package, in every process.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def pytest_unconfigure() -> None:
+    if "tests.forks" in sys.modules:
+        sys.modules["tests.forks"].end_forking()
 
 
 def pytest_keyboard_interrupt() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
 
 import msgspec
+
+from tests.forks import AsyncFork, forked
 
 TIMEOUT_S = 60.0
 
@@ -28,24 +29,16 @@ class Ended:
         return row.split() in [line.split() for line in self.out.splitlines()]
 
 
-async def started(*arguments: str, url: str = "") -> Process:
+async def started(*arguments: str, url: str = "") -> AsyncFork:
     """A process whose standard input is a pipe."""
     environment = {name: value for name, value in os.environ.items() if name != "HEADGATE_URL"}
     if url:
         environment["HEADGATE_URL"] = url
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "headgate",
-        *arguments,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=environment,
-    )
+    command = ("-m", "headgate", *arguments)
+    return await forked(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
-async def ended(process: Process, given: bytes | None = None) -> Ended:
+async def ended(process: Process | AsyncFork, given: bytes | None = None) -> Ended:
     out, err = await asyncio.wait_for(process.communicate(given), TIMEOUT_S)
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +12,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 
 from tests.cli.command import ended, headgate, started
 from tests.client.produce_server import ProduceServer
+from tests.forks import AsyncFork
 
 EVENT = (
     b'{"type":"event","topic":"flights","partition":1,"seq":%d,"event_id":"e%d","key":"k",'
@@ -64,7 +64,7 @@ async def gateway(server: ProduceServer) -> AsyncIterator[Gateway]:
     await listener.wait_closed()
 
 
-async def subscribed(process: Process) -> None:
+async def subscribed(process: AsyncFork) -> None:
     assert process.stderr is not None
     assert await asyncio.wait_for(process.stderr.readline(), 30) == b"subscribed\n"
 

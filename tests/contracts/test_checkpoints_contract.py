@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,10 +15,10 @@ from headgate.model.groups import Group
 from headgate.model.position import Position, Tally
 from headgate.ports.checkpoints import CheckpointStore
 from tests.contracts.stores import CHECKPOINTS, Opened, durable
+from tests.forks import forked
 
 REF = PartitionRef("flights", 0)
 OTHER = PartitionRef("flights", 1)
-ROOT = Path(__file__).parents[2]
 
 
 def every(settled: int) -> Tally:
@@ -456,12 +454,8 @@ async def test_processes_that_start_together_share_one_store(positions: Opened) 
     """Every save that was not refused moved the position by one, so none was lost."""
 
     async def run(number: int) -> int:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-c", SAVER, positions.adapter, positions.location, str(number)),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        command = ("-c", SAVER, positions.adapter, positions.location, str(number))
+        process = await forked(command, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         assert process.returncode == 0
         return int(output)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,8 +15,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Node, Owner, Topic
 from tests.contracts.stores import COORDINATION, Opened, durable
-
-ROOT = Path(__file__).parents[2]
+from tests.forks import forked
 
 STATE = StoredState(
     boot=3,
@@ -143,12 +140,8 @@ async def test_a_coordinator_killed_in_a_save_leaves_a_state_for_the_next(
 ) -> None:
     """Each save takes a while, so most kills come in the middle of one."""
     for turn in range(3):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-c", SAVER, cluster_state.adapter, cluster_state.location),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        command = ("-c", SAVER, cluster_state.adapter, cluster_state.location)
+        process = await forked(command, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         for _ in range(2 + turn):
             saved = int(await process.stdout.readline())

@@ -11,11 +11,9 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -29,13 +27,13 @@ from headgate.errors import Fenced, StorageFailed
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState
 from tests.contracts.link import Link
+from tests.forks import AsyncFork, forked
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.process import free_port
 from tests.waiting import until
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parents[2]
 TTL_S = 2
 SLACK_S = 4.0
 """For a busy machine, and etcd itself, which looks for ended leases twice a second."""
@@ -47,7 +45,7 @@ class Candidate:
     """One process of tests.contracts.leading_process; `told` is what it has printed."""
 
     name: str
-    process: asyncio.subprocess.Process
+    process: AsyncFork
     told: list[dict[str, Any]] = field(default_factory=list)
 
     async def listen(self) -> None:
@@ -75,11 +73,9 @@ class Field:
     async def start(self, count: int) -> None:
         """Returns when all of them have begun: one that never met etcd doesn't wait for it."""
         for number in range(1, count + 1):
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.contracts.leading_process"),
-                *(self.endpoints, self.prefix, f"c-{number}", str(self.ttl_s)),
-                cwd=ROOT,
-                stdout=asyncio.subprocess.PIPE,
+            command = ("-m", "tests.contracts.leading_process", self.endpoints, self.prefix)
+            process = await forked(
+                (*command, f"c-{number}", str(self.ttl_s)), stdout=asyncio.subprocess.PIPE
             )
             self.candidates.append(Candidate(f"c-{number}", process))
         for candidate in self.candidates:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -30,13 +28,13 @@ from headgate.model.letters import (
 )
 from headgate.ports.letters import NO_SEQS, LetterStore
 from tests.contracts.stores import LETTERS, Opened, durable
+from tests.forks import AsyncFork, forked
 
 REF = PartitionRef("flights", 0)
 OTHER = PartitionRef("flights", 1)
 FURTHER = PartitionRef("alerts", 3)
 EVERYTHING = LetterQuery(state=None)
 REASONS: tuple[LetterReason, ...] = get_args(LetterReason)
-ROOT = Path(__file__).parents[2]
 HELD = {ref: Fence(7, 3, 1) for ref in (REF, OTHER, FURTHER)}
 """Under what a lane has its partitions."""
 RADAR = Group("@group/flights/radar", "flights", "radar", 4)
@@ -774,13 +772,9 @@ asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
 """
 
 
-async def _writer(letters: Opened, name: str, most: int = 0) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-c", WRITER, letters.adapter, letters.location, name, str(most)),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-    )
+async def _writer(letters: Opened, name: str, most: int = 0) -> AsyncFork:
+    command = ("-c", WRITER, letters.adapter, letters.location, name, str(most))
+    return await forked(command, stdout=asyncio.subprocess.PIPE)
 
 
 @pytest.mark.parametrize("letters", durable(LETTERS), indirect=True)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from headgate.model.event import PartitionRef
 from tests.contracts.appending_process import REQUEST_EVENTS
 from tests.contracts.stores import WRITERS, Opened, durable
+from tests.forks import Fork
 
-ROOT = Path(__file__).parents[2]
 REF = PartitionRef("killed", 0)
 ROUNDS = 20
 
@@ -37,17 +36,13 @@ async def test_20_times_kill_9_loses_nothing_acknowledged_and_repeats_nothing(
 
 def _append_until_killed(logs: Opened, number: int) -> dict[str, int]:
     """The ids and seqs that the process had reported when it died, in the middle of its work."""
-    command = [sys.executable, "-m", "tests.contracts.appending_process"]
-    with subprocess.Popen(
-        [*command, logs.adapter, logs.location, str(number)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(50 + 37 * number)]
+    command = ["-m", "tests.contracts.appending_process", logs.adapter, logs.location]
+    process = Fork([*command, str(number)], stdout=subprocess.PIPE)
+    with os.fdopen(process.stdout_fd) as told:
+        lines = [told.readline() for _ in range(50 + 37 * number)]
         process.kill()
-        lines += process.stdout.readlines()
+        lines += told.readlines()
+    process.wait(30)
     whole = [line.split() for line in lines if line.endswith("\n")]
     assert whole, "the process never got to append"
     return {event_id: int(seq) for event_id, seq in whole}

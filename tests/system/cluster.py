@@ -156,7 +156,10 @@ class Cluster:
             ports = self._coordinators[node_id]
             own |= {f"HEADGATE_COORDINATOR__{n}": str(p) for n, p in zip(names, ports, strict=True)}
         usual = self._router_program if role == "router" else HEADGATE
-        self._running[node_id] = Command([role], environment(own), program=program or usual)
+        is_fresh = bool(program) or (role == "router" and usual != PLAIN_ROUTER)
+        self._running[node_id] = Command(
+            [role], environment(own), program=program or usual, fresh=is_fresh
+        )
         return self._running[node_id]
 
     def await_ready(self, node_id: str) -> str:

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import psutil
 
+from tests.forks import TextFork
 from tests.waiting import has_ended
 
 READY_TIMEOUT_S = 120.0
@@ -91,7 +92,10 @@ class Lines:
 
 
 class Command:
-    """A running `headgate` command with its output collected."""
+    """A running `headgate` command with its output collected.
+
+    Forked from one that has imported it, unless it has to begin as a user's does (`fresh`).
+    """
 
     def __init__(
         self,
@@ -100,15 +104,21 @@ class Command:
         cwd: Path | None = None,
         *,
         program: Sequence[str] = HEADGATE,
+        fresh: bool = False,
     ) -> None:
-        self.process = subprocess.Popen(
-            [*program, *arguments],
-            env=dict(environ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=cwd,
+        python, *rest = (*program, *arguments)
+        self.process = (
+            subprocess.Popen(
+                [python, *rest],
+                env=dict(environ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=cwd,
+            )
+            if fresh
+            else TextFork(rest, environ, cwd)
         )
         self.out = Lines(self.process.stdout)
         self.err = Lines(self.process.stderr)
@@ -176,7 +186,7 @@ class System:
         self.stop()
 
     def start(self) -> None:
-        self._up = up = Command(["up", "--data", str(self.data)], self._environ)
+        self._up = up = Command(["up", "--data", str(self.data)], self._environ, fresh=True)
 
         def ready() -> bool:
             if up.process.poll() is not None:

@@ -23,7 +23,8 @@ def refused(command: Command) -> str:
 
 
 def up(data: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> Command:
-    return Command(["up", "--data", str(data), *arguments], environment(settings), cwd=data.parent)
+    command = ["up", "--data", str(data), *arguments]
+    return Command(command, environment(settings), cwd=data.parent, fresh=True)
 
 
 def no_java(folder: Path) -> dict[str, str]:
