@@ -23,6 +23,7 @@ from tests.waiting import has_ended
 READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 COMMAND_TIMEOUT_S = 90.0
+FIRST_LOOK_S, LATER_LOOKS_S = 0.02, 0.2
 
 HEADGATE = (sys.executable, "-m", "headgate")
 
@@ -42,13 +43,16 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    """Wait for something another process does; there is no signal to wait for instead."""
+    """Wait for something another process does; there is no signal to wait for instead.
+
+    Looks less often the longer it takes: to ask costs those who are waited for."""
     deadline_s = time.monotonic() + timeout_s
-    pause = threading.Event()
+    pause, pause_s = threading.Event(), FIRST_LOOK_S
     while not condition():
         if time.monotonic() > deadline_s:
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s")
-        pause.wait(0.05)
+        pause.wait(pause_s)
+        pause_s = min(1.25 * pause_s, LATER_LOOKS_S)
 
 
 def create_topic(url: str, topic: str, partitions: int = 1) -> None:

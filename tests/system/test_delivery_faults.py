@@ -33,7 +33,7 @@ from tests.system.accounting import (
 from tests.system.cluster import PLAIN_ROUTER, Cluster, own_port, same_port
 from tests.system.harness import environment, until
 from tests.system.link import Cut, Link
-from tests.system.traffic import Traffic
+from tests.system.traffic import AT_ONCE, Traffic
 from tests.system.wicked import Trouble, WickedGateway
 
 TROUBLE_S = 3.0
@@ -41,7 +41,7 @@ SAVED_EVERY_S = 1.0
 SETTLES_S = 0.3
 """What was under way when a link was cut has come by then."""
 A_FEW = 30
-BURST = 100
+BURST = 400
 MORE_THAN_A_LANE_HOLDS = LETTERS_IN_MEMORY + 5_000
 TROUBLES: list[Trouble] = [
     "hangs",
@@ -240,7 +240,7 @@ def test_a_full_disk_for_letters_stops_the_source_until_there_is_room(
             assert "the disk is full" in bad(cluster.command("doctor", "--json"))["letters"]
             traffic.at_once = BURST
             until(lambda: len(traffic.acknowledged) > MORE_THAN_A_LANE_HOLDS, "it is produced")
-            traffic.at_once = 1
+            traffic.at_once = AT_ONCE
             assert came_to_rest(traffic) < LETTERS_IN_MEMORY + 2_000 < len(traffic.acknowledged)
             assert totals(cluster, traffic.topic)["waiting"] > LETTERS_IN_MEMORY
             assert not letters(cluster.url, "parked")

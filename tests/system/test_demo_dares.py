@@ -22,6 +22,7 @@ import pytest
 from tests.system.harness import HEADGATE, environment, until
 
 ROWS, COLUMNS = 50, 120
+SCREENS_BYTES = 20 * ROWS * COLUMNS
 PRODUCING_S = 600
 """Longer than anything here takes: Ctrl-C ends it."""
 ENDS_WITHIN_S = 300.0
@@ -44,7 +45,7 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
-        self._written = b""
+        self._written = bytearray()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -60,11 +61,15 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        return ESCAPE.sub("", self._written.decode(errors="replace"))
+        return self._last(len(self._written))
+
+    def _last(self, count: int) -> str:
+        return ESCAPE.sub("", self._written[-count:].decode(errors="replace"))
 
     def shown(self, pattern: str) -> str:
-        """What the last match of `pattern` has in its group; empty without one."""
-        found = re.findall(pattern, self.text)
+        """What the last match of `pattern` has in its group, on the screen or a little before;
+        empty without one."""
+        found = re.findall(pattern, self._last(SCREENS_BYTES))
         return found[-1] if found else ""
 
     def close(self) -> None:
@@ -102,7 +107,7 @@ def test_whatever_is_killed_nothing_gets_lost(demo: Terminal) -> None:
     dared = int(demo.shown(r"kill -9 (\d+)"))
     assert dared == pid_of(demo, "gateway")
     os.kill(pid_of(demo, "router"), signal.SIGKILL)
-    until(lambda: "router starting" in demo.text or "router lost" in demo.text, "a router's death")
+    until(lambda: bool(demo.shown("(router starting|router lost)")), "a router's death")
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(ENDS_WITHIN_S) == 0, demo.text[-2_000:]
     assert "waiting for what is on its way: " in demo.text

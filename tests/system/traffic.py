@@ -18,7 +18,8 @@ from tests.system.cluster import Cluster
 from tests.system.harness import Command, create_topic, delete_topic, until
 
 KEYS = 24
-PAUSE_S = 0.01
+PAUSE_S = 0.04
+AT_ONCE = 4
 topic_numbers = itertools.count(1)
 
 
@@ -52,8 +53,8 @@ class Traffic:
     """About 100 events a second to a topic of its own, and one subscriber to all of them.
 
     Ended without an error, it has checked for all its subscribers: everything that was
-    acknowledged was delivered, every key in order, no position twice. `at_once` multiplies the
-    load.
+    acknowledged was delivered, every key in order, no position twice. `at_once` is how many one
+    request has.
     """
 
     def __init__(self, cluster: Cluster, *, partitions: int = 4, url: str = "") -> None:
@@ -66,7 +67,7 @@ class Traffic:
         self._error: BaseException | None = None
         self._subscriber: Command | None = None
         self._others: list[tuple[Command, int]] = []
-        self.at_once = 1
+        self.at_once = AT_ONCE
         self.acknowledged: list[int] = []
         self.sent_at_s: list[float] = []
 
