@@ -46,7 +46,7 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The imports inside the fixtures keep a run of pure tests from loading every client and Spark.
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Every Java starts quickly. A run that is told to end behaves as with Ctrl-C, so that the
     servers end with it; and a run in the background, which a shell keeps from Ctrl-C, leaves the
     programs that it starts free to hear it."""
@@ -64,6 +64,10 @@ def pytest_configure() -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
     # It would look for its plugins in every installed package, in every process.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if hasattr(config, "workerinput"):
+        from tests.scheduling import EndsWhatWasShared
+
+        config.pluginmanager.register(EndsWhatWasShared())
 
 
 def pytest_unconfigure() -> None:

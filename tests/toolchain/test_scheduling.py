@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.scheduling import ROUGHLY_S, SHARED_SPARK, SHARING, LongestFirst
+from tests.scheduling import ROUGHLY_S, SHARING, LongestFirst
 
 ROOT = Path(__file__).parents[2]
 TESTS = [
     "tests/decide/test_placement.py::test_one",
     "tests/spark/test_log_source.py::test_one",
-    "tests/decide/test_routing.py::test_one",
+    "tests/sim/test_seeds.py::test_one",
     "tests/system/test_executors.py::test_one",
     "tests/system/test_handoff.py::test_one",
     "tests/system/test_end_to_end.py::test_one[a@b]",
@@ -35,7 +36,7 @@ class Worker:
         self.shutting_down = True
 
 
-def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_the_rest() -> None:
+def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_what_computes() -> None:
     option = SimpleNamespace(loadscopereorder=True)
     config: Any = SimpleNamespace(option=option, getvalue=lambda _: ["3*popen"])
     scheduler = LongestFirst(config)
@@ -44,13 +45,15 @@ def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_the_rest(
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, TESTS)
     scheduler.schedule()
-    one, source, other, executors, handoff, end = TESTS
+    _, source, seeds, executors, handoff, end = TESTS
     spark, waiting, computing = (worker.given for worker in workers)
     assert spark == [source, end, executors]
     assert waiting[0] == handoff
-    assert computing[0] in (one, other)
+    assert computing[0] == seeds
 
 
-@pytest.mark.parametrize("path", [*SHARING, *(name for name in ROUGHLY_S if name != SHARED_SPARK)])
+@pytest.mark.parametrize(
+    "path", [*chain(*SHARING.values()), *(name for name in ROUGHLY_S if name not in SHARING)]
+)
 def test_what_is_named_exists(path: str) -> None:
     assert (ROOT / path).exists()
