@@ -14,7 +14,8 @@ import pytest
 
 from headgate.client import SyncProducer
 from headgate.client.outgoing import OutgoingEvent
-from tests.system.harness import Command, System, environment, until
+from tests.system.cluster import PLAIN_ROUTER, Cluster
+from tests.system.harness import Command, create_topic, environment, until
 
 SETTINGS = {"HEADGATE_COORDINATOR__TIMEOUT": "6s", "HEADGATE_COORDINATOR__CHECK_IN": "1s"}
 TOPIC = "shared"
@@ -24,18 +25,19 @@ UNSAID = 32 + 1
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with System(tmp_path_factory.mktemp("group") / "data", SETTINGS) as running:
-        running.run("topic", "create", TOPIC, "--partitions", "4")
-        running.until_lanes(4)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    data = tmp_path_factory.mktemp("group") / "data"
+    with Cluster(data, routers=1, settings=SETTINGS, router_program=PLAIN_ROUTER) as running:
+        create_topic(running.url, TOPIC, 4)
+        until(lambda: set(running.routers(TOPIC).values()) == {"router-1"}, "it is routed")
         yield running
 
 
 class Consumers:
     """Processes by their id in the group, and what each of them printed."""
 
-    def __init__(self, system: System) -> None:
-        self._url = system.url
+    def __init__(self, cluster: Cluster) -> None:
+        self._url = cluster.url
         self.all: dict[str, Command] = {}
 
     def start(self, name: str) -> None:
@@ -93,13 +95,13 @@ def _event(number: int) -> OutgoingEvent:
 
 @pytest.mark.timeout(300)
 def test_a_kill_and_a_join_under_load_miss_nothing_and_keep_every_key_in_order(
-    system: System,
+    cluster: Cluster,
 ) -> None:
-    consumers = Consumers(system)
+    consumers = Consumers(cluster)
     try:
         for name in ("one", "two", "three"):
             consumers.start(name)
-        load = Load(system.url)
+        load = Load(cluster.url)
         until(lambda: len(_counts(consumers)) == 3, "all three get something", 60)
         until(lambda: load.sent > 1_500, "there is load", 60)
         os.kill(consumers.all["two"].process.pid, signal.SIGKILL)
