@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,11 @@ FOLDERS = tuple(
     for package in (headgate.decide.coordination, headgate.decide.planning)
     if package.__file__ is not None
 )
+
+
+@cache
+def _may_strike(file: str) -> bool:
+    return file.startswith(FOLDERS) and file != drafts.__file__
 
 
 class Fault(Exception):
@@ -50,8 +56,7 @@ class Faults:
             sys.settrace(before)
 
     def _entered(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        name = frame.f_code.co_filename
-        return self._executed if name.startswith(FOLDERS) and name != drafts.__file__ else None
+        return self._executed if _may_strike(frame.f_code.co_filename) else None
 
     def _executed(self, frame: FrameType, event: str, _argument: object) -> Any:
         if event == "line" and self.left is not None:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -43,7 +42,7 @@ IN_PLACE = {*(kind.__name__ for kind in NOTED), "CheckIn", "AckTopology", "a cli
 ROLES: tuple[SessionRole, ...] = ("ingest", "router", "gateway", "client")
 
 Decision = Callable[[Cluster], list[Effect]]
-struck: set[tuple[str, str]] = set()
+struck: set[tuple[str, tuple[str, int]]] = set()
 """Which kinds of events have failed where."""
 heard: Counter[str] = Counter()
 OFTEN = 50
@@ -56,12 +55,12 @@ class Lines(Faults):
     def __init__(self) -> None:
         super().__init__()
         self.left = 1_000_000
-        self.passed: list[str] = []
+        self.passed: list[tuple[str, int]] = []
 
     def _executed(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":
-            self.passed.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-        return super()._executed(frame, event, argument)
+            self.passed.append((frame.f_code.co_filename, frame.f_lineno))
+        return self._executed
 
 
 def image(state: Cluster) -> dict[str, str]:
@@ -70,7 +69,10 @@ def image(state: Cluster) -> dict[str, str]:
 
 
 def fails_anywhere(state: Cluster, kind: str, decide: Decision) -> None:
-    """Decide on copies of `state`, each of which fails at a line that hasn't failed yet."""
+    """Decide on copies of `state`, which fail at one line after the other that hasn't failed yet.
+
+    A copy that is the same afterwards, to the last byte, is good for the next line.
+    """
     heard[kind] += 1
     if heard[kind] > OFTEN and heard[kind] % 25:
         return
@@ -78,24 +80,39 @@ def fails_anywhere(state: Cluster, kind: str, decide: Decision) -> None:
     lines = Lines()
     with lines.deciding():
         decide(pickle.loads(blob))
+    copy, was = None, b""
     for number, where in enumerate(lines.passed, 1):
-        if (kind, where) not in struck:
-            struck.add((kind, where))
-            _fails_at(number, pickle.loads(blob), kind, decide)
+        if (kind, where) in struck:
+            continue
+        struck.add((kind, where))
+        if copy is None:
+            copy = pickle.loads(blob)
+            was = pickle.dumps(copy)
+        fault = _failed_at(number, copy, decide)
+        if pickle.dumps(copy) != was:
+            _changed_what_it_may(pickle.loads(blob), copy, kind, fault)
+            copy = None
 
 
-def _fails_at(line: int, state: Cluster, kind: str, decide: Decision) -> None:
-    faults, before = Faults(), image(state)
+def _failed_at(line: int, state: Cluster, decide: Decision) -> Fault:
+    faults = Faults()
     faults.left = line
-    with pytest.raises(Fault) as fault, faults.deciding():
-        decide(state)
-    codes = [frame.f_code for frame, _ in traceback.walk_tb(fault.tb)]
+    try:
+        with faults.deciding():
+            decide(state)
+    except Fault as fault:
+        return fault
+    raise AssertionError("nothing struck")
+
+
+def _changed_what_it_may(before: Cluster, after: Cluster, kind: str, fault: Fault) -> None:
+    was, now = image(before), image(after)
+    changed = [name for name in was if was[name] != now[name]]
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(fault.__traceback__)]
     if any((c.co_filename, c.co_name) == (drafts.__file__, "decided") for c in codes):
-        after = image(state)
-        changed = [name for name in before if before[name] != after[name]]
-        assert not changed, f"{kind} failed at {fault.value}, and left {changed} changed"
+        assert not changed, f"{kind} failed at {fault}, and left {changed} changed"
     else:
-        assert kind in IN_PLACE or image(state) == before, f"{kind} fails in place, {fault.value}"
+        assert kind in IN_PLACE or not changed, f"{kind} fails in place, {fault}"
 
 
 class Torn(Cluster):
