@@ -21,19 +21,15 @@ def test_swallows():
 """
 
 
-@pytest.mark.parametrize(
-    ("test", "outcome"),
-    [
-        (SWALLOWS, {"failed": 1}),
-        ("import asyncio\nasync def test_hangs(): await asyncio.Event().wait()", {"failed": 1}),
-        ("def test_is_quick(): pass", {"passed": 1}),
-    ],
-    ids=["swallows it", "hangs", "is quick"],
-)
-def test_a_test_passes_only_within_its_limit(
-    pytester: pytest.Pytester, test: str, outcome: dict[str, int]
-) -> None:
+HANGS = "import asyncio\nasync def test_hangs(): await asyncio.Event().wait()"
+IS_QUICK = "def test_is_quick(): pass"
+
+
+def test_a_test_passes_only_within_its_limit(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST.read_text())
-    pytester.makepyfile(test)
-    done = pytester.runpytest_subprocess("--timeout", "1", "-o", "asyncio_mode=auto", timeout=60)
-    assert done.parseoutcomes() == outcome
+    pytester.makepyfile(test_1=SWALLOWS, test_2=HANGS, test_3=IS_QUICK)
+    done = pytester.runpytest_subprocess(
+        *("--timeout", "1", "-o", "asyncio_mode=auto", "-rA"), timeout=60
+    )
+    assert done.parseoutcomes() == {"failed": 2, "passed": 1}
+    done.stdout.fnmatch_lines_random(["FAILED *swallows*", "FAILED *hangs*", "PASSED *is_quick"])
