@@ -5,47 +5,31 @@
     --seed X [--trace]      one run, and with --trace its story
     --shrink X              the fewest faults with which the run of that seed still fails
 
-Every run is a child with the same hash seed: what happens in it depends on its seed alone.
+Every run has a process of its own (children.py): what happens in it depends on its seed alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count, islice
-from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-ROOT: Final = Path(__file__).parents[2]
-RUN_TIMEOUT_S: Final = 300.0
+from tests.sim.children import Ended, ran
+from tests.sim.situations import coverage
+
 SHOWN: Final = 5
 
 
 say = print
 """What the command says."""
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """What became of one run."""
-
-    seed: int
-    violations: list[str]
-    digest: str = ""
-    virtual_s: float = 0.0
-    faults: list[str] = []
-    story: list[str] = []
-    seen: dict[str, int] = {}
-    met: dict[str, int] = {}
 
 
 def main() -> int:
@@ -71,20 +55,6 @@ def main() -> int:
 
 
 # --- one run -------------------------------------------------------------------------------------
-
-
-def ran(seed: int, without: Collection[int] = ()) -> Ended:
-    command = [sys.executable, "-m", "tests.sim.child", str(seed), *map(str, sorted(without))]
-    environ = {**os.environ, "PYTHONHASHSEED": "0"}
-    try:
-        ended = subprocess.run(
-            command, cwd=ROOT, env=environ, capture_output=True, timeout=RUN_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Ended(seed, [f"no end within {RUN_TIMEOUT_S:.0f} s"])
-    if ended.returncode:
-        return Ended(seed, [ended.stderr.decode(errors="replace")[-2_000:]])
-    return msgspec.json.decode(ended.stdout, type=Ended)
 
 
 def show(ended: Ended, *, trace: bool) -> int:
@@ -158,15 +128,6 @@ def many(base: int, seeds: int | None, minutes: float | None, workers: int) -> i
         return 1
     say("no seed failed")
     return 0
-
-
-def coverage(met: Counter[str]) -> str:
-    """How often each situation was met, and those that never were."""
-    from tests.sim.situations import SITUATIONS
-
-    lines = [f"{met[name]:7,}  {name}" for name in SITUATIONS if met[name]]
-    never = [name for name in SITUATIONS if not met[name]]
-    return "\n".join([*lines, f"never met: {', '.join(never) if never else 'none'}"])
 
 
 if __name__ == "__main__":

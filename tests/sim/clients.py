@@ -6,17 +6,26 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from headgate.client.consumer import Consumer
 from headgate.client.outgoing import OutgoingEvent
 from headgate.client.pending import ProducerOptions
 from headgate.client.subscriber import Subscriber
-from headgate.errors import HeadgateError, OutcomeUnknown
-from tests.sim.oracle import Wanted
+from headgate.errors import HeadgateError, OutcomeUnknown, UnknownTopic
+from headgate.model.client_messages import Item, Resync
+from tests.sim.oracle import Wanted, Watch
 from tests.sim.world import World
 
-KEYS_PER_PRODUCER = 8
+KEYS_PER_PRODUCER: Final = 8
+SIZES: Final = (1, 1, 1, 2, 8)
+"""Of what is sent with one call."""
+BIG_BYTES: Final = (5_000, 40_000, 150_000)
+BIG: Final = 0.02
+"""How many documents are, where there are any."""
+NACKED: Final = 0.05
+"""Of what consumers are handed, where that has an end."""
+ENTER_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -41,13 +50,16 @@ FILTERS = (
 class Producing:
     """Sends until it is told to stop; each key is one producer's alone."""
 
-    def __init__(self, world: World, name: str, topic: str, pause_s: float) -> None:
+    def __init__(
+        self, world: World, name: str, topic: str, pause_s: float, *, big: bool = False
+    ) -> None:
         self.is_done = False
         self._is_stopping = False
         self._world = world
         self.name = name
         self._topic = topic
         self._pause_s = pause_s
+        self._big = BIG if big else 0.0
         self._chance = random.Random(f"{name} {world.seed}")
         self._numbers = 0
         world.client(name, self._live)
@@ -60,7 +72,7 @@ class Producing:
         options = ProducerOptions(deadline_s=20.0)
         async with cluster.producer(self._world.urls[0], options=options) as producer:
             while not self._is_stopping:
-                events = [self._event() for _ in range(chance.choice((1, 1, 2, 5, 20)))]
+                events = [self._event() for _ in range(chance.choice(SIZES))]
                 try:
                     outcomes = await producer.send_many(self._topic, events)
                 except HeadgateError as error:
@@ -75,68 +87,118 @@ class Producing:
         key = f"{self.name}-{self._chance.randrange(KEYS_PER_PRODUCER)}"
         event_id = f"{self.name}#{self._numbers}"
         self._world.oracle.sends(event_id)
-        document = {"number": self._numbers, "kind": self._chance.choice("abc")}
+        document: dict[str, Any] = {"number": self._numbers, "kind": self._chance.choice("abc")}
+        if self._chance.random() < self._big:
+            document["text"] = "x" * self._chance.choice(BIG_BYTES)
+            self._world.meets("a big document is sent")
         return OutgoingEvent(document, key=key, event_id=event_id)
 
     def _told(self, event: OutgoingEvent, outcome: Any) -> None:
         oracle, event_id = self._world.oracle, event.event_id or ""
         if isinstance(outcome, OutcomeUnknown):
+            self._world.meets("a producer is told that an outcome is unknown")
             oracle.was_told(event_id, "unknown")
         elif isinstance(outcome, Exception):
             self._world.say(f"{event_id} failed: {outcome}")
+            self._world.meets(f"a producer is refused: {getattr(outcome, 'code', 'bug')}")
             oracle.was_told(event_id, "failed")
         else:
             oracle.was_told(event_id, "acknowledged", (self._topic, outcome.partition, outcome.seq))
 
 
 class Subscribing:
-    """One subscriber; `pause_s` is what it takes for each item, which may be changed."""
+    """One subscriber, over all its lives; `pause_s` is what it takes for each item, which may be
+    changed. Where its topic is deleted, it comes again for the next one of that name."""
 
-    def __init__(self, world: World, name: str, topic: str, asked: Filter, **options: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        topic: str,
+        asked: Filter,
+        *,
+        may_vanish: bool = False,
+        **options: Any,
+    ) -> None:
         self.pause_s = 0.0
         self.is_subscribed = False
         self._world = world
         self.name = name
-        self._topic = topic
+        self.topic = topic
+        self.tenant: str = options.get("tenant", "")
         self._asked = asked
+        self._may_vanish = may_vanish
         self._options = options
+        self._watch: Watch | None = None
+        self._inside: Subscriber | None = None
         self.process = world.client(name, self._live)
 
     async def _live(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except UnknownTopic:
+                if not self._may_vanish:
+                    raise
+                self._world.meets("a subscriber hears that its topic is gone")
+                self._forget()
+                await asyncio.sleep(ENTER_AGAIN_S)
+
+    async def _follow(self) -> None:
         world = self._world
-
-        def new() -> Subscriber:
-            asked = self._asked.where
-            return world.cluster.subscriber(world.urls, self._topic, where=asked, **self._options)
-
-        async with _Entering(world, self.name, new) as inside:
-            watch = world.oracle.subscribed(
-                self.name,
-                self._topic,
-                self._asked.wanted,
-                earliest=self._options.get("start") == "earliest",
-            )
+        async with _Entering(self._new, self._not_let_in) as inside:
+            self._inside = inside
+            watch = self._watch = self._watch or self._begins()
             self.is_subscribed = True
-            world.say(f"{self.name} is subscribed behind {watch.heads}")
             async for item in inside:
                 world.oracle.received(watch, item)
                 if self.pause_s:
                     await asyncio.sleep(self.pause_s)
 
+    def _new(self) -> Subscriber:
+        world, asked = self._world, self._asked.where
+        return world.cluster.subscriber(world.urls, self.topic, where=asked, **self._options)
+
+    def _begins(self) -> Watch:
+        earliest = self._options.get("start") == "earliest"
+        watch = self._world.oracle.subscribed(
+            self.name, self.topic, self._asked.wanted, earliest=earliest
+        )
+        self._world.say(f"{self.name} is subscribed behind {watch.heads}")
+        return watch
+
+    def _not_let_in(self, error: HeadgateError) -> None:
+        self._world.say(f"{self.name} isn't let in: {error}")
+        self._world.meets(f"a subscriber isn't let in: {error.code}")
+
     def leave(self) -> None:
         """Without a word."""
-        if self.name in self._world.oracle.watches:
-            self._world.oracle.watches[self.name].is_over = True
+        self._forget()
         self._world.end(self.process)
+
+    def _forget(self) -> None:
+        """Nothing of what it asked for is owed to it any more."""
+        if self._watch is not None:
+            self._watch.is_over = True
+        self._watch, self.is_subscribed = None, False
+
+    def die_and_resume(self) -> None:
+        """Its process is killed; the next one begins where it was."""
+        self._world.end(self.process)
+        if self._watch is not None and self._inside is not None and self.is_subscribed:
+            places = sorted(self._inside.positions.items())
+            self._options["start"] = ",".join(f"{number}:{seq + 1}" for number, seq in places)
+            self._world.meets("a subscriber resumes from its positions")
+        self.is_subscribed = False
+        self.process = self._world.client(self.name, self._live)
 
 
 class _Entering:
-    """Whoever can't be subscribed for now asks again, as a new one."""
+    """Whoever can't be let in for now asks again, as a new one."""
 
-    def __init__(self, world: World, name: str, new: Callable[[], Any]) -> None:
-        self._world = world
-        self._name = name
+    def __init__(self, new: Callable[[], Any], refused: Callable[[HeadgateError], None]) -> None:
         self._new = new
+        self._refused = refused
 
     async def __aenter__(self) -> Any:
         while True:
@@ -144,37 +206,61 @@ class _Entering:
             try:
                 return await self._inside.__aenter__()
             except HeadgateError as error:
-                self._world.say(f"{self._name} isn't let in: {error}")
-                await asyncio.sleep(1.0)
+                self._refused(error)
+                await asyncio.sleep(ENTER_AGAIN_S)
 
     async def __aexit__(self, *error: object) -> None:
         await self._inside.__aexit__(*error)
 
 
 class Consuming:
-    """A consumer of a group."""
+    """A consumer of a group; with `max_deliveries` it fails now and then."""
 
-    def __init__(self, world: World, name: str, topic: str, group: str) -> None:
+    def __init__(
+        self, world: World, name: str, topic: str, group: str, *, max_deliveries: int
+    ) -> None:
         self.pause_s = 0.01
         self._world = world
         self.name = name
         self._topic = topic
         self._group = group
+        self._max_deliveries = max_deliveries
+        self._chance = random.Random(f"{name} {world.seed}")
         self.process = world.client(name, self._live)
 
     async def _live(self) -> None:
         world, oracle = self._world, self._world.oracle
 
         def new() -> Consumer:
-            return world.cluster.consumer(world.urls, self._topic, self._group, keys_expected=32)
+            return world.cluster.consumer(
+                world.urls,
+                self._topic,
+                self._group,
+                keys_expected=32,
+                acks="manual",
+                max_deliveries=self._max_deliveries,
+            )
 
-        async with _Entering(world, self.name, new) as inside:
+        async with _Entering(new, self._not_let_in) as inside:
             group = oracle.group(self._group, self._topic)
             world.say(f"{self.name} has joined")
             async for item in inside:
                 oracle.begins(group, self.name, item)
                 await asyncio.sleep(self.pause_s)
-                oracle.ends(group, item)
+                if self._fails(item):
+                    await inside.nack(item, self._chance.choice((0.0, 0.5)))
+                else:
+                    oracle.ends(group, item)
+                    await inside.acknowledge(item)
+
+    def _fails(self, item: Item) -> bool:
+        if not self._max_deliveries or isinstance(item, Resync) or self._chance.random() > NACKED:
+            return False
+        self._world.meets("a consumer says that it failed")
+        return True
+
+    def _not_let_in(self, error: HeadgateError) -> None:
+        self._world.say(f"{self.name} isn't let in: {error}")
 
     def die(self) -> None:
         self._world.end(self.process)

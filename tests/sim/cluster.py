@@ -45,6 +45,7 @@ from headgate.client.route import Route
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
 from headgate.decide.checkpoints import Checkpoint
+from headgate.lane.lives import Living
 from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
 from headgate.metrics.roles import RouterMetrics
@@ -56,7 +57,7 @@ from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
 from headgate.ports.letters import LetterStore
-from headgate.ports.log import LogReader
+from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
 from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
@@ -112,6 +113,9 @@ class MemoryCluster:
     def reader(self) -> LogReader:
         return MemoryLogReader(self.log)
 
+    def writer(self) -> LogWriter:
+        return MemoryLogWriter(self.log)
+
     def checkpoints(self) -> CheckpointStore:
         return MemoryCheckpointStore(self.positions)
 
@@ -154,7 +158,7 @@ class MemoryCluster:
         options = ingest_options(self.config)
         return Ingest(
             replace(options, node_id=name, incarnation=machine.token(16), host=name),
-            writer=MemoryLogWriter(self.log),
+            writer=self.writer(),
             open_session=self._to_coordinator(machine, PORTS[0]),
             settled=self.checkpoints().list,
             http=MemoryHttpListener(self.web),
@@ -190,7 +194,7 @@ class MemoryCluster:
             http=(name, 0),
         )
         ports = RouterPorts(
-            windows=PlainWindows(partial(self._open_lane, machine)),
+            windows=PlainWindows(partial(self.open_lane, machine)),
             connect=self._to_coordinator(machine, PORTS[0]),
             notes=notes or MemoryRouterNotes(),
             listener=MemoryHttpListener(self.web),
@@ -199,7 +203,13 @@ class MemoryCluster:
         )
         return Router(settings, ports, RouterMetrics())
 
-    def _open_lane(
+    def open_lane(
+        self, machine: Machine, spec: LaneSpec
+    ) -> tuple[Living, Callable[[], Awaitable[None]]]:
+        """For the router on that machine."""
+        return self.build_lane(machine, spec)
+
+    def build_lane(
         self, machine: Machine, spec: LaneSpec
     ) -> tuple[Lane, Callable[[], Awaitable[None]]]:
         transport = MemoryDeliveryTransport(self.deliveries)

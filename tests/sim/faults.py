@@ -2,7 +2,8 @@
 
 Each fault draws from a chance of its own, so that a run without one of them is the same run but for
 that: how a failing run is made smaller. Most of them last for a while; what lasts at the same time
-has met, which `Faults.met` counts (situations.py).
+has met, which the world counts (situations.py). How long they last goes with how often they come:
+some are over before anybody notices, some last until a lease has ended.
 """
 
 from __future__ import annotations
@@ -15,25 +16,38 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, TopicExists
+from headgate.model.stored import StoredState
 from tests.sim.clients import FILTERS, Consuming, Subscribing
 from tests.sim.stores import BAD
 from tests.sim.world import Role, World
 
 TOPIC: Final = "flights"
-LASTS_S: Final = 15.0
+VISITS: Final = "visits"
+"""A topic that is deleted and made again."""
+VISITS_PARTITIONS: Final = 2
+LASTS_S: Final = 4.0
 """Of what has no end of its own: how long it counts as going on."""
+AWAY_S: Final = (0.2, 1.0, 4.0, 12.0)
+"""Nodes; the last two are longer than most leases of a run."""
+FROZEN_S: Final = (0.2, 1.0, 3.0, 9.0)
+CUT_S: Final = (0.2, 1.5, 9.0)
+SLOWER_S: Final = (0.02, 0.2, 1.0)
+STORE_S: Final = (0.3, 1.5, 7.0)
+DEPOSED_S: Final = (6.0, 8.0)
+"""Longer than a leader's lease."""
+JUMPS_MS: Final = (-600_000, -60_000, -3_000, 500, 3_000, 60_000, 600_000)
 
 
 class Faults:
     """The faults of one run, by name; `WEIGHTS` says how often each is drawn."""
 
-    def __init__(self, world: World, partitions: int) -> None:
+    def __init__(self, world: World, partitions: int, max_deliveries: int) -> None:
         self.world = world
         self.partitions = partitions
+        self.max_deliveries = max_deliveries
         self.subscribers: list[Subscribing] = []
         self.consumers: list[Consuming] = []
-        self.met: Counter[tuple[str, str]] = Counter()
         self.chance = random.Random(0)
         self._going_on: Counter[str] = Counter()
         self._names = 0
@@ -48,7 +62,7 @@ class Faults:
         world, process = self.world, self.world.watcher
         world.say(what)
         for other in sorted(+self._going_on):
-            self.met[min(kind, other), max(kind, other)] += 1
+            world.meets(f"{min(kind, other)} while {max(kind, other)}")
         self._going_on[kind] += 1
 
         def over() -> None:
@@ -72,14 +86,23 @@ class Faults:
 
     def _dies(self, how: str, *, quietly: bool) -> None:
         if (role := self._some_role()) is not None:
+            if role is self.world.leader:
+                self._leader_lost()
             role.kill(quietly=quietly)
-            away_s = self.chance.choice((0.5, 3.0, 20.0, 60.0))
+            away_s = self.chance.choice(AWAY_S)
             self._begins(f"no {role.kind}", f"{role.name} {how}", away_s, role.start)
+
+    def _leader_lost(self) -> None:
+        left = msgspec.json.decode(self.world.cluster.coordination.content, type=StoredState)
+        if left.moves or left.target_moves:
+            self.world.meets("a leader is lost in the middle of a handoff")
+        if left.resets:
+            self.world.meets("a leader is lost in the middle of a reset")
 
     def frozen(self) -> None:
         role = self._some_role()
         if role is not None and role.process is not None:
-            process, seconds = role.process, self.chance.choice((0.5, 2.0, 10.0, 45.0))
+            process, seconds = role.process, self.chance.choice(FROZEN_S)
             process.freeze()
             self._begins(f"frozen {role.kind}", f"{role.name} freezes", seconds, process.thaw)
 
@@ -87,16 +110,60 @@ class Faults:
         if (role := self._some_role()) is not None and role.is_ready:
             role.stop()
             self._begins(
-                f"stopping {role.kind}", f"{role.name} is told to stop", 20.0, role.start_again
+                f"stopping {role.kind}", f"{role.name} is told to stop", LASTS_S, role.start_again
             )
+
+    def rolled(self) -> None:
+        """All of a kind, one after the other."""
+        kind, world = self.chance.choice(("coordinator", "ingest", "router", "gateway")), self.world
+        every_s = self.chance.choice((1.0, 3.0))
+        for number, role in enumerate(world.of(kind)):
+            world.watcher.call_later(number * every_s, role.stop)
+            world.watcher.call_later((number + 0.9) * every_s, role.start_again)
+        lasts_s = every_s * len(world.of(kind))
+        self._begins("rolling restart", f"all of {kind} are restarted", lasts_s, _nothing)
+
+    def deposed(self) -> None:
+        """Whoever leads doesn't hear that it doesn't any more, and goes on."""
+        leader = self.world.leader
+        if leader is not None and leader.process is not None:
+            self._leader_lost()
+            process, seconds = leader.process, self.chance.choice(DEPOSED_S)
+            process.freeze()
+            self._begins("deposed leader", f"{leader.name} is deposed", seconds, process.thaw)
+
+    def clock(self) -> None:
+        name = self.chance.choice(sorted(self.world.cluster.machines))
+        by_ms = self.chance.choice(JUMPS_MS)
+        self.world.cluster.jump(name, by_ms)
+        self._begins("clock", f"the clock of {name} jumps by {by_ms} ms", LASTS_S, _nothing)
+
+    # --- lanes -----------------------------------------------------------------------------------
+
+    def lane_killed(self) -> None:
+        lanes = self.world.cluster.lanes
+        if lanes.living:
+            lane = self.chance.choice(lanes.living)
+            lanes.kill(lane)
+            self._begins("killed lane", f"{lane.process.name} is killed", LASTS_S, _nothing)
+
+    def lane_frozen(self) -> None:
+        lanes = self.world.cluster.lanes
+        if lanes.living:
+            process, seconds = (
+                self.chance.choice(lanes.living).process,
+                self.chance.choice(FROZEN_S),
+            )
+            process.freeze()
+            self._begins("frozen lane", f"{process.name} freezes", seconds, process.thaw)
 
     # --- links -----------------------------------------------------------------------------------
 
     def cut(self) -> None:
         network = self.world.network
-        one, two = self.chance.sample(
-            [*self.world.roles, *(one.name for one in self.subscribers)], 2
-        )
+        subscribers = [one.name for one in self.subscribers]
+        lanes = [one.process.name for one in self.world.cluster.lanes.living]
+        one, two = self.chance.sample([*self.world.roles, *subscribers, *sorted(set(lanes))], 2)
         ways = [(one, two), (two, one)][: self.chance.choice((1, 2, 2))]
         for way in ways:
             network.cut(*way)
@@ -106,11 +173,11 @@ class Faults:
                 network.mend(*way)
 
         what = f"{one} {'→' if len(ways) == 1 else '↔'} {two} is cut"
-        self._begins("cut link", what, self.chance.choice((0.5, 5.0, 40.0)), mended)
+        self._begins("cut link", what, self.chance.choice(CUT_S), mended)
 
     def slow_link(self) -> None:
         one, two = self.chance.sample([*self.world.roles], 2)
-        by_s, network = self.chance.choice((0.05, 0.5, 3.0)), self.world.network
+        by_s, network = self.chance.choice(SLOWER_S), self.world.network
         network.slow_down(one, two, by_s)
         self._begins(
             "slow link",
@@ -131,7 +198,7 @@ class Faults:
         self._begins(
             f"{weather.name} away",
             f"the store of the {weather.name} is {weather.mood}",
-            self.chance.choice((1.0, 5.0, 30.0)),
+            self.chance.choice(STORE_S),
             clears,
         )
 
@@ -142,7 +209,7 @@ class Faults:
         def back() -> None:
             leases.is_away = False
 
-        seconds = self.chance.choice((1.0, 8.0))
+        seconds = self.chance.choice((1.0, 7.0))
         self._begins("election away", "the election is away", seconds, back)
 
     # --- clients ---------------------------------------------------------------------------------
@@ -152,10 +219,20 @@ class Faults:
         name, asked = f"subscriber-{self._names}", self.chance.choice(FILTERS)
         priority = self.chance.choice(("normal", "normal", "high", "low"))
         start = self.chance.choice(("now", "now", "earliest"))
+        topic = self.chance.choice((TOPIC, TOPIC, TOPIC, VISITS))
         self.subscribers.append(
-            Subscribing(self.world, name, TOPIC, asked, priority=priority, start=start)
+            Subscribing(
+                self.world,
+                name,
+                topic,
+                asked,
+                may_vanish=topic == VISITS,
+                priority=priority,
+                start=start,
+                tenant=self.chance.choice(("", "", "crowd")),
+            )
         )
-        what = f"{name} comes, for {asked.where} from {start}, {priority}"
+        what = f"{name} comes to {topic}, for {asked.where} from {start}, {priority}"
         self._begins("subscribing", what, LASTS_S, _nothing)
 
     def subscriber_leaves(self) -> None:
@@ -164,10 +241,16 @@ class Faults:
             one.leave()
             self._begins("leaving subscriber", f"{one.name} leaves", LASTS_S, _nothing)
 
+    def subscriber_resumes(self) -> None:
+        if self.subscribers:
+            one = self.chance.choice(self.subscribers)
+            one.die_and_resume()
+            self._begins("resuming", f"{one.name} dies and resumes", LASTS_S, _nothing)
+
     def slow_subscriber(self) -> None:
         if self.subscribers:
             one = self.chance.choice(self.subscribers)
-            one.pause_s = self.chance.choice((0.1, 1.0))
+            one.pause_s = self.chance.choice((0.05, 0.5))
 
             def quick() -> None:
                 one.pause_s = 0.0
@@ -178,7 +261,8 @@ class Faults:
     def consumer_comes(self) -> None:
         self._names += 1
         name = f"consumer-{self._names}"
-        self.consumers.append(Consuming(self.world, name, TOPIC, "packers"))
+        most = self.max_deliveries
+        self.consumers.append(Consuming(self.world, name, TOPIC, "packers", max_deliveries=most))
         self._begins("joining", f"{name} comes", LASTS_S, _nothing)
 
     def consumer_dies(self) -> None:
@@ -200,12 +284,30 @@ class Faults:
         role = self.chance.choice([*self.world.of("ingest"), *self.world.of("router")])
         what = f"{role.name} is drained"
         self._asked(what, self._post(f"/v1/nodes/{role.name}/drain", {}))
-        self._begins("draining", what, 20.0, self.end_drains)
+        self._begins("draining", what, 2 * LASTS_S, self.end_drains)
+
+    def rebalanced(self) -> None:
+        self._asked("everything is spread anew", self._post("/v1/rebalance", {}))
 
     def letters(self) -> None:
         what = "dead letters are sent again"
         self._asked(what, self._post("/v1/dead-letters/retry", {"filter": {}}))
         self._begins("retried letters", what, LASTS_S, _nothing)
+
+    def letters_deleted(self) -> None:
+        what = "dead letters are deleted"
+        self._asked(what, self._post("/v1/dead-letters/delete", {"filter": {}}))
+        self._begins("deleted letters", what, LASTS_S, _nothing)
+
+    def topic_deleted(self) -> None:
+        what = f"{VISITS} is deleted"
+        self._asked(what, self._call("DELETE", f"/v1/topics/{VISITS}"))
+        self._begins("deleted topic", what, self.chance.choice((0.5, LASTS_S)), self.make_topic)
+
+    def make_topic(self) -> None:
+        """Whether or not it is there."""
+        body = {"name": VISITS, "partitions": VISITS_PARTITIONS}
+        self._asked(f"{VISITS} is made", self._post("/v1/topics", body))
 
     def end_drains(self) -> None:
         self._asked("nobody is drained", self._end_drains(self.chance.choice(self.world.urls)))
@@ -216,9 +318,18 @@ class Faults:
                 with suppress(HeadgateError):
                     await client.delete(f"/v1/nodes/{role.name}/drain")
 
-    async def _post(self, path: str, body: object) -> None:
-        async with self.world.cluster.http(self.chance.choice(self.world.urls)) as client:
-            await client.call("POST", path, msgspec.json.encode(body), timeout_s=30.0)
+    def _post(self, path: str, body: object) -> Coroutine[Any, Any, None]:
+        return self._call("POST", path, msgspec.json.encode(body))
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> Coroutine[Any, Any, None]:
+        """By a gateway that is drawn now."""
+        url = self.chance.choice(self.world.urls)
+
+        async def calls() -> None:
+            async with self.world.cluster.http(url) as client:
+                await client.call(method, path, body, timeout_s=30.0)
+
+        return calls()
 
     def _asked(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         """Somebody asks for something, and hears what came of it."""
@@ -226,6 +337,8 @@ class Faults:
         async def asks() -> None:
             try:
                 await work
+            except TopicExists:
+                return
             except HeadgateError as error:
                 self.world.say(f"{what}? {error}")
 
@@ -241,16 +354,25 @@ WEIGHTS: Final[dict[str, float]] = {
     "machine_gone": 2,
     "frozen": 4,
     "stopped": 2,
+    "rolled": 1,
+    "deposed": 2,
+    "clock": 2,
+    "lane_killed": 3,
+    "lane_frozen": 2,
     "cut": 4,
     "slow_link": 2,
     "store": 5,
     "election": 1,
     "subscriber_comes": 2,
     "subscriber_leaves": 1,
+    "subscriber_resumes": 2,
     "slow_subscriber": 2,
     "consumer_comes": 1,
     "consumer_dies": 1,
     "reset": 2,
     "drained": 2,
+    "rebalanced": 1,
     "letters": 2,
+    "letters_deleted": 1,
+    "topic_deleted": 1,
 }

@@ -10,12 +10,11 @@ whole machine is gone: then nobody is told, and only silence tells.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import defaultdict
 from typing import Final
 
-from tests.sim.scheduler import Process, Scheduler
+from tests.sim.scheduler import Process, Scheduler, SimulatedHandle
 
 USUAL_S: Final = 0.0002
 TAIL_S: Final = 0.02
@@ -32,7 +31,7 @@ class Network:
         self._slow_s: dict[tuple[str, str], float] = {}
         self._cut: set[tuple[str, str]] = set()
         self._last_s: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self._waiting: defaultdict[tuple[str, str], list[tuple[Process, asyncio.Handle]]]
+        self._waiting: defaultdict[tuple[str, str], list[tuple[Process, SimulatedHandle]]]
         self._waiting = defaultdict(list)
         scheduler.carry = self._carry
 
@@ -59,7 +58,7 @@ class Network:
 
     # --- messages --------------------------------------------------------------------------------
 
-    def _carry(self, sender: Process, receiver: Process, message: asyncio.Handle) -> None:
+    def _carry(self, sender: Process, receiver: Process, message: SimulatedHandle) -> None:
         way = sender.name, receiver.name
         if way in self._cut:
             self.held += 1
@@ -67,7 +66,7 @@ class Network:
         else:
             self._bring(way, receiver, message)
 
-    def _bring(self, way: tuple[str, str], receiver: Process, message: asyncio.Handle) -> None:
+    def _bring(self, way: tuple[str, str], receiver: Process, message: SimulatedHandle) -> None:
         chance = self._chance.random()
         takes_s = USUAL_S * (0.5 + chance) + self._slow_s.get(way, 0.0)
         if chance < TAIL:

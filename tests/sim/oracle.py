@@ -11,17 +11,21 @@ filter doesn't select.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from headgate.model.client_messages import Event, Item, Left, Resync
-from headgate.model.event import Record
+from headgate.model.event import PartitionRef, Record
+from headgate.model.groups import group_of
+from headgate.model.letters import Letter
 
 Outcome = Literal["unknown", "acknowledged", "failed"]
 Place = tuple[str, int, int]
+Kept = tuple[str, str, int, int]
+"""A dead letter: for which group (empty: for subscribers), and the place of its record."""
 Wanted = Callable[[dict[str, Any]], bool]
 
 
@@ -63,8 +67,16 @@ class Group:
         )
 
 
+def kept_as(letter: Letter) -> Kept:
+    one = letter.delivery
+    return group_of(letter.gateway_id), one.topic, one.partition, one.seq
+
+
 class Oracle:
-    def __init__(self) -> None:
+    """`meets` is told of the situations that only it can tell."""
+
+    def __init__(self, meets: Callable[[str], None] = lambda _: None) -> None:
+        self._meets = meets
         self.violations: list[str] = []
         self.seen: Counter[str] = Counter()
         self.log: dict[str, dict[int, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
@@ -72,13 +84,67 @@ class Oracle:
         self.outcomes: dict[str, Outcome] = {}
         self.watches: dict[str, Watch] = {}
         self.groups: dict[str, Group] = {}
-        self.dead: Callable[[], Iterable[Place]] = lambda: ()
+        self.dead: Callable[[], Iterable[Kept]] = lambda: ()
+        """Those that are kept now."""
+        self._discarded: set[Kept] = set()
+        """Those that an operator has deleted."""
+        self._owners: dict[tuple[Hashable, ...], object] = {}
+        self._settled: dict[PartitionRef, int] = {}
+        """How far anybody ever said that everything is."""
+        self._earliest: dict[tuple[str, int], int] = {}
+        self._gone: set[str] = set()
+        """What was in a topic that was deleted."""
         self._ids: dict[str, Place] = {}
         self._last_sent: dict[tuple[str, str], tuple[int, int]] = {}
         self._seqs_of: dict[tuple[str, str], list[int]] = defaultdict(list)
 
     def violated(self, what: str) -> None:
         self.violations.append(what)
+
+    # --- stores ----------------------------------------------------------------------------------
+
+    def owned_by(self, what: tuple[Hashable, ...], owner: object) -> None:
+        """Somebody has `what`, an epoch of a partition: nobody else ever does."""
+        before = self._owners.setdefault(what, owner)
+        if before != owner:
+            self.violated(f"{before} has {what}, and {owner} too")
+
+    def settled(self, ref: PartitionRef, seq: int) -> None:
+        head = max(self.log[ref.topic][ref.partition], default=0)
+        if seq > max(head, self._earliest.get((ref.topic, ref.partition), 1) - 1):
+            self.violated(f"{ref} is settled up to {seq}, and ends at {head}")
+        self._settled[ref] = max(seq, self._settled.get(ref, 0))
+
+    def retained(self, ref: PartitionRef, earliest: int, *, past_settled: bool) -> None:
+        """Nothing before `earliest` is there any more."""
+        before = self._earliest.get((ref.topic, ref.partition), 1)
+        if earliest <= before:
+            return
+        self._earliest[ref.topic, ref.partition] = earliest
+        self._meets("retention drops records")
+        if earliest - 1 > self._settled.get(ref, 0):
+            self._meets("retention drops what isn't settled")
+            if not past_settled:
+                self.violated(f"{ref} is dropped before {earliest}, settled {self._settled}")
+
+    def deleted(self, ref: PartitionRef) -> None:
+        """All of it, with its topic."""
+        place = ref.topic, ref.partition
+        head = max(self.log[ref.topic][ref.partition], default=0)
+        self._earliest[place] = max(head + 1, self._earliest.get(place, 1))
+        self.log[ref.topic][ref.partition].clear()
+        gone = [name for name, at in self._ids.items() if at[:2] == (ref.topic, ref.partition)]
+        for name in gone:
+            del self._ids[name]
+        self._gone.update(gone)
+        for watch in self.watches.values():
+            watch.is_over = watch.is_over or watch.topic == ref.topic
+
+    def discarded(self, letter: Letter) -> None:
+        self._discarded.add(kept_as(letter))
+
+    def _letters(self) -> set[Kept]:
+        return {*self.dead(), *self._discarded}
 
     # --- producers and the log -------------------------------------------------------------------
 
@@ -88,7 +154,8 @@ class Oracle:
     def was_told(self, event_id: str, outcome: Outcome, place: Place | None = None) -> None:
         self.outcomes[event_id] = outcome
         self.seen[outcome] += 1
-        if outcome == "acknowledged" and self._ids.get(event_id) != place:
+        is_there = self._ids.get(event_id) == place or event_id in self._gone
+        if outcome == "acknowledged" and not is_there:
             self.violated(
                 f"{event_id} was acknowledged at {place}, and is at {self._ids.get(event_id)}"
             )
@@ -116,16 +183,23 @@ class Oracle:
     def heads(self, topic: str) -> dict[int, int]:
         return {partition: max(kept) for partition, kept in self.log[topic].items() if kept}
 
+    def _before(self, topic: str) -> dict[int, int]:
+        """Per partition, the last record that isn't there any more."""
+        return {number: seq - 1 for (of, number), seq in self._earliest.items() if of == topic}
+
     # --- subscribers -----------------------------------------------------------------------------
 
     def subscribed(self, name: str, topic: str, wanted: Wanted, *, earliest: bool) -> Watch:
-        watch = Watch(name, topic, wanted, {} if earliest else self.heads(topic))
+        watch = Watch(name, topic, wanted, self._before(topic) if earliest else self.heads(topic))
         self.watches[name] = watch
         return watch
 
     def received(self, watch: Watch, item: Item) -> None:
+        if watch.is_over:
+            return
         if isinstance(item, Resync):
             self.seen["resync"] += 1
+            self._meets(f"a subscriber is told to resync: {item.reason}")
             watch.told.append(item)
             return
         place = item.partition, item.seq
@@ -134,6 +208,7 @@ class Oracle:
             self.violated(f"{watch.name} got {item}, and the log has {record}")
         if item.redelivery:
             self.seen["redelivery"] += 1
+            self._meets("a subscriber gets a redelivery")
             watch.got.add(place)
             return
         if place in watch.got:
@@ -155,7 +230,7 @@ class Oracle:
         """What it lacks."""
         if watch.is_over:
             return []
-        dead = set(self.dead())
+        dead = self._letters()
         return [
             (partition, seq)
             for partition, kept in self.log[watch.topic].items()
@@ -164,7 +239,7 @@ class Oracle:
             and (partition, seq) not in watch.got
             and watch.wanted(self._documents[watch.topic, partition, seq])
             and not watch.is_excused(partition, seq)
-            and (watch.topic, partition, seq) not in dead
+            and ("", watch.topic, partition, seq) not in dead
         ]
 
     # --- groups ----------------------------------------------------------------------------------
@@ -177,6 +252,7 @@ class Oracle:
     def begins(self, group: Group, consumer: str, item: Item) -> None:
         """A consumer has it in hand."""
         if isinstance(item, Resync):
+            self._meets(f"a consumer is told to resync: {item.reason}")
             group.told.append(item)
             return
         self.seen["consumed"] += 1
@@ -192,9 +268,15 @@ class Oracle:
                 and (item.partition, seq) not in group.done
                 and not group.is_excused(item.partition, seq)
             ]
-            if missing:
+            if missing and (missing := self._not_letters(group, item.partition, missing)):
                 self.violated(f"{consumer} works on {place} before {missing[:5]} of {item.key}")
+        if place in group.begun:
+            self._meets("an event is handed out to a consumer again")
         group.begun.add(place)
+
+    def _not_letters(self, group: Group, partition: int, seqs: Iterable[int]) -> list[int]:
+        dead = self._letters()
+        return [seq for seq in seqs if (group.name, group.topic, partition, seq) not in dead]
 
     def ends(self, group: Group, item: Item) -> None:
         """It is processed; whether that is acknowledged is another matter."""
@@ -202,6 +284,7 @@ class Oracle:
             group.done.add((item.partition, item.seq))
 
     def left_to_do(self, group: Group) -> list[tuple[int, int]]:
+        dead = self._letters()
         return [
             (partition, seq)
             for partition, kept in self.log[group.topic].items()
@@ -209,6 +292,7 @@ class Oracle:
             if seq > group.heads.get(partition, 0)
             and (partition, seq) not in group.done
             and not group.is_excused(partition, seq)
+            and (group.name, group.topic, partition, seq) not in dead
         ]
 
     # --- the end ---------------------------------------------------------------------------------
@@ -224,8 +308,9 @@ class Oracle:
         return ""
 
     def judge_producers(self) -> None:
+        written = {*self._ids, *self._gone}
         for event_id, outcome in self.outcomes.items():
-            if outcome == "acknowledged" and event_id not in self._ids:
+            if outcome == "acknowledged" and event_id not in written:
                 self.violated(f"{event_id} was acknowledged, and isn't in the log")
             if outcome == "failed" and event_id in self._ids:
                 self.violated(f"{event_id} failed, and is at {self._ids[event_id]}")

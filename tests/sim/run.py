@@ -11,27 +11,38 @@ import logging
 import random
 import traceback
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
 
 from headgate.config import Config
 from headgate.errors import HeadgateError
+from headgate.model.api import Status
 from headgate.tasks import deaths
+from tests.sim.checks import Checks, wrong_sums
 from tests.sim.clients import Producing
 from tests.sim.escapes import watched
-from tests.sim.faults import TOPIC, WEIGHTS, Faults
+from tests.sim.faults import TOPIC, VISITS, VISITS_PARTITIONS, WEIGHTS, Faults
 from tests.sim.world import World
 
 READY_S: Final = 120.0
-FAULTS_S: Final = 180.0
+FAULTS_S: Final = 20.0
 CALM_S: Final = 400.0
 """After the last fault, everything is there within that."""
-STEP_S: Final = 4.0
+LOOK_EVERY_S: Final = 1.0
+"""Whether it is."""
+STEP_S: Final = 0.6
 """Between two faults, on average."""
-QUIET_S: Final = 30.0
+QUIET_S: Final = 4.0
 """A quiet stretch, one pause in twenty."""
+TOPICS: Final = 2
+BIG: Final = 0.25
+"""Of the runs, how many have big documents."""
+BURIED: Final = 0.3
+"""Of the kinds of nodes, how many lose one for ever."""
 ENDS_ON_PURPOSE: Final = ("coordinator leading", "coordinator observing")
 """One that never reached its election is configured wrongly, and says so by ending."""
 
@@ -50,22 +61,23 @@ class Run:
         chance = random.Random(f"run {seed}")
         self.world = World(seed, _config(chance))
         self.world.has(
-            coordinators=chance.choice((1, 2, 3)),
-            ingest=chance.choice((1, 2, 3)),
-            gateways=chance.choice((1, 2, 3)),
+            coordinators=chance.choice((1, 1, 2, 3)),
+            ingest=chance.choice((1, 2, 2, 3)),
+            gateways=chance.choice((1, 2, 2, 3)),
             routers=chance.choice((1, 1, 2)),
         )
         self.partitions = chance.choice((1, 2, 4, 6))
-        self.faults = Faults(self.world, self.partitions)
+        self.faults = Faults(self.world, self.partitions, chance.choice((0, 0, 2, 4)))
         self.plan = _planned(chance)
         self._without = without
         self._producers: list[Producing] = []
-        self._has_topic = False
+        self._topics: set[str] = set()
 
     # --- the whole of it -------------------------------------------------------------------------
 
     def live(self) -> None:
         with watched(self.world.scheduler):
+            Checks(self.world)
             self._begin()
             self._go_wrong()
             self._calm_down()
@@ -74,23 +86,27 @@ class Run:
         world, chance = self.world, random.Random(f"clients {self.seed}")
         for role in world.roles.values():
             role.start()
-        world.client("operator", self._create_topic)
-        world.live_for(READY_S, done=lambda: self._has_topic)
-        if not self._has_topic:
+        for topic, partitions in ((TOPIC, self.partitions), (VISITS, VISITS_PARTITIONS)):
+            world.client("operator", partial(self._create_topic, topic, partitions))
+        world.live_for(READY_S, done=lambda: len(self._topics) == TOPICS)
+        if len(self._topics) < TOPICS:
             world.oracle.violated("no topic could be created")
-        for n in range(chance.choice((1, 2, 3))):
-            pause_s = chance.choice((0.2, 1.0, 3.0))
-            self._producers.append(Producing(world, f"producer-{n + 1}", TOPIC, pause_s))
+        big = chance.random() < BIG
+        topics = [*[TOPIC] * chance.choice((1, 2, 3)), VISITS]
+        for n, topic in enumerate(topics):
+            pause_s = chance.choice((0.3, 0.7, 2.0))
+            name = f"producer-{n + 1}"
+            self._producers.append(Producing(world, name, topic, pause_s, big=big))
         begin = ["subscriber_comes"] * chance.choice((1, 2, 4))
         begin += ["consumer_comes"] * chance.choice((0, 2, 3))
         for name in begin:
             self.faults.happen(name, chance)
 
-    async def _create_topic(self) -> None:
-        while not self._has_topic:
+    async def _create_topic(self, name: str, partitions: int) -> None:
+        while name not in self._topics:
             try:
-                await self.world.cluster.create_topic(self.world.urls[0], TOPIC, self.partitions)
-                self._has_topic = True
+                await self.world.cluster.create_topic(self.world.urls[0], name, partitions)
+                self._topics.add(name)
             except HeadgateError:
                 await asyncio.sleep(1.0)
 
@@ -111,20 +127,48 @@ class Run:
         world.cluster.leases.is_away = False
         for weather in world.cluster.weather.values():
             weather.mood = "well"
+        self._bury_some()
         for role in world.roles.values():
             role.revive()
         self.faults.end_drains()
+        self._make_room()
         for subscriber in self.faults.subscribers:
             subscriber.pause_s = 0.0
         for producer in self._producers:
             producer.stop()
         until_s = world.scheduler.now_s + CALM_S
         while world.scheduler.now_s < until_s and not world.oracle.violations:
-            world.live_for(5.0)
-            if not self._unfinished():
+            self.faults.make_topic()  # what was asked for before may still delete it
+            world.live_for(LOOK_EVERY_S)
+            if not self._unfinished() and not self._wrong_sums():
                 return
         if not world.oracle.violations:
-            world.oracle.violated(f"{CALM_S:.0f} s after the last fault: {self._unfinished()}")
+            why = self._unfinished() or self._wrong_sums()
+            world.oracle.violated(f"{CALM_S:.0f} s after the last fault: {why}")
+
+    def _bury_some(self) -> None:
+        """Where there are others of their kind, some stay dead for ever."""
+        chance = random.Random(f"dead {self.seed}")
+        for kind in ("coordinator", "ingest", "router", "gateway"):
+            roles = self.world.of(kind)
+            if len(roles) > 1 and chance.random() < BURIED:
+                roles[-1].bury(quietly=chance.random() < BURIED)
+                self.world.say(f"{roles[-1].name} is dead for ever")
+                self.world.meets(f"for ever without one {kind}")
+
+    def _wrong_sums(self) -> str:
+        """As `status` shows them now."""
+        answers: list[Status] = []
+        world = self.world
+
+        async def asks() -> None:
+            with suppress(HeadgateError):
+                async with world.cluster.http(world.urls[0]) as client:
+                    answers.append(await client.get("/v1/status", Status))
+
+        world.client("operator", asks)
+        world.live_for(LOOK_EVERY_S, done=lambda: bool(answers))
+        return wrong_sums(world, answers[0]) if answers else "status doesn't answer"
 
     def _unfinished(self) -> str:
         oracle = self.world.oracle
@@ -143,6 +187,15 @@ class Run:
         if parked:
             return f"{len(parked)} letters are parked, the first for {parked[0].gateway_id}"
         return oracle.owed_to_anybody(groups=bool(self.faults.consumers))
+
+    def _make_room(self) -> None:
+        """Of a tenant there may be more than find room, also of those that were inside before:
+        nothing is owed to them then."""
+        crowd = [one for one in self.faults.subscribers if one.tenant]
+        if len(crowd) > self.world.cluster.config.subscriptions.max_per_tenant:
+            for one in crowd:
+                one.leave()
+                self.faults.subscribers.remove(one)
 
     # --- what came of it -------------------------------------------------------------------------
 
@@ -171,19 +224,56 @@ def lived(seed: int, without: Collection[int] = ()) -> Run:
 
 
 def _config(chance: random.Random) -> Config:
-    """What changes the flow, by chance."""
+    """What changes the flow, by chance; and most of what anybody waits for is a tenth of what
+    ships, so that a run of a minute sees what takes ten."""
     mode = chance.choice(("direct", "direct", "consistent_hash", "broadcast"))
+    lease_s = chance.choice((2.0, 4.0, 4.0, 10.0))
     return Config.model_validate(
         {
             "routing": {
                 "mode": mode,
                 "batch": {"max_size": chance.choice((1, 10, 100))},
-                "backpressure": {"queue_size": chance.choice((10, 100, 10_000))},
+                "backpressure": {"queue_size": chance.choice((100, 100, 10_000))},
             },
-            "gateway": {"subscriber_queue": chance.choice((5, 50, 1_000))},
-            "router": {"window": chance.choice((20.0, 60.0, 300.0))},
+            "gateway": {
+                "subscriber_queue": chance.choice((5, 50, 1_000)),
+                "queue_memory": chance.choice((200_000, 1 << 28)),
+                "when_slow": {"low": chance.choice(("park", "drop_oldest", "disconnect"))},
+            },
+            "router": {
+                "window": chance.choice((3.0, 10.0, 60.0)),
+                "lane_report_timeout": 1.5,
+                "flush_every": 1.0,
+                "buffer_timeout": chance.choice((2.0, 6.0)),
+            },
+            "coordinator": {
+                "timeout": lease_s,
+                "check_in": lease_s / 6,
+                "rebalance": chance.choice((1.0, 4.0)),
+                "learn_for": 6.0,
+                "subscribe_timeout": 4.0,
+            },
+            "subscriptions": {"max_per_tenant": chance.choice((1, 3, 1_000))},
+            "consumers": {"shard_size": chance.choice((4, 16, 100))},
+            "log": {"retention": _retention(chance)},
+            "reliability": {
+                "checkpoint": {"interval": chance.choice((0.3, 1.0)), "event_count": 50},
+                "circuit_breaker": {"timeout": 3.0},
+                "shutdown": {"flush_timeout": 2.0, "checkpoint_timeout": 1.0},
+            },
         }
     )
+
+
+def _retention(chance: random.Random) -> dict[str, object]:
+    """Mostly none, in the time of a run."""
+    if chance.random() < 0.6:
+        return {}
+    return {
+        "max_age": chance.choice((2.0, 8.0)),
+        "past_settled": chance.random() < 0.3,
+        "every": 1.0,
+    }
 
 
 def _planned(chance: random.Random) -> list[Planned]:

@@ -37,6 +37,8 @@ State = Literal["running", "frozen", "killed"]
 
 TURN_S: Final = 1e-6
 """What a turn takes, so that time moves on however much is to be done."""
+ASK_EVERY: Final = 100
+"""Turns, while nobody waits."""
 DRIFT_MAX: Final = 2e-4
 """Of a clock, in seconds per second: worse than any quartz."""
 NOT_SIMULATED: Final = [
@@ -86,6 +88,58 @@ class Stuck(Exception):
     """Everybody waits and no timer is set."""
 
 
+class SimulatedHandle:
+    """What asyncio.Handle is to its loops, and no more: there are thousands in a run."""
+
+    __slots__ = ("_args", "_callback", "_context", "_is_cancelled", "_loop")
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: Process,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context or contextvars.copy_context()
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def run(self) -> None:
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio's own do
+            what = f"Exception in callback {self._callback}"
+            self._loop.call_exception_handler({"message": what, "exception": error})
+
+
+class SimulatedTimer(SimulatedHandle):
+    __slots__ = ("_when",)
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: Process,
+        context: contextvars.Context | None,
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self._when = when
+
+    def when(self) -> float:
+        return self._when
+
+
 class NumberedTask(asyncio.Task[Any]):
     """Sets of tasks are gone through in an order that is the same in every run."""
 
@@ -119,6 +173,7 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
 
     def __init__(self, name: str, scheduler: Scheduler, *, begins_s: float, rate: float) -> None:
         self.name = name
+        self.encoded_name = name.encode()
         self.state: State = "running"
         self.errors: list[dict[str, Any]] = []
         """What its event loop was told and nobody handled, as with `call_exception_handler`."""
@@ -127,7 +182,7 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         self._rate = rate
         self._latest_s = begins_s
         """Of the timers that were due: a clock never shows less than the timer that rang."""
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[SimulatedHandle] = deque()
         self._waits = False
         """Whether the scheduler has it among those with something to do."""
         self._buried: list[object] = []
@@ -160,47 +215,48 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         self._waits = False
         if self.state != "running":
             return 0
-        count = len(self._ready)
+        ready, count = self._ready, len(self._ready)
         asyncio._set_running_loop(self)
-        sys.set_asyncgen_hooks(finalizer=self._finalize)
         try:
             for _ in range(count):
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()  # as asyncio's own loops do
-                if not self.is_running():  # by its own hand
-                    break
+                handle = ready.popleft()
+                if not handle._is_cancelled:
+                    handle.run()
+                    if not self.is_running():  # by its own hand
+                        break
         finally:
             asyncio._set_running_loop(None)
-        if self._ready:
+        if ready:
             self._wake()
         return count
 
-    def comes_due(self, handle: asyncio.Handle) -> None:
+    def comes_due(self, handle: SimulatedHandle) -> None:
         """A timer of its own, or what arrives; whether or not anybody is there to hear it."""
-        if isinstance(handle, asyncio.TimerHandle):
-            self._latest_s = max(self._latest_s, handle.when())
+        if type(handle) is SimulatedTimer and handle._when > self._latest_s:
+            self._latest_s = handle._when
         self._ready.append(handle)
-        self._wake()
+        if not self._waits:
+            self._wake()
 
     def _wake(self) -> None:
         if not self._waits and self.state == "running":
             self._waits = True
             self._scheduler.has_something_to_do(self)
 
-    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self.call_soon(self.create_task, generator.aclose())
 
     # --- an event loop ---------------------------------------------------------------------------
 
     def time(self) -> float:
         now_s = self._begins_s + self._scheduler.now_s * self._rate
-        return max(now_s, self._latest_s)
+        latest_s = self._latest_s
+        return max(latest_s, now_s)
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> SimulatedHandle:
+        handle = SimulatedHandle(callback, args, self, context)
         sender = asyncio._get_running_loop()
         if sender is self or sender is None:
             self.comes_due(handle)
@@ -214,7 +270,7 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         callback: Callable[..., Any],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> SimulatedTimer:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -223,13 +279,10 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         callback: Callable[..., Any],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> SimulatedTimer:
+        timer = SimulatedTimer(when, callback, args, self, context)
         self._scheduler.remind((when - self._begins_s) / self._rate, self, timer)
         return timer
-
-    def _timer_handle_cancelled(self, _timer: asyncio.TimerHandle) -> None:
-        """asyncio says so; it is passed over when its time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return NumberedFuture(loop=self)
@@ -279,7 +332,7 @@ for _what in NOT_SIMULATED:
     setattr(Process, _what, _not_simulated(_what))
 
 
-Carry = Callable[[Process, Process, asyncio.Handle], None]
+Carry = Callable[[Process, Process, SimulatedHandle], None]
 """Brings what the first one asks of the second one's event loop there."""
 
 
@@ -292,7 +345,7 @@ class Scheduler:
         self.processes: list[Process] = []
         self._chance = random.Random(f"scheduler {seed}")
         self._to_do: list[Process] = []
-        self._timers: list[tuple[float, int, Process, asyncio.Handle]] = []
+        self._timers: list[tuple[float, int, Process, SimulatedHandle]] = []
         self._numbers = itertools.count()
         self._digest = blake2b(digest_size=16)
         self._escape: Escape | None = None
@@ -313,41 +366,47 @@ class Scheduler:
         return self._digest.hexdigest()
 
     def run(self, *, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Let everybody live until then, or until it is `done`.
+        """Let everybody live until then, or until it is `done`, which is asked when everybody
+        waits, and now and then.
 
         Raises Escape; Stuck where nothing can happen any more before that.
         """
-        with _without_collector():
-            while self.now_s < until_s and not done():
-                self._one_turn(until_s)
-                if self._escape is not None:
-                    raise self._escape
+        timers, to_do = self._timers, self._to_do
+        with _without_collector(), _finalizing():
+            while self.now_s < until_s:
+                while timers and timers[0][0] <= self.now_s:
+                    _, _, process, handle = heapq.heappop(timers)
+                    process.comes_due(handle)
+                if to_do:
+                    self._one_turn()
+                    if self.turns % ASK_EVERY == 0 and done():
+                        return
+                elif done():
+                    return
+                elif timers:
+                    self.now_s = min(timers[0][0], until_s)
+                else:
+                    raise Stuck(f"everybody waits and no timer is set, at {self.now_s:.3f} s")
 
-    def _one_turn(self, until_s: float) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self.now_s:
-            _, _, process, handle = heapq.heappop(timers)
-            process.comes_due(handle)
-        if not self._to_do:
-            if not timers:
-                raise Stuck(f"everybody waits and no timer is set, at {self.now_s:.3f} s")
-            self.now_s = min(max(self.now_s, timers[0][0]), until_s)
-            return
-        place = int(self._chance.random() * len(self._to_do))
-        process = self._to_do[place]
-        self._to_do[place] = self._to_do[-1]
-        self._to_do.pop()
+    def _one_turn(self) -> None:
+        to_do = self._to_do
+        place = int(self._chance.random() * len(to_do))
+        process = to_do[place]
+        to_do[place] = to_do[-1]
+        to_do.pop()
         count = process.take_turn()
         self.turns += 1
         self.now_s += TURN_S
-        self._digest.update(b"%s %d %.9f\n" % (process.name.encode(), count, self.now_s))
+        self._digest.update(b"%s %d %.9f\n" % (process.encoded_name, count, self.now_s))
+        if self._escape is not None:
+            raise self._escape
 
     # --- from processes --------------------------------------------------------------------------
 
     def has_something_to_do(self, process: Process) -> None:
         self._to_do.append(process)
 
-    def remind(self, at_s: float, process: Process, handle: asyncio.Handle) -> None:
+    def remind(self, at_s: float, process: Process, handle: SimulatedHandle) -> None:
         """Let `handle` come due then."""
         heapq.heappush(self._timers, (at_s, next(self._numbers), process, handle))
 
@@ -367,3 +426,20 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def _finalizing() -> Iterator[None]:
+    """What a process leaves of an asynchronous generator is closed by it."""
+
+    def finalize(generator: AsyncGenerator[Any, Any]) -> None:
+        process = asyncio._get_running_loop()
+        if isinstance(process, Process):
+            process.finalize(generator)
+
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=finalize)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(*before)

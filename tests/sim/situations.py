@@ -1,37 +1,97 @@
-"""What can meet in a run: each pair of what lasts for a while, by name."""
+"""What a run can meet, by name: where two things come together that nobody plans together.
+
+What lasts for a while meets what begins meanwhile ("… while …", faults.py says what lasts); the
+rest is seen in the stores and by the clients as it happens (observed.py, oracle.py, clients.py).
+`make sim` says how often each was met, and which never.
+"""
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from collections.abc import Mapping
 from typing import Final
 
-LASTING: Final = (
-    "cut link",
-    "dead consumer",
-    "draining",
-    "election away",
-    "frozen gateway",
-    "frozen ingest",
-    "frozen router",
-    "joining",
-    "leaving subscriber",
-    "letters away",
-    "log away",
-    "no coordinator",
-    "no gateway",
-    "no ingest",
-    "no router",
-    "positions away",
-    "reset",
-    "retried letters",
-    "slow link",
-    "slow subscriber",
-    "state away",
-    "stopping gateway",
-    "stopping router",
-    "subscribing",
+OWNERS: Final = (
+    "a source partition goes to another epoch",
+    "a lane begins again in its window",
+    "a claim comes too late",
+    "a position is refused to a former owner",
+    "a letter of a lane that was overtaken is refused",
+    "an append is refused to a former owner",
+    "the word of a leader that was deposed is refused",
+    "a leader is lost in the middle of a handoff",
+    "a leader is lost in the middle of a reset",
+    "a gateway says stale_fence",
+    "for ever without one coordinator",
+    "for ever without one ingest",
+    "for ever without one router",
+    "for ever without one gateway",
+    "draining while reset",
+    "cut link while draining",
+    "appends away while draining",
+    "draining while no coordinator",
+    "deposed leader while no router",
+    "frozen lane while reset",
+    "killed lane while no coordinator",
+    "clock while deposed leader",
+    "election away while rolling restart",
+)
+PRODUCERS: Final = (
+    "an append that was sent again is in the log already",
+    "a producer is told that an outcome is unknown",
+    "a producer is refused: unknown_topic",
+    "a big document is sent",
+    "appends away while no ingest",
+    "appends away while frozen ingest",
+)
+RECORDS: Final = (
+    "retention drops records",
+    "retention drops what isn't settled",
+    "a position is put back",
+    "deleted topic while no ingest",
+    "deleted topic while no router",
+    "deleted topic while letters away",
+    "log away while reset",
+)
+LETTERS: Final = (
+    "a letter is parked: unreachable",
+    "a letter is parked: overloaded",
+    "a letter is dead: shed",
+    "a letter is dead: failed",
+    "a parked letter is delivered",
+    "a letter that was sent again arrives",
+    "letters away while no gateway",
+    "reset while retried letters",
+    "deleted letters while retried letters",
+)
+SUBSCRIBERS: Final = (
+    "a subscriber gets a redelivery",
+    "a subscriber resumes from its positions",
+    "a subscriber hears that its topic is gone",
+    "a subscriber isn't let in: overloaded",
+    "a subscriber is told to resync: slow",
+    "a subscriber is told to resync: retention",
+    "a gateway says no_subscriber",
+    "a gateway says duplicate",
+    "a gateway says retry",
+    "no coordinator while subscribing",
+    "log away while resuming",
+    "no gateway while slow subscriber",
+)
+GROUPS: Final = (
+    "an event is handed out to a consumer again",
+    "a consumer says that it failed",
+    "a consumer is told to resync: retention",
+    "dead consumer while positions away",
+    "dead consumer while no coordinator",
+    "frozen gateway while joining",
 )
 
-SITUATIONS: Final = tuple(
-    f"{one} while {two}" for one, two in combinations_with_replacement(LASTING, 2)
-)
+SITUATIONS: Final = (*OWNERS, *PRODUCERS, *RECORDS, *LETTERS, *SUBSCRIBERS, *GROUPS)
+
+
+def coverage(met: Mapping[str, int]) -> str:
+    """How often each was met, and those that never were."""
+    lines = [f"{met[name]:9,}  {name}" for name in SITUATIONS if met.get(name)]
+    never = [name for name in SITUATIONS if not met.get(name)]
+    share = f"met {len(SITUATIONS) - len(never)} of {len(SITUATIONS)} situations"
+    return "\n".join([*lines, f"{share}; never: {', '.join(never) if never else 'none'}"])

@@ -1,5 +1,5 @@
-"""Stores that misbehave: what any process sees of the log's readers, positions, letters and the
-coordinator's state while their server does.
+"""Stores that misbehave: what any process sees of the log's readers and writers, positions, letters
+and the coordinator's state while their server does.
 
     well      answers
     failing   does nothing and says so
@@ -13,14 +13,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from headgate.errors import StorageFailed
+from headgate.adapters.memory.log_writer import MemoryLogWriter
+from headgate.errors import OutcomeUnknown, StorageFailed
+from headgate.model.event import Event, PartitionRef
+from headgate.ports.log import Appended
 
 Mood = Literal["well", "failing", "losing", "slow", "shaky"]
 BAD: Final[tuple[Mood, ...]] = ("failing", "losing", "slow", "shaky")
 SLOW_S: Final = 2.0
+WRITTEN: Final = 0.5
+"""Of the appends whose outcome is unknown, how many are in the log."""
 
 
 class Weather:
@@ -32,9 +38,9 @@ class Weather:
         self._chance = chance
 
     async def call(self, work: Callable[[], Any]) -> Any:
-        mood = self.mood
-        if mood == "shaky":
-            mood = self._chance.choice(("well", "well", *BAD[:-1]))
+        return await self._answered(self.now(), work)
+
+    async def _answered(self, mood: Mood, work: Callable[[], Any]) -> Any:
         if mood == "slow":
             await asyncio.sleep(self._chance.uniform(0.0, SLOW_S))
         if mood == "failing":
@@ -44,6 +50,20 @@ class Weather:
         if mood == "losing":
             raise self._failed()
         return result
+
+    async def append(self, work: Callable[[], Any]) -> Any:
+        """The same, for what may have been written all the same: whoever asked can't tell."""
+        mood = self.now()
+        if mood == "losing":
+            if self._chance.random() < WRITTEN:
+                await work()
+            raise OutcomeUnknown(f"{self.name} ended in the middle of a write")
+        return await self._answered(mood, work)
+
+    def now(self) -> Mood:
+        if self.mood != "shaky":
+            return self.mood
+        return self._chance.choice(("well", "well", *BAD[:-1]))
 
     def _failed(self) -> StorageFailed:
         return StorageFailed(f"{self.name} can't be reached; start it")
@@ -65,3 +85,29 @@ class Moody:
             return await self._weather.call(lambda: method(*args, **options))
 
         return moody
+
+
+class MoodyWriter(Moody):
+    """The log's writer in such weather; of one partition everything in the order of the calls."""
+
+    def __init__(self, writer: MemoryLogWriter, weather: Weather) -> None:
+        super().__init__(writer, weather)
+        self._writer = writer
+        self._turns: defaultdict[PartitionRef, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def append(
+        self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
+    ) -> list[Appended]:
+        async with self._turns[ref]:
+            appended: list[Appended] = await self._weather.append(
+                lambda: self._writer.append(ref, events, version=version, now_ms=now_ms)
+            )
+            return appended
+
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        """Behind all writes that were handed in before."""
+        async with self._turns[ref]:
+            found: dict[str, int] = await self._weather.call(
+                lambda: self._writer.find(ref, event_ids)
+            )
+            return found

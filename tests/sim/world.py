@@ -9,27 +9,36 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, cast
 
-from headgate.adapters.log.appending import AppendRequest
 from headgate.adapters.memory.election import MemoryElection, MemoryLeases
-from headgate.adapters.memory.log import MemoryLog, MemoryPartition
+from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import BEGINS_MS, ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.config import Config
-from headgate.model.event import PartitionRef
+from headgate.model.lanes import LaneSpec
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
 from headgate.ports.letters import LetterStore
-from headgate.ports.log import Appended, LogReader
+from headgate.ports.log import LogReader, LogWriter
+from headgate.ports.machine import Machine
 from tests.sim.cluster import MemoryCluster
+from tests.sim.lanes import LaneProcesses, RemoteLane
 from tests.sim.network import Network
-from tests.sim.oracle import Oracle
+from tests.sim.observed import (
+    ObservedCoordinationStore,
+    ObservedGateways,
+    ObservedLetters,
+    ObservedLog,
+    ObservedPositions,
+)
+from tests.sim.oracle import Kept, Oracle, kept_as
 from tests.sim.scheduler import Process, Scheduler
-from tests.sim.stores import Moody, Weather
+from tests.sim.stores import Moody, MoodyWriter, Weather
 
 AGAIN_S = 1.0
 """Between the end of a role and its next start."""
@@ -44,44 +53,25 @@ class Node(Protocol):
     async def stop(self) -> None: ...
 
 
-class ObservedPartition(MemoryPartition):
-    """Shows every record that is written, as it is."""
-
-    def __init__(self, ref: PartitionRef, oracle: Oracle) -> None:
-        super().__init__(ref)
-        self._oracle = oracle
-
-    def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
-        before = len(self.records)
-        appended = super().append(request, mine=mine)
-        for record in self.records[before:]:
-            self._oracle.appended(record)
-        return appended
-
-
-class ObservedLog(MemoryLog):
-    def __init__(self, oracle: Oracle) -> None:
-        super().__init__()
-        self._oracle = oracle
-
-    def partition(self, ref: PartitionRef) -> MemoryPartition:
-        if ref not in self.partitions:
-            self.partitions[ref] = ObservedPartition(ref, self._oracle)
-        return self.partitions[ref]
-
-
 class SimulatedCluster(MemoryCluster):
     """What the processes share: the network, and the stores, which nobody kills."""
 
-    def __init__(self, seed: int, config: Config, scheduler: Scheduler, oracle: Oracle) -> None:
+    def __init__(self, world: World, config: Config) -> None:
+        seed, scheduler = world.seed, world.scheduler
         super().__init__(seed, config)
-        self.log = ObservedLog(oracle)
+        self._observed = world.oracle, world.meets
+        self.log = ObservedLog(*self._observed)
+        self.letters = ObservedLetters(*self._observed)
+        self.deliveries = ObservedGateways(world.meets)
         self._scheduler = scheduler
         self._skews = random.Random(f"skews {seed}")
         self.leases = MemoryLeases(ELECTION_TTL_S, lambda: scheduler.now_s)
+        self.lanes = LaneProcesses(world, lambda spec: self.build_lane(self.machine(), spec))
+        self.machines: dict[str, tuple[ScriptedMachine, int]] = {}
+        """By the name of the last process that has it, with when its wall clock began."""
         self.weather = {
             name: Weather(name, random.Random(f"{name} {seed}"))
-            for name in ("log", "positions", "letters", "state")
+            for name in ("log", "appends", "positions", "letters", "state")
         }
 
     def machine(self) -> ScriptedMachine:
@@ -89,7 +79,14 @@ class SimulatedCluster(MemoryCluster):
         now_ms = BEGINS_MS + round(self._scheduler.now_s * 1_000)
         skewed_ms = now_ms + self._skews.randint(-SKEW_MS, SKEW_MS)
         begins_ms = skewed_ms - round(loop.time() * 1_000)
-        return ScriptedMachine(next(self._seeds), clock=loop.time, begins_ms=begins_ms)
+        machine = ScriptedMachine(next(self._seeds), clock=loop.time, begins_ms=begins_ms)
+        self.machines[cast("Process", loop).name] = machine, begins_ms
+        return machine
+
+    def jump(self, name: str, by_ms: int) -> None:
+        """Let the wall clock of a process be off by so much, from now on."""
+        machine, begins_ms = self.machines[name]
+        machine.begins_ms = begins_ms + by_ms
 
     def new_election(self) -> Election:
         return MemoryElection(self.leases)
@@ -97,14 +94,24 @@ class SimulatedCluster(MemoryCluster):
     def reader(self) -> LogReader:
         return cast("LogReader", Moody(super().reader(), self.weather["log"]))
 
+    def writer(self) -> LogWriter:
+        return cast("LogWriter", MoodyWriter(MemoryLogWriter(self.log), self.weather["appends"]))
+
+    def open_lane(
+        self, machine: Machine, spec: LaneSpec
+    ) -> tuple[RemoteLane, Callable[[], Awaitable[None]]]:
+        return self.lanes.open(spec)
+
     def checkpoints(self) -> CheckpointStore:
-        return cast("CheckpointStore", Moody(super().checkpoints(), self.weather["positions"]))
+        store = ObservedPositions(self.positions, *self._observed)
+        return cast("CheckpointStore", Moody(store, self.weather["positions"]))
 
     def letter_store(self) -> LetterStore:
         return cast("LetterStore", Moody(super().letter_store(), self.weather["letters"]))
 
     def coordination_store(self, leadership: Leadership) -> CoordinationStore:
-        store = super().coordination_store(leadership)
+        meets = self._observed[1]
+        store = ObservedCoordinationStore(self.coordination, leadership.revision, meets)
         return cast("CoordinationStore", Moody(store, self.weather["state"]))
 
 
@@ -118,8 +125,8 @@ class Role:
         self.process: Process | None = None
         self._world = world
         self._build = build
-        self._node: Node | None = None
-        self._is_stopping = False
+        self.node: Node | None = None
+        self._is_stopping = self._is_buried = False
 
     @property
     def kind(self) -> str:
@@ -130,7 +137,7 @@ class Role:
         return self.process is not None and self.process.state != "killed"
 
     def start(self) -> None:
-        if self.is_alive:
+        if self.is_alive or self._is_buried:
             return
         if self.process is not None:
             self._world.withdraw(self.process)
@@ -151,7 +158,7 @@ class Role:
 
     async def _live(self, process: Process) -> None:
         try:
-            node = self._node = self._build()
+            node = self.node = self._build()
             await node.start()
             self.is_ready = True
             await node.failed()
@@ -164,6 +171,11 @@ class Role:
         self._world.ended[self.name] = self.ended_by
         self._world.end(process)
 
+    def bury(self, *, quietly: bool) -> None:
+        """It is killed, and never comes back."""
+        self._is_buried = True
+        self.kill(quietly=quietly)
+
     def kill(self, *, quietly: bool = False) -> None:
         """`quietly`: its machine is gone, too, and nobody is told."""
         if self.process is not None:
@@ -172,7 +184,7 @@ class Role:
 
     def stop(self) -> None:
         """As an operator does: it ends by itself when it has settled what it can."""
-        process, node = self.process, self._node
+        process, node = self.process, self.node
         if process is None or node is None or not self.is_ready:
             return
 
@@ -191,8 +203,9 @@ class World:
         self.seed = seed
         self.scheduler = Scheduler(seed)
         self.network = Network(self.scheduler, random.Random(f"network {seed}"))
-        self.oracle = Oracle()
-        self.cluster = SimulatedCluster(seed, config or Config(), self.scheduler, self.oracle)
+        self.met: Counter[str] = Counter()
+        self.oracle = Oracle(self.meets)
+        self.cluster = SimulatedCluster(self, config or Config())
         self.oracle.dead = self._dead_letters
         self.roles: dict[str, Role] = {}
         self.ended: dict[str, str] = {}
@@ -203,6 +216,10 @@ class World:
 
     def say(self, what: str) -> None:
         self.story.append(f"{self.scheduler.now_s:10.3f} {what}")
+
+    def meets(self, situation: str) -> None:
+        """Which of them are meant is in situations.py."""
+        self.met[situation] += 1
 
     def live_for(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         """Or until it is `done`, or something is wrong. Whatever ended by itself meanwhile is
@@ -239,6 +256,12 @@ class World:
         return [role for name, role in self.roles.items() if name.startswith(f"{kind}-")]
 
     @property
+    def leader(self) -> Role | None:
+        """Who led last."""
+        leader = self.cluster.leases.leader
+        return self.roles.get(leader.node_id) if leader is not None else None
+
+    @property
     def urls(self) -> list[str]:
         """Of all gateways, there or not."""
         port = self.cluster.config.public.port
@@ -250,6 +273,7 @@ class World:
         process.kill()
         if not quietly:
             self.withdraw(process)
+        self.cluster.lanes.orphaned(process)
 
     def withdraw(self, process: Process) -> None:
         """What it had open ends for the others, and nobody listens there."""
@@ -274,9 +298,6 @@ class World:
         process.start(lives())
         return process
 
-    def _dead_letters(self) -> list[tuple[str, int, int]]:
-        return [
-            (one.delivery.topic, one.delivery.partition, one.delivery.seq)
-            for one in self.cluster.letters.letters.values()
-            if one.state == "dead"
-        ]
+    def _dead_letters(self) -> list[Kept]:
+        letters = self.cluster.letters.letters.values()
+        return [kept_as(one) for one in letters if one.state == "dead"]

@@ -36,6 +36,11 @@ class MemoryLeases:
         self._ends_s = 0.0
         self._changed: list[asyncio.Future[None]] = []
 
+    @property
+    def leader(self) -> Leader | None:
+        """Whoever led last, for onlookers: its time may be over."""
+        return self._leader
+
     async def look(self) -> Leader | None:
         await self._answers()
         return self._present()

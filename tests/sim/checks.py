@@ -1,0 +1,84 @@
+"""What must hold at any moment, looked at ten times a second of virtual time; and whether the sums
+that `status` shows at the end are those of the log and the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from headgate.decide.subscriber import Item
+from headgate.lane.run import Lane
+from headgate.model.api import Status
+from headgate.services.gateway.service import Gateway
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+EVERY_S: Final = 0.1
+
+
+class Checks:
+    """They begin with it, and last as long as the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._bounds = world.cluster.config
+        self._look()
+
+    def _look(self) -> None:
+        for wrong in self._wrong():
+            self._world.oracle.violated(wrong)
+        self._world.watcher.call_later(EVERY_S, self._look)
+
+    def _wrong(self) -> Iterator[str]:
+        for role in self._world.of("gateway"):
+            if role.is_ready and isinstance(role.node, Gateway):
+                yield from self._of_gateway(role.name, role.node)
+        for lane in self._world.cluster.lanes.living:
+            if isinstance(lane.lane, Lane):
+                yield from self._of_lane(lane.process.name, lane.lane)
+        yield from self._positions()
+
+    def _of_gateway(self, name: str, gateway: Gateway) -> Iterator[str]:
+        subscriptions, most = gateway._subscriptions, self._bounds.gateway.subscriber_queue
+        for one in subscriptions:
+            records = sum(isinstance(item, Item) for item in one.feed._queue)
+            if records > most:
+                yield f"{records} wait for {one.id} at {name}, where {most} may"
+
+    def _of_lane(self, name: str, lane: Lane) -> Iterator[str]:
+        most = self._bounds.routing.backpressure.queue_size
+        for gateway_id, pipeline in lane._dispatcher._pipelines.items():
+            if pipeline.waiting > most:
+                yield f"{pipeline.waiting} wait at {name} for {gateway_id}, where {most} may"
+
+    def _positions(self) -> Iterator[str]:
+        log = self._world.cluster.log
+        for ref, held in self._world.cluster.positions.items():
+            if ref in log.partitions and held.settled > (head := log.partitions[ref].state.head):
+                yield f"{ref} is settled up to {held.settled}, and ends at {head}"
+
+
+def wrong_sums(world: World, shown: Status) -> str:
+    """Empty where `shown` is what there is, and everything is settled."""
+    totals, cluster = shown.totals, world.cluster
+    names = {topic.name for topic in shown.topics}
+    there = [one for ref, one in cluster.log.partitions.items() if ref.topic in names]
+    appended = sum(one.state.head for one in there)
+    if totals.appended != appended:
+        return f"status counts {totals.appended} records, and the log has {appended}"
+    if totals.settled != appended or totals.waiting:
+        return f"of {appended} records {totals.settled} are settled, {totals.waiting} wait"
+    states = [one.state for one in cluster.letters.letters.values()]
+    letters = {state: states.count(state) for state in ("parked", "dead")}
+    shown_letters = {
+        "parked": sum(one.parked for one in shown.letters),
+        "dead": sum(one.dead for one in shown.letters),
+    }
+    if shown_letters != letters:
+        return f"status counts {shown_letters}, and there are {letters}"
+    if totals.uncounted:
+        return f"nobody knows what became of {totals.uncounted} records"
+    if totals.repeated and not world.met["a position is put back"]:
+        return f"{totals.repeated} were settled twice, and nobody asked for that"
+    return ""

@@ -1,0 +1,196 @@
+"""Stores that show what is done to them, as it is done: to the oracle, which keeps its own account,
+and as situations that a run has met.
+
+What must hold at every single step is checked here: nobody else comes with an epoch that somebody
+has, no position is ahead of its log, and retention drops nothing that was never settled unless it
+may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import cast
+
+from headgate.adapters.log.appending import AppendRequest
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.coordination import MemoryCoordination, MemoryCoordinationStore
+from headgate.adapters.memory.delivery import Answer, MemoryGateways
+from headgate.adapters.memory.letters import MemoryLetters
+from headgate.adapters.memory.log import MemoryLog, MemoryPartition
+from headgate.decide.checkpoints import Checkpoint
+from headgate.errors import Fenced, HeadgateError
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import is_target
+from headgate.model.letters import Letter, NewLetter
+from headgate.model.position import Position, Tally
+from headgate.model.stored import StoredState
+from headgate.ports.letters import Fences
+from headgate.ports.log import Appended, Extent, Retention
+from tests.sim.oracle import Oracle
+from tests.sim.scheduler import Process
+
+Meets = Callable[[str], None]
+
+
+def _caller() -> Process:
+    return cast("Process", asyncio.get_running_loop())
+
+
+class ObservedPartition(MemoryPartition):
+    def __init__(self, ref: PartitionRef, oracle: Oracle, meets: Meets) -> None:
+        super().__init__(ref)
+        self._oracle = oracle
+        self._meets = meets
+
+    def open(self, epoch: int, version: int) -> Extent:
+        extent = super().open(epoch, version)
+        self._oracle.owned_by(("log", self.ref, epoch), _caller().name)
+        return extent
+
+    def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
+        before = len(self.records)
+        try:
+            appended = super().append(request, mine=mine)
+        except Fenced:
+            self._meets("an append is refused to a former owner")
+            raise
+        for record in self.records[before:]:
+            self._oracle.appended(record)
+        if any(one.repeated for one in appended):
+            self._meets("an append that was sent again is in the log already")
+        return appended
+
+    def drop_expired(
+        self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int, mine: int | None
+    ) -> bool:
+        left = super().drop_expired(
+            retention, up_to_seq=up_to_seq, ids_ms=ids_ms, now_ms=now_ms, mine=mine
+        )
+        self._oracle.retained(self.ref, self.extent.earliest, past_settled=retention.past_settled)
+        return left
+
+    def drop_records(self, epoch: int) -> None:
+        super().drop_records(epoch)
+        self._oracle.deleted(self.ref)
+
+
+class ObservedLog(MemoryLog):
+    def __init__(self, oracle: Oracle, meets: Meets) -> None:
+        super().__init__()
+        self._oracle = oracle
+        self._meets = meets
+
+    def partition(self, ref: PartitionRef) -> MemoryPartition:
+        if ref not in self.partitions:
+            self.partitions[ref] = ObservedPartition(ref, self._oracle, self._meets)
+        return self.partitions[ref]
+
+
+class ObservedPositions(MemoryCheckpointStore):
+    def __init__(
+        self, stored: dict[PartitionRef, Checkpoint], oracle: Oracle, meets: Meets
+    ) -> None:
+        super().__init__(stored)
+        self._oracle = oracle
+        self._meets = meets
+
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
+    ) -> Position:
+        before = self.stored.get(ref)
+        claimed = super().claim(ref, fence, after=after)
+        try:
+            position = await claimed
+        except Fenced:
+            self._meets("a claim comes too late")
+            raise
+        if is_target(ref):
+            self._oracle.owned_by(("target", ref, fence.epoch), _caller().name)
+        else:
+            self._oracle.owned_by(("source", ref, fence), _caller())
+            if before is not None and before.epoch and before.epoch < fence.epoch:
+                self._meets("a source partition goes to another epoch")
+            if fence.attempt:
+                self._meets("a lane begins again in its window")
+        return position
+
+    async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
+        try:
+            await super().save(ref, fence, settled, tally)
+        except Fenced:
+            self._meets("a position is refused to a former owner")
+            raise
+        if not is_target(ref):
+            self._oracle.settled(ref, settled)
+
+    async def reset(
+        self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
+    ) -> None:
+        await super().reset(ref, fence, settled, resync=resync)
+        self._meets("a position is put back")
+
+
+class ObservedLetters(MemoryLetters):
+    def __init__(self, oracle: Oracle, meets: Meets) -> None:
+        super().__init__()
+        self._oracle = oracle
+        self._meets = meets
+
+    def admit(self, fences: Fences) -> None:
+        try:
+            super().admit(fences)
+        except Fenced:
+            self._meets("a letter of a lane that was overtaken is refused")
+            raise
+
+    def put(self, new: NewLetter, *, now_ms: int) -> None:
+        super().put(new, now_ms=now_ms)
+        self._meets(f"a letter is {new.state}: {new.reason}")
+
+    def bury(self, said: Letter, *, now_ms: int) -> None:
+        super().bury(said, now_ms=now_ms)
+        self._meets(f"a parked letter dies: {said.reason}")
+
+    def forget(self, id_: int) -> None:
+        letter = self.letters[id_]
+        if letter.state == "dead":
+            self._oracle.discarded(letter)
+        elif id_ in self.again:
+            self._meets("a letter that was sent again arrives")
+        else:
+            self._meets("a parked letter is delivered")
+        super().forget(id_)
+
+
+class ObservedCoordinationStore(MemoryCoordinationStore):
+    def __init__(self, kept: MemoryCoordination, revision: int, meets: Meets) -> None:
+        super().__init__(kept, revision)
+        self._meets = meets
+
+    async def save(self, state: StoredState) -> None:
+        try:
+            await super().save(state)
+        except Fenced:
+            self._meets("the word of a leader that was deposed is refused")
+            raise
+
+
+class ObservedGateways(MemoryGateways):
+    def __init__(self, meets: Meets) -> None:
+        super().__init__()
+        self._meets = meets
+
+    def listen(self, url: str, answer: Answer) -> None:
+        async def observed(batch: DeliveryBatch) -> DeliveryAnswer:
+            try:
+                answered = await answer(batch)
+            except HeadgateError as error:
+                self._meets(f"a gateway refuses a batch: {error.code}")
+                raise
+            for verdict in {one for one in answered.verdicts if one != "accepted"}:
+                self._meets(f"a gateway says {verdict}")
+            return answered
+
+        super().listen(url, observed)
