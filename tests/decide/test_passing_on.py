@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headgate.decide.passing_on import by_request, in_turn
+from headgate.decide.passing_on import GRACE_S, LONGEST_S, by_request, in_turn, wait_s
 
 URLS = ["http://a", "http://b", "http://c"]
 
@@ -45,3 +45,26 @@ def test_requests_are_spread(document: str) -> None:
 def test_requests_without_ids_take_turns() -> None:
     body = b'{"events":[{"document":{}}]}'
     assert [by_request(URLS, body, turn)[0] for turn in range(3)] == URLS
+
+
+@pytest.mark.parametrize(
+    ("body", "expected_s"),
+    [
+        (request("e", timeout="5000ms"), 5 + GRACE_S),
+        (request("e", '{"request_timeout":"1ms"}', timeout="2m"), 120 + GRACE_S),
+        (b'{"events":[]}', 5 + GRACE_S),
+        (request("e", timeout="15m"), 15 * 60 + GRACE_S),
+        (request("e", timeout="7d"), LONGEST_S),
+        (request("e", timeout="soon"), LONGEST_S),
+        (b'{"request_timeout":5}', LONGEST_S),
+        (b'{"request_timeout":"\xff"}', LONGEST_S),
+        (b"not JSON", LONGEST_S),
+        (b'{"events":' + b"[" * 100_000, LONGEST_S),
+    ],
+    ids=["ours", "one in a document", "default", "longest", "more", "odd", "number", "bytes"]
+    + ["text", "deep"],
+)
+def test_an_answer_is_waited_for_as_long_as_the_request_asks(
+    body: bytes, expected_s: float
+) -> None:
+    assert wait_s(body) == expected_s

@@ -22,6 +22,7 @@ EVENTS_SCHEMA = {"minItems": 1, "maxItems": MAX_EVENTS_PER_REQUEST}
 """Published, and checked elsewhere with a sentence of its own."""
 
 REQUEST_TIMEOUT = "How long to try, such as 500ms or 5s: more than 10ms and at most 15m."
+REQUEST_TIMEOUT_DEFAULT = "5s"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_RULE = (
     "up to 128 letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
@@ -123,7 +124,9 @@ class ProduceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     then what doesn't belong here is redirected, else it is handed on."""
 
     events: Annotated[list[ProduceEvent], msgspec.Meta(extra_json_schema=EVENTS_SCHEMA)]
-    request_timeout: Annotated[str, msgspec.Meta(description=REQUEST_TIMEOUT)] = "5s"
+    request_timeout: Annotated[str, msgspec.Meta(description=REQUEST_TIMEOUT)] = (
+        REQUEST_TIMEOUT_DEFAULT
+    )
     version: int | None = None
 
 

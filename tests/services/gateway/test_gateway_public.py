@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
@@ -18,6 +19,7 @@ from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.picows.server import PicowsListener
 from headgate.answering import HttpApp
+from headgate.decide import passing_on
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.topology import Node, Placement, Topic
 from headgate.services.gateway.service import Gateway, GatewayOptions
@@ -115,6 +117,29 @@ async def test_an_ingest_node_that_is_not_there_is_passed_over(
         running(coordinator=with_ingest(placement, gone, one)) as world,
     ):
         assert {await produce_at(world, f"e{n}") for n in range(6)} == {"one"}
+
+
+async def test_a_node_that_never_answers_is_let_go_when_the_request_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where its client has long gone: every connection that is kept is missing elsewhere."""
+    monkeypatch.setattr(passing_on, "GRACE_S", 0.05)
+    asked, let_go = asyncio.Event(), asyncio.Event()
+
+    async def frozen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1_000):
+            asked.set()
+        let_go.set()
+        writer.close()
+
+    async with await asyncio.start_server(frozen, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with running(coordinator=with_ingest("keyed", url)) as world:
+            asking = asyncio.create_task(produce_at(world, "e", "100ms"))
+            async with asyncio.timeout(10):
+                await asked.wait()
+                asking.cancel()
+                await let_go.wait()
 
 
 async def test_status_is_the_coordinators_with_the_way_in_of_the_gateway_that_was_asked() -> None:

@@ -16,6 +16,7 @@ from headgate import errors
 from headgate.decide.health import http_status
 from headgate.decide.letters import PARAMETERS as LETTER_PARAMETERS
 from headgate.decide.openapi import openapi
+from headgate.decide.passing_on import wait_s
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import (
     CreateTopic,
@@ -55,8 +56,6 @@ from headgate.services.gateway.sse import sse_response
 from headgate.services.gateway.subscriptions import Subscriptions
 
 COORDINATOR_TIMEOUT_S = 60.0
-PRODUCE_TIMEOUT_S = 16 * 60.0
-"""Above the longest request_timeout of a produce, which answers by itself before."""
 
 
 class PublicRoutes:
@@ -221,9 +220,7 @@ class PublicRoutes:
         failure = errors.PeerUnreachable("no ingest node is known at the moment; try again")
         for url in self._ingest_urls(request.params["name"], body):
             try:
-                return await self._forwarder.pass_on(
-                    request, body, url, timeout_s=PRODUCE_TIMEOUT_S
-                )
+                return await self._forwarder.pass_on(request, body, url, timeout_s=wait_s(body))
             except errors.PeerUnreachable as error:
                 if error.details.get("url") != url:
                     raise  # the client went away
