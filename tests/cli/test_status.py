@@ -110,6 +110,15 @@ def test_partitions_stores_and_gateways_in_trouble_are_named_with_the_reason() -
     assert not has(lines, "g-2 r-1")
 
 
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [(0, ""), (1, "g-1 holds 1 subscriber back"), (1_200, "g-1 holds 1,200 subscribers back")],
+)
+def test_subscribers_that_get_nothing_at_the_moment_are_counted(held: int, said: str) -> None:
+    lines = shown(status(gateways=[GatewayStatus("g-1", 1_200, 0, 9, held)]), width=80)
+    assert [line[: len(said)] for line in lines if "holds" in line] == ([said] if said else [])
+
+
 async def test_json_has_every_field(operated: OperatedServer) -> None:
     operated.now = msgspec.structs.replace(BUSY, totals=FATES)
     found = cast("dict[str, Any]", (await headgate("status", "--json", url=operated.url)).json)

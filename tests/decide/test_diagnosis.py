@@ -140,6 +140,10 @@ def test_a_missing_role_is_bad_and_named(role: str) -> None:
             with_link(pressure="soft"), "gateway g-1", "warn", "falls behind", id="soft pressure"
         ),
         pytest.param(
+            but(gateways=[api.GatewayStatus("g-1", 4, 0, 9, held=3)]),
+            "gateway g-1", "warn", "3 of its 4 subscribers get nothing", id="held subscribers",
+        ),
+        pytest.param(
             but(lanes=[msgspec.structs.replace(LANE, letters="the disk is full")]),
             "letters", "bad", "the disk is full", id="letters can't be kept",
         ),

@@ -22,6 +22,7 @@ from headgate.cli.tables import (
     named,
     number,
     partitions_table,
+    plural,
     share,
     topics_table,
 )
@@ -88,8 +89,16 @@ def _summary(status: Status, url: str) -> Iterator[Text]:
         yield Text(f"WebSocket {status.ws_url}")
     if status.learning:
         yield Text(LEARNING, style="yellow")
+    for gateway in status.gateways:
+        if gateway.held:
+            yield Text(_held(gateway), style="yellow")
     for line in _trouble(status):
         yield Text(line, style="red")
+
+
+def _held(gateway: GatewayStatus) -> str:
+    who = plural(gateway.held, "subscriber")
+    return f"{gateway.id} holds {who} back until every lane knows them again; nothing is lost"
 
 
 def _trouble(status: Status) -> Iterator[str]:

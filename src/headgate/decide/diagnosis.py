@@ -54,6 +54,7 @@ def judge_status(status: Status) -> list[Finding]:
         *(finding for topic in status.topics for finding in _topic(status, topic)),
         *_lanes(status),
         *_links(status),
+        *_held(status),
         *_checkpoints(status),
         *_letters(status),
     ]
@@ -296,6 +297,20 @@ def _links(status: Status) -> Iterator[Finding]:
                 "warn",
                 "it falls behind, and gets nothing of low priority any more",
                 "wait a little; if it stays, start another gateway",
+            )
+
+
+def _held(status: Status) -> Iterator[Finding]:
+    """Gateways whose subscribers the coordinator had forgotten."""
+    for gateway in status.gateways:
+        if gateway.held:
+            yield Finding(
+                f"gateway {gateway.id}",
+                "warn",
+                f"{gateway.held:,} of its {gateway.subscribers:,} subscribers get nothing until "
+                "every lane knows them again",
+                "wait a little: then they get everything from the log; if it stays, see the logs "
+                "of that gateway and of the routers",
             )
 
 

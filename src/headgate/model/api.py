@@ -264,10 +264,14 @@ class LaneStatus(msgspec.Struct, frozen=True):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True):
+    """`depth` deliveries wait for its subscribers; `held` of these get nothing at the moment,
+    because the coordinator had forgotten them and not every lane knows them yet."""
+
     id: str
     subscribers: int
     depth: int
     sent: int
+    held: int = 0
 
 
 class WindowStatus(msgspec.Struct, frozen=True):

@@ -252,11 +252,13 @@ class IngestReport(Message, frozen=True):
 
 
 class GatewayReport(Message, frozen=True):
-    """Also renews every subscription of the gateway that has a time-to-live."""
+    """Also renews every subscription of the gateway that has a time-to-live. `held` subscribers get
+    nothing at the moment: the coordinator had forgotten them, and not every lane knows them yet."""
 
     subscribers: int
     depth: int
     sent: int
+    held: int = 0
 
 
 class RouterReport(Message, frozen=True):

@@ -348,6 +348,18 @@ async def test_reports_say_what_the_gateway_holds(world: World) -> None:
     await until(lambda: GatewayReport(1, 0, 2) in world.coordinator.received)
 
 
+async def test_reports_count_the_subscribers_that_are_held_back(world: World) -> None:
+    coordinator = world.coordinator
+    for _ in range(2):
+        await (await world.websocket()).next()
+    coordinator.remembers = coordinator.adopting = False
+    coordinator.disconnect()
+    coordinator.connect()
+    await until(lambda: GatewayReport(2, 0, 0, held=2) in coordinator.received)
+    coordinator.adopt()
+    await until(lambda: coordinator.of_kind(GatewayReport)[-1] == GatewayReport(2, 0, 0))
+
+
 # --- deliveries ----------------------------------------------------------------------------------
 
 

@@ -57,7 +57,7 @@ def describe(
         topics=topics,
         lanes=_lanes(cluster, now_ms),
         gateways=[
-            api.GatewayStatus(m.hello.node_id, r.subscribers, r.depth, r.sent)
+            api.GatewayStatus(m.hello.node_id, r.subscribers, r.depth, r.sent, r.held)
             for m in gateways
             if isinstance(r := m.report, control.GatewayReport)
         ],

@@ -261,9 +261,9 @@ class Gateway:
 
     async def _report(self) -> None:
         while True:
-            totals = self._subscriptions.totals
+            subscriptions, totals = self._subscriptions, self._subscriptions.totals
             await self._control.send(
-                GatewayReport(len(self._subscriptions), totals.depth, totals.sent)
+                GatewayReport(len(subscriptions), totals.depth, totals.sent, subscriptions.held)
             )
             await asyncio.sleep(self._options.report_every_s)
 

@@ -141,6 +141,11 @@ class Subscriptions:
     def __iter__(self) -> Iterator[Subscriber]:
         return iter(tuple(self._table.values()))
 
+    @property
+    def held(self) -> int:
+        """Subscribers that get nothing until it is sure that they miss nothing."""
+        return len(self._forgotten)
+
     # --- the life of a subscription --------------------------------------------------------------
 
     async def subscribe(self, question: Question) -> Subscriber:
