@@ -6,7 +6,6 @@ import io
 import math
 import re
 from dataclasses import replace
-from typing import Literal
 
 import msgspec
 import pytest
@@ -15,19 +14,20 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from headgate.demo.scoreboard import Scoreboard
-from headgate.demo.screen import BAR_WIDTH, bar, line, screen, summary_table
+from headgate.demo.screen import BAR_WIDTH, Screen, bar, line, summary_table
 from headgate.demo.summary import Summary, format_ms, summarize
 from headgate.demo.view import (
     ConsumerView,
     GatewayView,
     Gauges,
     PartitionView,
+    RoleView,
     SubscriberView,
     View,
     WindowCount,
 )
 from headgate.demo.watches import WATCHES
-from headgate.model.api import NodeStatus, WindowStatus
+from headgate.model.api import WindowStatus
 
 EMPTY = View(
     address="http://127.0.0.1:1",
@@ -55,16 +55,13 @@ BUSY = replace(
     partitions=tuple(PartitionView(number, 50.0 + number, number, 3) for number in range(4)),
     gateways=(GatewayView("gateway-1", 312.5, 4, 0),),
     subscribers=(SubscriberView("low", 'squawk in ["7500"]', 10, 9, 1.5),),
-    nodes=(
-        NodeStatus("ingest-1", "ingest", "lost", pid=4_710),
-        NodeStatus("router-1", "router", "ready", pid=4_711),
-    ),
+    roles=(RoleView("ingest", None), RoleView("router", 4_711)),
     trouble="the coordinator [bold]is away[/bold]",
 )
 
 
-def shown(renderable: RenderableType, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+def shown(renderable: RenderableType, width: int = 120, height: int = 60) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
     console.print(renderable)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -85,27 +82,27 @@ def shown(renderable: RenderableType, width: int = 120) -> str:
     ids=["empty", "busy", "with an end", "draining", "many partitions", "odd", "odder"],
 )
 def test_every_view_can_be_shown(view: View, width: int) -> None:
-    assert "demo" in shown(screen(view, width), width) or width == 20
+    assert "demo" in shown(Screen(view), width) or width == 20
     assert "\n" not in line(view)
 
 
 def test_brackets_in_filters_and_messages_are_not_markup() -> None:
-    text = shown(screen(BUSY))
+    text = shown(Screen(BUSY))
     assert 'squawk in ["7500"]' in text
     assert "[bold]is away[/bold]" in text
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_nothing_is_cut_off_on_a_terminal_of_usual_width(width: int) -> None:
-    text = shown(screen(replace(BUSY, p99_ms=1_234.0), width), width)
+    text = shown(Screen(replace(BUSY, p99_ms=1_234.0)), width)
     assert "…" not in text
     assert all(word in text for word in ("flights:3", "gateway-1", "< 1 ms / 1.2 s"))
 
 
 def test_the_screen_says_which_process_is_which_and_who_is_away() -> None:
-    text = shown(screen(BUSY))
+    text = shown(Screen(BUSY))
     assert re.search(r"router\s+pid 4711", text)
-    assert re.search(r"ingest\s+lost", text)
+    assert re.search(r"ingest\s+restarting", text)
 
 
 @given(value=st.floats(), largest=st.floats())
@@ -153,54 +150,92 @@ def test_what_was_still_on_its_way_isnt_called_lost() -> None:
 
 def test_it_is_said_what_is_waited_for_at_the_end() -> None:
     view = replace(BUSY, phase="draining", waiting="waiting for what is on its way: 7 (a reason)")
-    assert "waiting for what is on its way: 7 (a reason)" in shown(screen(view))
+    assert "waiting for what is on its way: 7 (a reason)" in shown(Screen(view))
     assert line(view).endswith("; waiting for what is on its way: 7 (a reason)")
 
 
 EVERYBODY = tuple(
-    NodeStatus(f"{role}-1", role, "ready", pid=104_710 + number)
-    for number, role in enumerate(("coordinator", "gateway", "ingest", "router"))
+    RoleView(role, 104_710 + number)
+    for number, role in enumerate(("coordinator", "ingest", "gateway", "router"))
 )
 
 
 def test_whoever_is_back_soonest_is_the_first_to_be_killed() -> None:
-    assert "kill -9 104711   # the gateway, or any pid above" in shown(
-        screen(replace(BUSY, nodes=EVERYBODY))
+    assert "kill -9 104712   # the gateway, or any pid above" in shown(
+        Screen(replace(BUSY, roles=EVERYBODY))
     )
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_role_and_its_pid_stay_together(width: int) -> None:
-    text = shown(screen(replace(BUSY, nodes=EVERYBODY), width), width)
-    for node in EVERYBODY:
-        assert f"● {node.role} pid {node.pid}" in text
+    text = shown(Screen(replace(BUSY, roles=EVERYBODY)), width)
+    for role in EVERYBODY:
+        assert f"● {role.name} pid {role.pid}" in text
 
 
-@pytest.mark.parametrize("state", ["starting", "lost", None])
-def test_while_a_router_starts_it_is_said_that_it_takes_and_does_no_harm(
-    state: Literal["starting", "lost"] | None,
-) -> None:
-    router = (NodeStatus("router-1", "router", state),) if state else ()
-    view = replace(BUSY, nodes=(*EVERYBODY[:3], *router))
-    sentence = "the router starts: Spark takes 10 to 30 s, and nothing gets lost"
-    assert sentence in shown(screen(view))
+def test_while_a_router_starts_again_it_is_said_that_it_takes_and_does_no_harm() -> None:
+    view = replace(BUSY, roles=(*EVERYBODY[:3], RoleView("router", None)))
+    sentence = "the router starts again: Spark takes 10 to 30 s, and nothing gets lost"
+    assert sentence in shown(Screen(view))
+    assert "● router restarting" in shown(Screen(view))
     assert line(view).endswith(f"; {sentence}")
-    assert sentence not in shown(screen(replace(view, phase="finished")))
-    assert sentence not in shown(screen(replace(view, nodes=EVERYBODY)))
+    assert sentence not in shown(Screen(replace(view, phase="finished")))
+    assert sentence not in shown(Screen(replace(view, roles=EVERYBODY)))
+
+
+SUBSCRIBERS = tuple(SubscriberView(watch.name, watch.where, 9, 9, 1.5) for watch in WATCHES)
+FULL = replace(
+    BUSY,
+    address="http://127.0.0.1:48213",
+    subscribers=SUBSCRIBERS,
+    roles=EVERYBODY,
+    trouble="",
+)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        FULL,
+        replace(FULL, roles=(*EVERYBODY[:3], RoleView("router", None))),
+        replace(FULL, trouble="nothing answers at the moment; try again"),
+        replace(FULL, partitions=tuple(PartitionView(n, 9.0, 0, 0) for n in range(64))),
+    ],
+    ids=["well", "a router starts", "trouble", "many partitions"],
+)
+def test_a_usual_terminal_shows_all_of_it(view: View) -> None:
+    """80 by 24: how to end it, what to type, and the last line of the frame."""
+    lines = shown(Screen(view), 80, height=24).splitlines()
+    assert len(lines) <= 24
+    assert "Ctrl-C ends it with a summary" in lines[0]
+    assert any("subscribe flights --url http://127.0.0.1:48213 " in line for line in lines)
+    assert any("kill -9 104712   # the gateway: nothing gets lost" in line for line in lines)
+    assert lines[-1].startswith("╰")
+
+
+@pytest.mark.parametrize(("width", "height"), [(120, 40), (200, 50)])
+def test_where_there_is_room_there_are_lines_between_the_parts(width: int, height: int) -> None:
+    lines = shown(Screen(FULL), width, height).splitlines()
+    assert sum(not line.strip("│ ") for line in lines) == 3
+    assert any("--where 'altitude < 3000'" in line for line in lines)
+
+
+def test_a_tiny_terminal_still_says_how_to_end_it() -> None:
+    assert "Ctrl-C ends it" in shown(Screen(FULL), 60, height=5).splitlines()[0]
 
 
 @pytest.mark.parametrize(
     ("width", "label"), [(80, "acked to received"), (140, "acknowledged to received")]
 )
 def test_it_is_said_what_the_latency_is_of(width: int, label: str) -> None:
-    text = shown(screen(replace(BUSY, p99_ms=8.0), width), width)
+    text = shown(Screen(replace(BUSY, p99_ms=8.0)), width)
     assert label in text
     assert "latency p50 / p99" in text
 
 
 def test_nobody_is_dared_any_more_when_it_is_over() -> None:
-    assert "kill -9 4711" in shown(screen(BUSY))
-    assert "kill -9" not in shown(screen(replace(BUSY, phase="finished")))
+    assert "kill -9 4711" in shown(Screen(BUSY))
+    assert "kill -9" not in shown(Screen(replace(BUSY, phase="finished")))
 
 
 def test_the_line_of_a_good_run() -> None:
@@ -264,7 +299,7 @@ def test_a_view_without_any_status_yet_is_empty_but_complete() -> None:
     )
     assert [partition.partition for partition in view.partitions] == [0, 1]
     assert [subscriber.name for subscriber in view.subscribers] == [w.name for w in WATCHES]
-    assert shown(screen(view))
+    assert shown(Screen(view))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +324,7 @@ CREW = (
 
 
 def test_consumers_are_shown_with_what_they_own_instead_of_subscribers() -> None:
-    text = shown(screen(replace(BUSY, consumers=CREW)))
+    text = shown(Screen(replace(BUSY, consumers=CREW)))
     assert "consumer-1" in text
     assert "0, 3" in text
     assert "and 18 more" in text

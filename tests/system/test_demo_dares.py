@@ -107,7 +107,7 @@ def test_whatever_is_killed_nothing_gets_lost(demo: Terminal) -> None:
     dared = int(demo.shown(r"kill -9 (\d+)"))
     assert dared == pid_of(demo, "gateway")
     os.kill(pid_of(demo, "router"), signal.SIGKILL)
-    until(lambda: bool(demo.shown("(router starting|router lost)")), "a router's death")
+    until(lambda: bool(demo.shown("(router restarting)")), "a router's death")
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(ENDS_WITHIN_S) == 0, demo.text[-2_000:]
     assert "waiting for what is on its way: " in demo.text

@@ -29,7 +29,7 @@ from headgate.config import LoadedConfig
 from headgate.demo.flight import Plan
 from headgate.demo.screen import summary_table
 from headgate.demo.stage import data_folder, demo_config, performance, plan_of
-from headgate.demo.summary import Summary
+from headgate.demo.summary import LATENCY_NOTE, Summary
 
 UNWATCHED_SECONDS = 30.0
 """How long it runs where nobody could press Ctrl-C."""
@@ -134,6 +134,7 @@ def _print(summary: Summary, console: Console, *, as_json: bool) -> None:
         print_json(summary)
         return
     console.print(summary_table(summary))
+    console.print(LATENCY_NOTE, style="dim", markup=False, soft_wrap=not console.file.isatty())
     style = "bold green" if summary.ok else "bold red"
     # One line for programs; a person's terminal breaks it between words.
     console.print(summary.line(), style=style, markup=False, soft_wrap=not console.file.isatty())

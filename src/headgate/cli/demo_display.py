@@ -22,7 +22,7 @@ from rich.text import Text
 
 from headgate.demo.draining import ROLES
 from headgate.demo.flight import Plan
-from headgate.demo.screen import SPARK_TAKES, line, screen
+from headgate.demo.screen import SPARK_TAKES, Screen, line
 from headgate.demo.view import View
 
 QUICK_SHARE = 0.05
@@ -126,7 +126,7 @@ class LiveDisplay:
 
     def _render(self) -> RenderableType:
         if self._view is not None:
-            return screen(self._view, self._live.console.width)
+            return Screen(self._view)
         return self._starting(time.monotonic() - self._started_s)
 
     def _starting(self, elapsed_s: float) -> RenderableType:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.columns import Columns
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -40,25 +42,54 @@ def bar(value: float, largest: float, width: int = BAR_WIDTH) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def screen(view: View, width: int = WIDE) -> RenderableType:
-    """The view for a terminal of `width` columns."""
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """The view as large as the terminal allows: what is of least use gives way in one that is low,
+    and the title, which says how to end it, is always there."""
+
+    view: View
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Panel]:
+        for layout in LAYOUTS:
+            panel = _panel(self.view, options.max_width, layout)
+            if len(console.render_lines(panel, options)) <= console.height:
+                break
+        yield panel
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much is shown: lines between the parts, and so many partitions."""
+
+    is_spaced: bool
+    partitions: int
+
+
+LAYOUTS = (
+    Layout(is_spaced=True, partitions=PARTITIONS_SHOWN),
+    Layout(is_spaced=False, partitions=PARTITIONS_SHOWN),
+    Layout(is_spaced=False, partitions=4),
+    Layout(is_spaced=False, partitions=1),
+)
+"""The first that fits is taken, else the last."""
+
+
+def _panel(view: View, width: int, layout: Layout) -> Panel:
     # Two tables side by side, each with about 28 columns of text beside its bars.
     bar_width = max(4, min(BAR_WIDTH, (width - 8) // 2 - 28))
-    space = Text("")
-    parts: list[RenderableType] = [
-        _totals(view, wide=width >= WIDE),
-        space,
-        _flow(view, bar_width),
-        space,
-        _consumers(view.consumers) if view.consumers else _subscribers(view.subscribers),
-        space,
+    groups: list[list[RenderableType]] = [
+        [_totals(view, wide=width >= WIDE)],
+        [_flow(view, bar_width, layout.partitions)],
+        [_consumers(view.consumers) if view.consumers else _subscribers(view.subscribers)],
     ]
-    for sentence in filter(None, (view.waiting, _restarting(view), view.trouble)):
-        parts += [Text(sentence, style="yellow"), space]
-    parts.append(_nodes(view))
-    if view.phase != "finished":
-        parts.append(_hints(view))
-    return Panel(Group(*parts), title="Headgate demo", subtitle=_clock(view), padding=(0, 1))
+    said = filter(None, (view.waiting, _restarting(view), view.trouble))
+    groups += [[Text(sentence, style="yellow")] for sentence in said]
+    hints = [] if view.phase == "finished" else [_hints(view, wide=width >= WIDE)]
+    groups.append([_roles(view), *hints])
+    if layout.is_spaced:
+        groups = [groups[0], *([Text(""), *group] for group in groups[1:])]
+    parts = [part for group in groups for part in group]
+    return Panel(Group(*parts), title=f"Headgate demo · {_clock(view)}", padding=(0, 1))
 
 
 def _clock(view: View) -> str:
@@ -102,26 +133,27 @@ def _latency(view: View) -> str:
 _HEADINGS = ("produced", "delivered", LATENCY, "on their way", "Spark window")
 
 
-def _flow(view: View, bar_width: int) -> Table:
+def _flow(view: View, bar_width: int, most: int) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(ratio=1)
     table.add_column(ratio=1)
-    table.add_row(_partitions(view.partitions, bar_width), _gateways(view.gateways, bar_width))
+    partitions = _partitions(view.partitions, bar_width, most)
+    table.add_row(partitions, _gateways(view.gateways, bar_width))
     return table
 
 
-def _partitions(partitions: tuple[PartitionView, ...], bar_width: int) -> Table:
+def _partitions(partitions: tuple[PartitionView, ...], bar_width: int, most: int) -> Table:
     table = _table("partition", "per s", "", "lag", bar_width=bar_width)
     largest = max((p.per_s for p in partitions), default=0.0)
-    for shown in partitions[:PARTITIONS_SHOWN]:
+    for shown in partitions[:most]:
         table.add_row(
             f"flights:{shown.partition}",
             f"{shown.per_s:,.0f}",
             Text(bar(shown.per_s, largest, bar_width), style="cyan"),
             f"{shown.lag:,}",
         )
-    if len(partitions) > PARTITIONS_SHOWN:
-        table.add_row(f"and {len(partitions) - PARTITIONS_SHOWN} more", "", "", "")
+    if len(partitions) > most:
+        table.add_row(f"and {len(partitions) - most} more", "", "", "")
     return table
 
 
@@ -201,34 +233,38 @@ def _command() -> str:
     return str(called.relative_to(here) if called.is_relative_to(here) else called)
 
 
-def _nodes(view: View) -> Columns:
+def _roles(view: View) -> Columns:
     """Each on one line, whatever the width."""
     states = []
-    for node in view.nodes:
-        ready = node.state == "ready"
-        state = Text(f"● {node.role}", style="green" if ready else "bold red", no_wrap=True)
-        states.append(state.append(f" {f'pid {node.pid}' if ready else node.state}", style="dim"))
+    for role in view.roles:
+        ready = role.pid is not None
+        state = Text(f"● {role.name}", style="green" if ready else "bold red", no_wrap=True)
+        states.append(state.append(f" pid {role.pid}" if ready else " restarting", style="dim"))
     return Columns(states, padding=(0, 3))
 
 
 def _restarting(view: View) -> str:
     """While no router reads: that this takes, and does no harm."""
-    if view.phase == "finished" or not view.nodes:
+    if view.phase == "finished" or all(r.pid for r in view.roles if r.name == "router"):
         return ""
-    if any(node.role == "router" and node.state == "ready" for node in view.nodes):
-        return ""
-    return f"the router starts: {SPARK_TAKES}, and nothing gets lost"
+    return f"the router starts again: {SPARK_TAKES}, and nothing gets lost"
 
 
-def _hints(view: View) -> Table:
-    hints = Table.grid(padding=(0, 2, 0, 0))
-    subscribe = f"{_command()} subscribe flights --url {view.address} --where 'altitude < 3000'"
-    hints.add_row(Text("in another terminal:", style="dim"), Text(subscribe))
-    ready = {node.role: node for node in view.nodes if node.state == "ready"}
-    victim = next((ready[role] for role in VICTIMS if role in ready), None)
+def _hints(view: View, *, wide: bool) -> RenderableType:
+    """What to type: a line each, also where there is little room."""
+    subscribe = f"{_command()} subscribe flights --url {view.address}"
+    lines = [Text(f"{subscribe} --where 'altitude < 3000'" if wide else subscribe)]
+    pids = {role.name: role.pid for role in view.roles}
+    victim = next((name for name in VICTIMS if pids.get(name)), None)
     if victim is not None:
-        dare = f"   # the {victim.role}, or any pid above: nothing gets lost"
-        hints.add_row("", Text(f"kill -9 {victim.pid}").append(dare, "dim"))
+        others = ", or any pid above" if wide else ""
+        dare = f"   # the {victim}{others}: nothing gets lost"
+        lines.append(Text(f"kill -9 {pids[victim]}").append(dare, "dim"))
+    where = Text("in another terminal:", style="dim")
+    if not wide:
+        return Group(where, *lines)
+    hints = Table.grid(padding=(0, 2, 0, 0))
+    hints.add_row(where, Group(*lines))
     return hints
 
 

@@ -10,13 +10,16 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headgate.config import LoadedConfig, load_config
 from headgate.config.units import DurationUnit
+from headgate.demo.draining import ROLES
 from headgate.demo.flight import Flight, Plan, Show
 from headgate.demo.summary import Summary
+from headgate.demo.view import RoleView, View
 from headgate.local import running
 from headgate.services.supervisor import Supervisor
 from headgate.tasks import first_of
@@ -89,7 +92,12 @@ async def performance(
         if address is None:
             yield None
             return
-        flight = Flight(address, plan, show, show_every_s=show_every_s)
+
+        def show_with_roles(view: View) -> None:
+            seen = {role: supervisor.serving.get(role) for role in ROLES}
+            show(replace(view, roles=tuple(RoleView(role, pid) for role, pid in seen.items())))
+
+        flight = Flight(address, plan, show_with_roles, show_every_s=show_every_s)
         yield await _watched(flight.run(stopping), supervisor)
 
 

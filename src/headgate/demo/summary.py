@@ -14,6 +14,12 @@ from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.view import ConsumerView
 from headgate.demo.watches import Watch
 
+LATENCY_NOTE = (
+    "latency: from the producer's acknowledgement, when the record is on disk, to its subscriber's "
+    "program, all on this machine; what is there before its acknowledgement counts as 0 "
+    "(docs/benchmarks/latency.md)"
+)
+
 
 class SubscriberSummary(msgspec.Struct, frozen=True):
     name: str

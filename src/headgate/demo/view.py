@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headgate.demo.figures import Meter
 from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.watches import Watch
-from headgate.model.api import NodeStatus, Status, TopicPartition, WindowStatus
+from headgate.model.api import Status, TopicPartition, WindowStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,14 @@ class ConsumerView:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleView:
+    """`pid` None: it is being started again."""
+
+    name: str
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     address: str
     phase: str
@@ -70,7 +78,8 @@ class View:
     gateways: tuple[GatewayView, ...] = ()
     subscribers: tuple[SubscriberView, ...] = ()
     consumers: tuple[ConsumerView, ...] = ()
-    nodes: tuple[NodeStatus, ...] = ()
+    roles: tuple[RoleView, ...] = ()
+    """As whoever started them sees them: a status has none of a role that is away."""
     trouble: str = ""
     waiting: str = ""
     """What is waited for at the end, and why it may take a while."""
@@ -144,7 +153,6 @@ class Gauges:
             gateways=self._gateways(status, now_s),
             subscribers=self._subscribers(board, now_s),
             consumers=consumers,
-            nodes=tuple(status.nodes) if status is not None else (),
             trouble=trouble,
             waiting=waiting,
         )

@@ -224,6 +224,12 @@ class Supervisor:
     def pids(self) -> dict[str, int | None]:
         return {name: self._roles[name].pid for name in self._commands if name in self._roles}
 
+    @property
+    def serving(self) -> dict[str, int | None]:
+        """The pid of each role that serves; None for one that is being started again."""
+        roles = self._roles
+        return {n: roles[n].pid if roles[n].ready.is_set() else None for n in roles}
+
     async def start(self, progress: Say = lambda _: None) -> None:
         """Start every role and return when all are ready; the coordinator comes first, along with
         what begins early."""
