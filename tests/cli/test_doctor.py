@@ -58,6 +58,20 @@ async def test_a_coordinator_that_is_away_is_missed_by_name(
     assert "/health" in found["coordinator"]["advice"]
 
 
+async def test_a_coordinator_that_is_started_again_is_waited_for(
+    operated: OperatedServer, tmp_path: Path
+) -> None:
+    folder = DataFolder.open(tmp_path / "data")
+    operated.then = [PeerUnreachable("nothing answers at http://coordinator at the moment")]
+    with folder.lock():
+        result = await headgate("doctor", "--data", str(folder.root), "--json", url=operated.url)
+    assert result.code == 0, result.out
+    found = said(result.json)["coordinator"]
+    assert found["verdict"] == "warn"
+    assert found["advice"].startswith("`headgate up` runs: wait a little")
+    assert "`headgate coordinator`" not in found["advice"]
+
+
 async def test_a_machine_on_which_nothing_runs_is_told_what_to_run(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:
@@ -76,7 +90,8 @@ async def test_who_has_the_data_and_doesnt_answer_yet_is_waited_for(
         result = await headgate("doctor", "--data", str(folder.root), "--json", url=url)
     assert result.code == 0, result.out
     found = said(result.json)["system"]
-    assert found["what"] == f"nothing answers at {url}, but {folder.root} is in use"
+    running = f"`headgate up` runs with {folder.root}"
+    assert found["what"] == f"nothing answers at {url}, but {running}"
     assert "wait a little" in found["advice"]
     assert str(folder.root / "logs") in found["advice"]
 

@@ -101,8 +101,8 @@ async def test_nothing_at_the_address_is_one_sentence(
     result = await headgate(*arguments, "--url", url, given=b"{}\n")
     assert result.code == 1
     assert (
-        f"headgate: nothing answers at {url}; start it with `headgate up`, or name another address "
-        "with --url\n" in result.err
+        f"headgate: nothing answers at {url}; start it with `headgate up` (if that runs, try again "
+        "in a moment), or name another address with --url\n" in result.err
     )
     assert "Traceback" not in result.err
 

@@ -180,6 +180,19 @@ def test_nobody_is_told_to_start_another_beside_a_system_on_one_machine(
         assert bool(finding.advice) == (verdict == "advice")
 
 
+@pytest.mark.parametrize("role", ["ingest", "router", "gateway"])
+@pytest.mark.parametrize("state", ["lost", "gone"])
+def test_what_a_supervisor_starts_again_is_waited_for(role: str, state: str) -> None:
+    alone = [api.NodeStatus(f"{one}-1", one, "ready", "http://127.0.0.1:1") for one in ROLES]
+    at = ROLES.index(role)
+    alone[at : at + 1] = (
+        [msgspec.structs.replace(alone[at], state="lost")] if state == "lost" else []
+    )
+    finding = of(but(nodes=alone), role)
+    assert finding.verdict == "bad"
+    assert finding.advice.startswith("wait a little if `headgate up` runs")
+
+
 def test_a_log_that_is_away_is_named_and_nothing_is_said_to_keep_up() -> None:
     error = (
         "reading letters failed: PostgreSQL can't be reached (connection refused); check log.dsn "

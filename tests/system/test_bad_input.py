@@ -135,5 +135,6 @@ class TestCommands:
             url = f"http://127.0.0.1:{probe.getsockname()[1]}"
         command = Command(["topic", "list", "--url", url], environment(), cwd=tmp_path)
         assert command.wait() == 1
-        sentence = f"headgate: nothing answers at {url}; start it with `headgate up`, or name "
-        assert command.err.lines == [f"{sentence}another address with --url"]
+        sentence = f"headgate: nothing answers at {url}; start it with `headgate up` (if that runs,"
+        advice = "try again in a moment), or name another address with --url"
+        assert command.err.lines == [f"{sentence} {advice}"]

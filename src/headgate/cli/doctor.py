@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 FREE_DISK_MIN_BYTES = 1 << 30
 WITHOUT_COORDINATOR = (
-    "start it with `headgate coordinator`; until then events flow as they did, and each router's "
-    "/health says what isn't read"
+    "until then events flow as they did, and each router's /health says what isn't read"
 )
 STYLES = {"ok": "green", "advice": "cyan", "warn": "yellow", "bad": "red"}
 
@@ -99,22 +98,30 @@ def _data_folder(config: Config) -> list[Finding]:
 
 
 async def _silent(url: str, config: Config) -> list[Finding]:
-    from headgate.adapters.embedded.folder import DataFolder
-
     absent = await _absent(config)
     what = f"nothing answers at {url}"
     advice = "bring that back first" if absent else "run `headgate up`"
+    if _is_up(config):
+        what += f", but `headgate up` runs with {config.data}"
+        if not absent:
+            advice = f"{_wait(config)}; if it serves at another address, name that with --url"
+    return [*absent, Finding("system", "warn", what, advice)]
+
+
+def _is_up(config: Config) -> bool:
+    """Whether something here supervises the roles, and starts again what has ended."""
+    from headgate.adapters.embedded.folder import DataFolder
+
     try:
         DataFolder.check_unused(Path(config.data))
     except HeadgateError:
-        what += f", but {config.data} is in use"
-        if not absent:
-            logs = Path(config.data) / "logs"
-            advice = (
-                f"wait a little if it starts, or give the address with --url; if it stays, {logs} "
-                "says why"
-            )
-    return [*absent, Finding("system", "warn", what, advice)]
+        return True
+    return False
+
+
+def _wait(config: Config) -> str:
+    logs = Path(config.data) / "logs"
+    return f"wait a little, it starts what isn't there; if it stays, {logs} says why"
 
 
 async def _absent(config: Config) -> list[Finding]:
@@ -137,8 +144,15 @@ async def _running(url: str, config: Config) -> list[Finding]:
         except PeerUnreachable as error:
             if "no_answer" in error.details:
                 return await _silent(url, config)
-            away = Finding("coordinator", "bad", error.message, WITHOUT_COORDINATOR)
-            return [*await _absent(config), away]
+            return [*await _absent(config), _without_coordinator(error.message, config)]
         except HeadgateError as error:
             return [Finding("system", "bad", error.message)]
     return judge_status(status)
+
+
+def _without_coordinator(what: str, config: Config) -> Finding:
+    if _is_up(config):
+        advice = f"`headgate up` runs: {_wait(config)}; {WITHOUT_COORDINATOR}"
+        return Finding("coordinator", "warn", what, advice)
+    advice = f"start it with `headgate coordinator`; {WITHOUT_COORDINATOR}"
+    return Finding("coordinator", "bad", what, advice)

@@ -83,7 +83,8 @@ class HttpClient:
             )
         except errors.PeerUnreachable as error:
             raise errors.PeerUnreachable(
-                f"nothing answers at {self.url}; start it with `headgate up`, or {ANOTHER_ADDRESS}",
+                f"nothing answers at {self.url}; start it with `headgate up` (if that runs, try "
+                f"again in a moment), or {ANOTHER_ADDRESS}",
                 url=self.url,
                 no_answer="not sent",
             ) from error

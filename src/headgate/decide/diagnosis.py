@@ -69,14 +69,14 @@ def _role(status: Status, role: str) -> Finding:
         advice = f"wait a little; if none comes, start one with `headgate {role}`"
         return Finding(role, "warn", "starting: none is connected yet", advice)
     if not nodes:
-        return Finding(role, "bad", "none is connected", f"start one with `headgate {role}`")
+        return Finding(role, "bad", "none is connected", _begin(status, role))
     if lost := [node.id for node in nodes if node.state == "lost"]:
-        return Finding(
-            role,
-            "bad",
-            f"cut off from the coordinator: {_some(lost)}",
-            "see its log; what it owns moves when its lease ends",
-        )
+        advice = "see its log; what it owns moves when its lease ends"
+        if _is_on_one_machine(status):
+            advice = (
+                "wait a little if `headgate up` runs, it starts it again; if it stays, see its log"
+            )
+        return Finding(role, "bad", f"cut off from the coordinator: {_some(lost)}", advice)
     if draining := [node for node in nodes if node.state == "draining"]:
         return _draining(role, draining)
     if starting := [node.id for node in nodes if node.state == "starting"]:
@@ -89,6 +89,13 @@ def _role(status: Status, role: str) -> Finding:
             f"start another with `headgate {role}`, so that it takes over when this one fails",
         )
     return Finding(role, "ok", _some([node.id for node in nodes]))
+
+
+def _begin(status: Status, role: str) -> str:
+    begin = f"start one with `headgate {role}`"
+    if not _is_on_one_machine(status):
+        return begin
+    return f"wait a little if `headgate up` runs, it starts one again; else {begin}"
 
 
 def _is_on_one_machine(status: Status) -> bool:
@@ -193,11 +200,11 @@ def _trouble(status: Status, topic: TopicInfo) -> Finding | None:
     unowned = [refs[d.partition] for d in topic.details if d.owner is None]
     if unowned:
         what = f"can't be produced to: {_some(unowned)}"
-        return Finding(subject, "bad", what, "start an ingest node with `headgate ingest`")
+        return Finding(subject, "bad", what, _begin(status, "ingest"))
     unrouted = [refs[d.partition] for d in topic.details if d.router is None]
     if unrouted:
         what = f"without a router: {_some(unrouted)}"
-        return Finding(subject, "bad", what, "start one with `headgate router`")
+        return Finding(subject, "bad", what, _begin(status, "router"))
     if failed := [d for d in topic.details if d.state == "failed"]:
         what = f"nothing more is read of {_some(refs[d.partition] for d in failed)}: "
         advice = "mend that first; see `headgate status` and the router's log"
