@@ -28,7 +28,6 @@ COMMAND_TIMEOUT_S = 150.0
 OUTPUT_TIMEOUT_S = 60.0
 ENDLESS_S = 3
 """How long a command is looked at that never ends."""
-ENDED_BY_US = 143
 GOES_ON_LOOKS = 5
 """Tenths of a second after which a program that has printed something goes on."""
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -158,19 +157,23 @@ class Reader:
             ) from None
 
     def runs(self, block: Block) -> None:
-        """A program that isn't saved: it ends well, or prints something and goes on."""
+        """A program that isn't saved: it ends well, by itself or, after it has printed something,
+        with Ctrl-C; without a traceback in either case."""
         name = f"block_{block.line}"
         self.save(f"{name}.py", block.text)
         waits = "looks=$((looks + 1)); sleep 0.1; done"
         code = self.type(
-            f"python {name}.py > {name}.out 2> {name}.err & program=$!; looks=0\n"
+            # A shell lets what it starts in the background ignore Ctrl-C.
+            f"env --default-signal=INT python {name}.py > {name}.out 2> {name}.err & program=$!\n"
+            "looks=0\n"
             f"while kill -0 $program && [ ! -s {name}.out ] && [ $looks -lt 300 ]; do {waits}\n"
             f"looks=0; while kill -0 $program && [ $looks -lt {GOES_ON_LOOKS} ]; do {waits}\n"
-            "kill $program; wait $program"
+            "kill -INT $program; wait $program"
         )
-        goes_on = code == ENDED_BY_US and bool((self._folder / f"{name}.out").read_text())
-        errors = (self._folder / f"{name}.err").read_text()
-        assert code == 0 or goes_on, f"{block} ended with {code}: {errors}"
+        printed, errors = ((self._folder / f"{name}.{kind}").read_text() for kind in ("out", "err"))
+        assert printed, f"{block} printed nothing"
+        assert code == 0, f"{block} ended with {code}: {errors}"
+        assert "Traceback" not in errors, f"{block}: {errors}"
 
     def leave(self) -> None:
         with suppress(ProcessLookupError):
