@@ -247,7 +247,7 @@ async def test_a_batch_that_dies_ends_the_command(batches: int) -> None:
             raise RuntimeError("a mistake")
 
     reader = EventReader(EventShape())
-    sender = _Sender(cast("Producer", BrokenProducer()), "t", 1, cast("Tally", None))
+    sender = _Sender(cast("Producer", BrokenProducer()), "t", 1, Tally(None))
 
     async def send() -> None:
         await sender.send_all(reader, b"{}\n" * batches)
@@ -255,6 +255,23 @@ async def test_a_batch_that_dies_ends_the_command(batches: int) -> None:
 
     with pytest.raises(RuntimeError, match="a mistake"):
         await send()
+
+
+def test_a_run_in_which_nothing_happens_says_what_it_waits_for() -> None:
+    now_s = 0.0
+    tally = Tally(None, now_s=lambda: now_s)
+    batch = list(EventReader(EventShape()).feed(b"{}\n{}\n"))
+    assert tally.pace(0.0) == "0/s"
+    now_s = 1.0
+    assert tally.pace(0.0) == "waiting for input"
+    tally.sending(batch)
+    assert tally.pace(1_234.5) == "1,234/s"
+    now_s = 2.5
+    assert tally.pace(1_234.5) == "waiting for answers"
+    tally.count(batch, [NotNow("try again")] * 2)
+    assert tally.pace(2.0) == "2/s"
+    now_s = 4.0
+    assert tally.pace(2.0) == "waiting for input"
 
 
 # --- failures ------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ async def test_status_shows_everything_there_is(operated: OperatedServer) -> Non
     for line in (
         f"Headgate 0.1.0 at {operated.url} leader c-1",
         "generation 0.7 revision 0.3 subscriptions 0 clients 12",
-        "ingest i-1 ready 2 0 ms - -",
+        "ingest i-1 ready 2 - 0 ms -",
         "flights 2 34 31.0 s 12/s 0.7 1,244 keyed 1",
         "flights:0 i-1 (1) r-1 (2) 34 31.0 s 1,234 12/s 1,200",
         "flights:1 i-1 (1) r-2 (4) 0 - 10 - 10",
@@ -108,6 +108,27 @@ def test_partitions_stores_and_gateways_in_trouble_are_named_with_the_reason() -
     assert lines.count("letters can't be kept: full") == 1
     assert has(lines, "g-1 r-1 0 12 hard half open refused")
     assert not has(lines, "g-2 r-1")
+
+
+def test_partitions_without_records_are_only_counted() -> None:
+    empty = [partition(number, head=0, settled=0) for number in range(1, 4)]
+    lost = partition(4, head=0, settled=0, router=None)
+    mixed = status(topic("flights", partition(0), *empty, lost))
+    lines = shown(mixed, width=80)
+    assert named_rows(lines) == ["flights:0", "flights:4"]
+    assert "3 partitions without records; --partitions shows all of them" in lines
+    assert len(named_rows(shown(mixed, width=80, everything=True))) == 5
+    alone = shown(status(topic("flights", empty[0])), width=80)
+    assert named_rows(alone) == []
+    assert "1 partition without records; --partitions shows all of them" in alone
+
+
+def test_a_usual_terminal_shows_the_pid_of_every_node() -> None:
+    url = "http://127.0.0.1:48213"
+    nodes = [msgspec.structs.replace(one, url=url, pid=104_711) for one in status().nodes]
+    lines = shown(status(nodes=nodes), width=80)
+    assert sum("104711" in line for line in lines) == len(nodes)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(

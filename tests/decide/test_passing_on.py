@@ -50,19 +50,19 @@ def test_requests_without_ids_take_turns() -> None:
 @pytest.mark.parametrize(
     ("body", "expected_s"),
     [
-        (request("e", timeout="5000ms"), 5 + GRACE_S),
-        (request("e", '{"request_timeout":"1ms"}', timeout="2m"), 120 + GRACE_S),
-        (b'{"events":[]}', 5 + GRACE_S),
-        (request("e", timeout="15m"), 15 * 60 + GRACE_S),
-        (request("e", timeout="7d"), LONGEST_S),
-        (request("e", timeout="soon"), LONGEST_S),
-        (b'{"request_timeout":5}', LONGEST_S),
-        (b'{"request_timeout":"\xff"}', LONGEST_S),
-        (b"not JSON", LONGEST_S),
-        (b'{"events":' + b"[" * 100_000, LONGEST_S),
+        pytest.param(request("e", timeout="5000ms"), 5 + GRACE_S, id="as clients say it"),
+        pytest.param(
+            request("e", '{"request_timeout":"1ms"}', timeout="2m"), 120 + GRACE_S, id="in minutes"
+        ),
+        pytest.param(b'{"events":[]}', 5 + GRACE_S, id="the default"),
+        pytest.param(request("e", timeout="15m"), 15 * 60 + GRACE_S, id="the longest"),
+        pytest.param(request("e", timeout="7d"), LONGEST_S, id="more than that"),
+        pytest.param(request("e", timeout="soon"), LONGEST_S, id="no duration"),
+        pytest.param(b'{"request_timeout":5}', LONGEST_S, id="no text"),
+        pytest.param(b'{"request_timeout":"\xff"}', LONGEST_S, id="no UTF-8"),
+        pytest.param(b"not JSON", LONGEST_S, id="no JSON"),
+        pytest.param(b'{"events":' + b"[" * 100_000, LONGEST_S, id="deep"),
     ],
-    ids=["ours", "one in a document", "default", "longest", "more", "odd", "number", "bytes"]
-    + ["text", "deep"],
 )
 def test_an_answer_is_waited_for_as_long_as_the_request_asks(
     body: bytes, expected_s: float

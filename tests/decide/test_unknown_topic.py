@@ -21,3 +21,12 @@ def test_what_is_said_of_a_topic_that_isnt_there(name: str, advice: str) -> None
     error = unknown_topic(name, ["orders", "flights"])
     assert error.message == f"there is no topic {name[:100]}; {advice}"
     assert error.details == {"topic": name[:100]}
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("fligths", "did you mean flights?"), ("x", "headgate topic list shows which there are")],
+)
+def test_nobody_who_deletes_is_told_to_create(name: str, advice: str) -> None:
+    error = unknown_topic(name, ["orders", "flights"], is_wanted=False)
+    assert error.message == f"there is no topic {name}; {advice}"

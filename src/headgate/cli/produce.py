@@ -275,6 +275,7 @@ class _Sender:
             task.result()
 
     async def _deliver(self, batch: list[NumberedEvent]) -> None:
+        self._tally.sending(batch)
         outcomes = await self._producer.send_many(self._topic, [one.event for one in batch])
         self._tally.count(batch, outcomes)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Self
 
@@ -19,9 +19,11 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 from headgate.cli.json_lines import NumberedEvent
 from headgate.cli.line_source import LineSource
@@ -30,6 +32,10 @@ from headgate.client.outgoing import Outcome
 from headgate.errors import SAME_IDS_AGAIN, CallerError, HeadgateError, OutcomeUnknown
 
 RANGES_SHOWN_MAX = 20
+STILL_S = 1.0
+"""From then on a run in which nothing happens says what it waits for."""
+BAR_WIDTH = 16
+"""Leaves room for what is waited for, where a terminal has 80 columns."""
 
 
 def _progress(*columns: ProgressColumn, is_typed: bool = False) -> Progress:
@@ -67,29 +73,60 @@ class Checking:
         self._before += source.bytes_read
 
 
+class _Pace(ProgressColumn):
+    """Rendered at every refresh, so that it changes also while nothing happens."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self._tally = tally
+
+    def render(self, task: Task) -> Text:
+        return Text(self._tally.pace(task.speed or 0.0))
+
+
 class Tally:
-    def __init__(self, events: int | None, *, is_typed: bool = False) -> None:
+    def __init__(
+        self,
+        events: int | None,
+        *,
+        is_typed: bool = False,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`events` is how many there are in all inputs, where that is known; `is_typed`: somebody
         types them."""
         self.acknowledged = 0
         self.failures: list[tuple[NumberedEvent, HeadgateError]] = []
-        self._started_s = time.monotonic()
+        self._sent = 0
+        self._now_s = now_s
+        self._started_s = self._moved_s = now_s()
         self._progress = _progress(
             TextColumn("producing"),
-            BarColumn(),
+            BarColumn(BAR_WIDTH),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]:>10,.0f}/s"),
+            _Pace(self),
             TextColumn("failed {task.fields[failed]}"),
             is_typed=is_typed,
         )
-        self._task = self._progress.add_task("", total=events, rate=0.0, failed=0)
+        self._task = self._progress.add_task("", total=events, failed=0)
         self._progress.start()
 
     @property
     def failed(self) -> int:
         return len(self.failures)
 
+    def sending(self, batch: Sequence[NumberedEvent]) -> None:
+        self._sent += len(batch)
+        self._moved_s = self._now_s()
+
+    def pace(self, per_s: float) -> str:
+        """How fast it goes, or what it waits for."""
+        if self._now_s() - self._moved_s < STILL_S:
+            return f"{per_s:,.0f}/s"
+        answered = self.acknowledged + self.failed
+        return "waiting for answers" if self._sent > answered else "waiting for input"
+
     def count(self, batch: Sequence[NumberedEvent], outcomes: Sequence[Outcome]) -> None:
+        self._moved_s = self._now_s()
         named: dict[int, HeadgateError] = {}
         for numbered, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, HeadgateError):
@@ -101,14 +138,13 @@ class Tally:
         self._progress.update(
             self._task,
             completed=self.acknowledged + self.failed,
-            rate=self._progress.tasks[0].speed or 0.0,
             failed=self.failed,
         )
 
     @property
     def per_s(self) -> float:
         """Acknowledged lines per second since the start."""
-        return self.acknowledged / max(time.monotonic() - self._started_s, 0.001)
+        return self.acknowledged / max(self._now_s() - self._started_s, 0.001)
 
     def close(self) -> None:
         self._progress.stop()

@@ -31,7 +31,11 @@ def status(
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
-    """Show nodes, topics, partitions with owners and lag, moves, lanes and gateways."""
+    """Show nodes, topics, partitions with owners and lag, moves, lanes and gateways.
+
+    docs/operations.md explains every line and column, docs/glossary.md the words; `headgate doctor`
+    says what isn't well and what to do.
+    """
     if not watch:
         await_(_once(url, as_json, everything=partitions))
         return

@@ -147,12 +147,16 @@ def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, Render
 
 
 def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
-    """All of them where they are few or asked for, else those that somebody should look at."""
+    """All of them where they are asked for, those with records where they are few, else those that
+    somebody should look at."""
     found = [(topic.name, one) for topic in status.topics for one in topic.details]
     if not found:
         return
-    if everything or len(found) <= ROWS_MAX:
+    if everything:
         yield "Partitions", partitions_table(found)
+        return
+    if len(found) <= ROWS_MAX:
+        yield "Partitions", _few(found)
         return
     troubled = [(topic, one) for topic, one in found if _is_troubled(one)]
     all_shown = Text(f"{len(found):,} partitions; --partitions shows all of them", style="dim")
@@ -161,6 +165,15 @@ def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, Rend
         return
     title = f"Partitions without an owner or late ({len(troubled):,})"
     yield title, Group(partitions_table(troubled[:TROUBLED_MAX]), all_shown)
+
+
+def _few(found: Sequence[tuple[str, TopicPartition]]) -> RenderableType:
+    shown = [(topic, one) for topic, one in found if one.head or _is_troubled(one)]
+    if len(shown) == len(found):
+        return partitions_table(shown)
+    empty = plural(len(found) - len(shown), "partition")
+    more = Text(f"{empty} without records; --partitions shows all of them", style="dim")
+    return Group(partitions_table(shown), more) if shown else more
 
 
 def _is_troubled(one: TopicPartition) -> bool:
@@ -193,13 +206,13 @@ def nodes_table(nodes: Sequence[NodeStatus]) -> Grid:
             node.id,
             Text(node.state, style=_STATE_STYLES[node.state]),
             number(node.partitions) if node.role in OWNING_ROLES else "-",
+            str(node.pid or "-"),
             duration(node.last_seen_ms_ago),
             node.url or "-",
-            str(node.pid or "-"),
         )
         for node in nodes
     ]
-    return Grid(("role", "id", "state", "partitions>", "?seen ago>", "?address", "?pid>"), rows)
+    return Grid(("role", "id", "state", "partitions>", "?pid>", "?seen ago>", "?address"), rows)
 
 
 def moves_table(moves: Sequence[MoveStatus]) -> Grid:

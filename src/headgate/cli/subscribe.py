@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, say, write_line
+from headgate.cli.output import NO_URL, UrlOption, await_, say, write_line
 from headgate.errors import InvalidFilter
 from headgate.tasks import first_of
 
@@ -42,9 +42,16 @@ def subscribe(
         str, typer.Option("--tenant", metavar="NAME", help="Whose quota this counts for.")
     ] = "",
     url: UrlOption = NO_URL,
-    as_json: JsonOption = False,  # noqa: ARG001  # events are JSON anyway; accepted everywhere
+    as_json: Annotated[  # noqa: ARG001  # accepted everywhere
+        bool, typer.Option("--json", help="Changes nothing: every event is a line of JSON anyway.")
+    ] = False,
 ) -> None:
-    """Print the events of a topic as they happen; ends with Ctrl-C."""
+    """Print the events of a topic as they happen; ends with Ctrl-C.
+
+    One JSON object per line: topic, partition, seq, event_id, key, op, document, subscriptions;
+    `left` where a record doesn't match any more, `redelivery` where it comes again. What is said
+    about them goes to standard error.
+    """
     if where is not None:
         _hint(where)
     ended_by = await_(_subscribe(url, topic, where, start, count, tenant))

