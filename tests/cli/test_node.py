@@ -42,7 +42,7 @@ def draining(operated: OperatedServer) -> OperatedServer:
 async def test_nodes_are_listed(operated: OperatedServer) -> None:
     operated.now = owned_by("r-1", "r-2")
     result = await headgate("node", "list", url=operated.url)
-    assert result.shows("router r-1 draining 1 0 ms - -")
+    assert result.shows("router r-1 draining 1 - 0 ms -")
     as_json = await headgate("node", "list", "--json", url=operated.url)
     nodes = cast("dict[str, Any]", as_json.json)["nodes"]
     assert [(node["id"], node["state"], node["partitions"]) for node in nodes[3:]] == [

@@ -145,7 +145,8 @@ class LiveDisplay:
             f"{self._plan.partitions} partitions{_shared(self._plan)}; {SPARK_TAKES}",
             style="dim",
         )
-        return Panel(Group(about, Text(""), bar, roles), title="Headgate demo", padding=(0, 1))
+        title = "Headgate demo · starting · Ctrl-C ends it"
+        return Panel(Group(about, Text(""), bar, roles), title=title, padding=(0, 1))
 
 
 @contextmanager

@@ -50,6 +50,7 @@ PRODUCE_DEADLINE_S = 20.0
 HALFWAY_S = 20.0
 """When it is half-way in a run that ends when somebody stops it."""
 TROUBLE_SHOWN_S = 5.0
+NOBODY_ANSWERS = "nobody answers at the public address; subscribers and producers try again"
 
 T = TypeVar("T")
 
@@ -159,7 +160,9 @@ class Flight:
             self._status = await http.get("/v1/status", Status)
             self._status_s = self._now_s()
         except errors.NotNow as error:
-            self._note_trouble(str(error))
+            # What the sentence for everybody else advises is none of who watches.
+            said = NOBODY_ANSWERS if "no_answer" in error.details else str(error)
+            self._note_trouble(said)
             return
         if self._phase == "subscribing":
             self._windows = WindowCount()

