@@ -98,7 +98,6 @@ class Reader:
                     **inherited,
                     "PATH": f"{sys.prefix}/bin:{inherited['PATH']}",
                     "HEADGATE_URL": system.url,
-                    "PYTHONUNBUFFERED": "1",
                 },
                 start_new_session=True,
             )
@@ -163,8 +162,9 @@ class Reader:
         self.save(f"{name}.py", block.text)
         waits = "looks=$((looks + 1)); sleep 0.1; done"
         code = self.type(
-            # A shell lets what it starts in the background ignore Ctrl-C.
-            f"env --default-signal=INT python {name}.py > {name}.out 2> {name}.err & program=$!\n"
+            # As on a terminal: a shell lets what it starts in the background ignore Ctrl-C.
+            "env --default-signal=INT PYTHONUNBUFFERED=1 "
+            f"python {name}.py > {name}.out 2> {name}.err & program=$!\n"
             "looks=0\n"
             f"while kill -0 $program && [ ! -s {name}.out ] && [ $looks -lt 300 ]; do {waits}\n"
             f"looks=0; while kill -0 $program && [ $looks -lt {GOES_ON_LOOKS} ]; do {waits}\n"
