@@ -75,6 +75,27 @@ async def test_a_role_that_was_killed_comes_back_and_that_is_said(tmp_path: Path
     assert supervisor.pids["router"] is None
 
 
+async def test_a_role_that_isnt_back_yet_serves_under_no_pid(tmp_path: Path) -> None:
+    ready_once = tmp_path / "ready"
+    program = f"""
+import pathlib, sys
+mark = pathlib.Path({str(ready_once)!r})
+if not mark.exists():
+    mark.touch()
+    print("ready", flush=True)
+sys.stdin.read()
+"""
+    supervisor, _ = supervised(tmp_path, program)
+    await supervisor.start()
+    pid = supervisor.serving["router"]
+    assert pid is not None
+    assert pid == supervisor.pids["router"]
+    psutil.Process(pid).kill()
+    await until(lambda: supervisor.pids["router"] not in (None, pid))
+    assert supervisor.serving == {"router": None}
+    await supervisor.stop()
+
+
 async def test_a_role_is_restarted_though_its_child_holds_its_output(tmp_path: Path) -> None:
     supervisor, said = supervised(tmp_path, DIES_LEAVING_A_CHILD)
     await supervisor.start()
