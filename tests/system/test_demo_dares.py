@@ -104,8 +104,10 @@ def test_whatever_is_killed_nothing_gets_lost(demo: Terminal) -> None:
         os.kill(pid, signal.SIGKILL)
         until(lambda: pid_of(demo, role) != pid, f"a new {role}")  # noqa: B023  # ends before
         until(lambda: delivered(demo) > before + 100, f"deliveries after {role}")  # noqa: B023
-    dared = int(demo.shown(r"kill -9 (\d+)"))
-    assert dared == pid_of(demo, "gateway")
+    until(
+        lambda: demo.shown(r"kill -9 (\d+)") == demo.shown(r"● gateway pid (\d+)"),
+        "the gateway to be dared again",
+    )
     os.kill(pid_of(demo, "router"), signal.SIGKILL)
     until(lambda: bool(demo.shown("(router restarting)")), "a router's death")
     demo.process.send_signal(signal.SIGINT)
