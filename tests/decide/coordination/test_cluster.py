@@ -671,6 +671,16 @@ class TestSilence:
         again = world.join("gateway", "gateway-1")
         assert world.last(again, control.Welcome).resumed is True
 
+    def test_one_whose_name_another_process_had_meanwhile_was_forgotten(self, world: World) -> None:
+        """Lanes sent there what was for it, however short that was."""
+        first = world.join("gateway", "gateway-1", "a")
+        world.say(first, control.RegistrationComplete())
+        world.drop(first)
+        world.drop(world.join("gateway", "gateway-1", "b"))
+        assert not world.persisted().kept, "known before a lane hears of it"
+        again = world.join("gateway", "gateway-1", "a")
+        assert world.last(again, control.Welcome).resumed is False
+
     def test_one_that_was_away_while_a_topic_was_deleted_was_forgotten_in_part(self) -> None:
         """It may come back to a topic of the same name."""
         world = World()

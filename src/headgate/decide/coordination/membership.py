@@ -43,6 +43,7 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     moving.plan_soon(state, now_ms)
     if hello.role == "gateway":
         consuming.gateway_returns(state, hello.node_id, now_ms)
+        state.registry.gateway_comes(hello.node_id, hello.incarnation)
     if restarted:
         return effects + _started(state, hello)
     if state.learning.is_on:

@@ -118,6 +118,11 @@ class Registry:
         """What the gateway had is doubtful until it has named it again."""
         self._stale[gateway_id] = self._of_gateway.get(gateway_id, set()).copy()
 
+    def gateway_comes(self, gateway_id: str, incarnation: str) -> None:
+        """Lanes send to this process from now on, also what another one of its name should get."""
+        if not self.has_kept(gateway_id, incarnation):
+            self._drop([gateway_id])
+
     def has_kept(self, gateway_id: str, incarnation: str) -> bool:
         """Whether all that this very process was told still holds; else it has to hear so until it
         has named all it has: an answer may be lost on its way."""
