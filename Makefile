@@ -19,7 +19,7 @@ WORKERS := 3
 # What one process of a run has compiled, the others load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test tests check lint types plants sim bench format proto lock clean setup
+.PHONY: help demo test linted-tests tests check lint types plants sim bench format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -27,9 +27,12 @@ help:
 demo: setup
 	@$(BIN)/headgate demo $(if $(SECONDS),--seconds $(SECONDS))
 
-# Types are checked beside the tests: on two cores neither waits for the other.
-test: lint
-	@$(MAKE) --no-print-directory --jobs=2 types tests
+# Types are checked beside the rest: on two cores neither waits for the other.
+test: setup
+	@$(MAKE) --no-print-directory --jobs=2 types linted-tests
+
+linted-tests: lint
+	@$(MAKE) --no-print-directory tests
 
 tests: setup
 	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)

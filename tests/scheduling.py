@@ -30,21 +30,21 @@ SHARING = {
     SHARED_SERVERS: ("tests/contracts/", "tests/servers/"),
 }
 SPARK_S = {
+    SHARED_SPARK: 260,
     "tests/system/test_faults.py": 130,
-    SHARED_SPARK: 220,
+    "tests/system/test_executors.py": 70,
     "tests/system/test_demo_dares.py": 60,
-    "tests/system/test_executors.py": 60,
     "tests/toolchain/test_java.py": 30,
 }
 """What starts Spark, and how long it takes on two cores."""
 WAITING_S = {
-    "tests/system/test_delivery_faults.py": 150,
-    "tests/system/test_handoff.py": 130,
-    "tests/system/test_cluster_faults.py": 120,
-    "tests/system/test_gateway_faults.py": 50,
-    "tests/system/test_consumer_group.py": 30,
-    "tests/system/test_two_ingest_nodes.py": 30,
-    "tests/system/test_reset.py": 30,
+    "tests/system/test_cluster_faults.py": 110,
+    "tests/system/test_delivery_faults.py": 100,
+    "tests/system/test_handoff.py": 80,
+    "tests/system/test_gateway_faults.py": 25,
+    "tests/system/test_consumer_group.py": 15,
+    "tests/system/test_reset.py": 8,
+    "tests/system/test_two_ingest_nodes.py": 8,
 }
 """What starts processes, kills some, and waits for leases to end."""
 COMPUTING_S = {
