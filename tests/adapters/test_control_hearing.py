@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from headgate.adapters.control_stream import QUEUE_BOUND, ServerStream
 from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.model.control import AdoptionFloor, CheckedIn, CheckIn, Hello, Unregister, Welcome
 from headgate.ports.control import ControlStream
+from headgate.tasks import Helpers
 from tests.waiting import until
 
 LOOPBACK = "127.0.0.1"
@@ -20,10 +22,11 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.check_ins = 0
+        self.streams = 0
         self.stream: ControlStream | None = None
 
     async def serve(self, stream: ControlStream, _hello: Hello) -> None:
-        self.stream = stream
+        self.stream, self.streams = stream, self.streams + 1
         stream.send(Welcome("coordinator", lease_ms=60_000, check_in_ms=10_000))
         writing = asyncio.create_task(stream.write_until_hung())
         while (message := await stream.receive()) is not None:
@@ -78,3 +81,40 @@ async def test_who_has_much_to_say_and_to_hear_checks_in_too() -> None:
             while coordinator.check_ins < 2:
                 await session.send(Unregister(1, ("s",)))
                 await asyncio.sleep(0.005)
+
+
+async def test_who_has_more_to_say_than_is_taken_begins_anew() -> None:
+    """What didn't fit is said with everything else on the next stream; nobody says it on this."""
+    async with connected() as (session, coordinator):
+        for number in range(QUEUE_BOUND):
+            assert await session.send(Unregister(number, ()))
+        assert not await session.send(Unregister(QUEUE_BOUND, ()))
+        assert not session.connected
+        async with Helpers() as helpers:
+            helpers.start(_heard(session))
+            await until(lambda: coordinator.streams == 2 and session.connected)
+        assert await session.send(Unregister(0, ()))
+
+
+async def _heard(session: GrpcControlSession) -> None:
+    async for _ in session.messages():
+        pass
+
+
+class Swallowing:
+    """A pipe that takes everything, and brings nothing."""
+
+    async def read(self) -> bytes | None:
+        return None
+
+    async def write(self, data: bytes) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_a_stream_is_hung_up_however_much_is_on_its_way() -> None:
+    stream = ServerStream(Swallowing())
+    for revision in range(QUEUE_BOUND):
+        stream.send(AdoptionFloor(revision))
+    stream.hang()
+    async with asyncio.timeout(10):
+        await stream.write_until_hung()

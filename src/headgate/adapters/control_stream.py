@@ -118,7 +118,9 @@ class StreamSession:
         try:
             outgoing.put_nowait(message)
         except asyncio.QueueFull:
-            # The coordinator doesn't read: as good as no connection.
+            # The coordinator doesn't read: as good as no connection. What was to be said is said
+            # with the next one, so that has to come.
+            self._outgoing = None
             return False
         return True
 
@@ -186,6 +188,8 @@ class StreamSession:
         """All that comes, until the stream ends; True when the coordinator welcomed us."""
         welcomed = False
         while (data := await self._read(pipe, outgoing, welcomed)) is not None:
+            if welcomed and self._outgoing is None:
+                raise ConnectionError("there was more to say than the coordinator takes")
             if writing.done():
                 writing.result()  # nothing leaves any more: better a new stream than half of one
             message = decode_from_coordinator(data)
@@ -303,8 +307,10 @@ class ServerStream:
             self._overflowed.set()
 
     def hang(self) -> None:
-        with contextlib.suppress(asyncio.QueueFull):
+        try:
             self._outgoing.put_nowait(None)
+        except asyncio.QueueFull:
+            self._overflowed.set()
 
     async def receive(self) -> ToCoordinator | None:
         try:

@@ -106,6 +106,33 @@ class TestQuotas:
         assert done.over_quota == ()
 
 
+class TestKept:
+    """A gateway is kept only where it knows of everything that it lacks."""
+
+    def test_not_while_something_that_it_has_was_refused(self) -> None:
+        """Its answer may be lost, and what was refused be accepted the next time."""
+        others = several(QUOTAS.per_tenant, "gateway-2", tenant="acme")
+        registry, mine = filled(others), subscription("s", tenant="acme")
+        registry.gateway_returns("gateway-1")
+        assert registry.upsert("gateway-1", [mine], 0).refused
+        registry.registration_complete("gateway-1", "a")
+        assert not registry.has_kept("gateway-1", "a")
+        registry.remove("gateway-2", [one.id for one in others])
+        registry.gateway_returns("gateway-1")
+        assert not registry.upsert("gateway-1", [mine], 0).refused
+        registry.registration_complete("gateway-1", "a")
+        assert registry.has_kept("gateway-1", "a")
+
+    def test_not_while_a_topic_was_deleted_before_it_had_named_all(self) -> None:
+        """What it is told of that may be lost, and the topic be there again."""
+        registry = filled([subscription("s")])
+        registry.gateway_returns("gateway-1")
+        registry.upsert("gateway-1", [subscription("s")], 0)
+        registry.topic_gone("flights")
+        registry.registration_complete("gateway-1", "a")
+        assert not registry.has_kept("gateway-1", "a")
+
+
 class TestTimeToLive:
     def test_it_ends_when_its_gateway_does_not_renew(self) -> None:
         registry = Registry(1, set())
@@ -200,6 +227,8 @@ class Book:
 class Books:
     entries: dict[str, Book] = field(default_factory=dict)
     renewed_ms: dict[str, int] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)
+    """Gateways that may not know of all that they lack."""
 
     def of(self, gateway: str) -> list[Book]:
         return [b for b in self.entries.values() if b.subscription.gateway_id == gateway]
@@ -277,6 +306,8 @@ class RegistryMachine(RuleBasedStateMachine):
                     known.stale = known.stale and one.gateway_id != gateway
         done = self.registry.upsert(gateway, wanted, self.now_ms)
         assert set(done.refused) == refused
+        if refused:
+            self.books.lacking.add(gateway)
         assert set(done.over_quota) <= refused
         self.took(done.change)
 
@@ -291,6 +322,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def gateway_returns(self, gateway: str) -> None:
         for book in self.books.of(gateway):
             book.stale = True
+        self.books.lacking.discard(gateway)
         was_kept = self.registry.has_kept(gateway, "a")
         self.registry.gateway_returns(gateway)
         assert self.registry.has_kept(gateway, "a") == was_kept
@@ -301,7 +333,7 @@ class RegistryMachine(RuleBasedStateMachine):
             if book.stale:
                 del self.books.entries[book.subscription.id]
         self.took(self.registry.registration_complete(gateway, "a"))
-        assert self.registry.has_kept(gateway, "a")
+        assert self.registry.has_kept(gateway, "a") == (gateway not in self.books.lacking)
         assert not self.registry.has_kept(gateway, "b")
 
     @rule(gateway=some_gateway)
@@ -309,6 +341,7 @@ class RegistryMachine(RuleBasedStateMachine):
         for book in self.books.of(gateway):
             del self.books.entries[book.subscription.id]
         self.books.renewed_ms.pop(gateway, None)
+        self.books.lacking.discard(gateway)
         self.took(self.registry.gateway_gone(gateway))
         assert not self.registry.has_kept(gateway, "a")
 
@@ -319,6 +352,7 @@ class RegistryMachine(RuleBasedStateMachine):
         owners = {s.gateway_id for s in self.registry.subscriptions.values() if s.topic == topic}
         self.took(self.registry.topic_gone(topic))
         assert owners.isdisjoint(self.registry.kept)
+        self.books.lacking |= owners
 
     @rule(gateway=some_gateway)
     def gateway_renews(self, gateway: str) -> None:
@@ -335,6 +369,7 @@ class RegistryMachine(RuleBasedStateMachine):
         change, gateways = self.registry.expire(self.now_ms)
         assert set(gateways) == owners
         assert owners.isdisjoint(self.registry.kept)
+        self.books.lacking |= owners
         self.took(change)
 
     @invariant()

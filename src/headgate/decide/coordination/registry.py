@@ -53,6 +53,9 @@ class Registry:
     kept: dict[str, str] = field(default_factory=dict)
     """The gateways that have lost nothing since they named all they have, with their incarnation.
     Known to the next coordinator: what takes one out is stored before a lane hears of it."""
+    _lacking: set[str] = field(default_factory=set)
+    """Gateways of which something was refused or has ended since they were last welcomed, which
+    they may not have heard."""
     _of_gateway: dict[str, set[str]] = field(default_factory=dict)
     _stale: dict[str, set[str]] = field(default_factory=dict)
     """Per gateway that came back: the ids it has not named again yet."""
@@ -115,7 +118,8 @@ class Registry:
     # --- gateways ------------------------------------------------------------------------------
 
     def gateway_returns(self, gateway_id: str) -> None:
-        """What the gateway had is doubtful until it has named it again."""
+        """It is welcomed. What it had is doubtful until it has named it again."""
+        self._lacking.discard(gateway_id)
         self._stale[gateway_id] = self._of_gateway.get(gateway_id, set()).copy()
 
     def gateway_comes(self, gateway_id: str, incarnation: str) -> None:
@@ -156,6 +160,8 @@ class Registry:
                 self._lifetimes.begin(subscription, now_ms)
         if not owned:
             del self._of_gateway[gateway_id]
+        if refused:
+            self._lacking.add(gateway_id)
         return Upserted(self._changed(upserts, ()), refused, tuple(over_quota))
 
     def remove(self, gateway_id: str, ids: Iterable[str]) -> SubscriptionChanges | None:
@@ -165,15 +171,19 @@ class Registry:
     def registration_complete(
         self, gateway_id: str, incarnation: str
     ) -> SubscriptionChanges | None:
-        """The gateway has named all it has, knowing what it was told: the rest of what it had is
-        over."""
+        """The gateway has named all it has: the rest of what it had is over. One that may not
+        know what it lacks isn't kept: should its stream break now, it has to look into the log."""
         self.awaited.discard(gateway_id)
-        self.kept[gateway_id] = incarnation
+        if gateway_id in self._lacking:
+            self._drop([gateway_id])
+        else:
+            self.kept[gateway_id] = incarnation
         return self._end(self._stale.pop(gateway_id, ()))
 
     def gateway_gone(self, gateway_id: str) -> SubscriptionChanges | None:
         self.awaited.discard(gateway_id)
         self._drop([gateway_id])
+        self._lacking.discard(gateway_id)
         self._stale.pop(gateway_id, None)
         self._lifetimes.forget(gateway_id)
         return self._end(tuple(self._of_gateway.get(gateway_id, ())))
@@ -217,6 +227,7 @@ class Registry:
     def _drop(self, gateway_ids: Iterable[str]) -> None:
         for gateway_id in gateway_ids:
             self.kept.pop(gateway_id, None)
+            self._lacking.add(gateway_id)
 
     def _refusal(
         self, known: Subscription | None, wanted: Subscription, owned: int, stale: int

@@ -70,10 +70,10 @@ def _cut_off(state: State, member: Member) -> list[Effect]:
 
 def registration_complete(state: State, hello: Hello) -> list[Effect]:
     registry = state.registry
-    was_complete, was_kept = registry.complete, registry.has_kept(hello.node_id, hello.incarnation)
+    was_complete, kept_before = registry.complete, dict(registry.kept)
     change = registry.registration_complete(hello.node_id, hello.incarnation)
     effects = spread_change(state, change) if was_complete else completed(state)
-    return effects if was_kept else [Persist(state.to_store()), *effects]
+    return effects if registry.kept == kept_before else [Persist(state.to_store()), *effects]
 
 
 def completed(state: State) -> list[Effect]:
