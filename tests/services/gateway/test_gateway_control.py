@@ -17,7 +17,7 @@ from headgate.model.control import (
 )
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Extent
-from headgate.services.gateway import registering, subscriptions
+from headgate.services.gateway import hearing, registering, subscriptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import NODE, WAIT_S, World, running, until
@@ -127,6 +127,24 @@ async def test_adoption_under_an_earlier_coordinator_does_not_count(world: World
     assert late.messages.empty()
     coordinator.adopt()
     assert (await late.next())["type"] == "subscribed"
+
+
+async def test_subscribers_of_one_that_is_refused_for_long_are_sent_elsewhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes send what is for them to whoever has its name; nobody would ever tell them."""
+    subscriber, coordinator = await world.websocket(), world.coordinator
+    await subscriber.next()
+    assert coordinator.session is not None
+    coordinator.session.push(Refused("another gateway named gateway-1 is connected"))
+    await world.produce({"n": 1})
+    assert await subscriber.events(1) == [(0, 1)], "it may have been a ghost of its own"
+    monkeypatch.setattr(hearing, "GHOST_S", 0.0)
+    coordinator.session.connect()
+    coordinator.session.push(Refused("another gateway named gateway-1 is connected"))
+    ended = await subscriber.next()
+    assert ended["type"] == "error"
+    assert "another gateway named gateway-1 is connected" in ended["error"]["message"]
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["resumed", "forgotten"])

@@ -59,6 +59,9 @@ class Nobody:
     def refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         self.reasons[subscription_id] = reason
 
+    def turned_away(self, reason: str) -> None:
+        self.heard(reason)
+
     def announcements(self) -> list[ToCoordinator]:
         return [ANNOUNCED]
 

@@ -10,6 +10,7 @@ then that this was all.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 import structlog
@@ -38,6 +39,9 @@ from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
 
+GHOST_S = 10.0
+"""For so long whoever has our name may be what is left of a stream of our own."""
+
 
 class Subscribers(Protocol):
     """Those whose subscriptions are registered."""
@@ -52,6 +56,9 @@ class Subscribers(Protocol):
 
     def refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         """This subscription was fine before, and isn't now."""
+
+    def turned_away(self, reason: str) -> None:
+        """Lanes send elsewhere what is for them, for good as it seems."""
 
 
 class Groups(Protocol):
@@ -71,6 +78,8 @@ class Hearing:
         self._registering = registering
         self._subscribers = subscribers
         self._groups = groups
+        self._refused_s: float | None = None
+        """Since when the coordinator has refused us, and nothing else."""
 
     async def listen(self, session: ControlSession) -> None:
         """Until the session is closed."""
@@ -90,13 +99,21 @@ class Hearing:
             case AssignTargets() | RefuseConsumer() | LetGo():
                 self._groups.heard(message)
             case Refused(reason=reason):
-                # The session tries again: whoever has our name may be a ghost of ourselves.
-                log.warning(LogEvent.REFUSED, reason=reason)
+                self._refused(reason)
             case _:
                 log.debug("message_ignored", kind=type(message).__name__)
 
+    def _refused(self, reason: str) -> None:
+        """The session tries again, and those who are here go elsewhere once it did so for long."""
+        log.warning(LogEvent.REFUSED, reason=reason)
+        now_s = asyncio.get_running_loop().time()
+        if self._refused_s is None:
+            self._refused_s = now_s
+        if now_s - self._refused_s >= GHOST_S:
+            self._subscribers.turned_away(reason)
+
     async def _welcomed(self, welcome: Welcome) -> None:
-        control = self._control
+        control, self._refused_s = self._control, None
         if welcome.learning:
             await control.send(Recall(control.topology))
         forgotten = control.welcomed(welcome)

@@ -263,6 +263,14 @@ class Subscriptions:
         if subscriber is not None:
             subscriber.close(reason)
 
+    def turned_away(self, reason: str) -> None:
+        """Everybody is told to come again, where they find who is served instead of us."""
+        for subscriber in self:
+            subscriber.close(
+                errors.NotNow(f"this gateway isn't served ({reason}); connect again"),
+                ends_connection=True,
+            )
+
     def forgotten(self) -> None:
         """Before anything is registered again: the first delivery after that must not hide what the
         lanes settled without us."""
