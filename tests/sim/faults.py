@@ -275,8 +275,9 @@ class Faults:
 
     def reset(self) -> None:
         number = self.chance.randrange(self.partitions)
-        body = {"to": self.chance.choice(("earliest", 1, 20))}
-        what = f"partition {number} is reset to {body['to']}"
+        to = self.chance.choice(("earliest", "earliest", 1, 20, "latest"))
+        body = {"to": to, "resync": to == "latest" and self.chance.random() < 0.5}
+        what = f"partition {number} is reset to {to}"
         self._asked(what, self._post(f"/v1/topics/{TOPIC}/partitions/{number}/reset", body))
         self._begins("reset", what, LASTS_S, _nothing)
 

@@ -109,7 +109,8 @@ class ObservedPositions(MemoryCheckpointStore):
         if is_target(ref):
             self._oracle.owned_by(("target", ref, fence.epoch), _caller().name)
         else:
-            self._oracle.owned_by(("source", ref, fence), _caller())
+            if "/lane-" in _caller().name:  # a coordinator fences as often as it takes
+                self._oracle.owned_by(("source", ref, fence), _caller())
             if before is not None and before.epoch and before.epoch < fence.epoch:
                 self._meets("a source partition goes to another epoch")
             if fence.attempt:
@@ -128,8 +129,14 @@ class ObservedPositions(MemoryCheckpointStore):
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
     ) -> None:
+        before = self.stored[ref].settled if ref in self.stored else 0
         await super().reset(ref, fence, settled, resync=resync)
-        self._meets("a position is put back")
+        if settled < before:
+            self._meets("a position is put back")
+        elif settled > before:
+            self._meets("a position is put forward")
+            if not resync:
+                self._oracle.skipped(ref, before, settled)
 
 
 class ObservedLetters(MemoryLetters):
@@ -147,10 +154,13 @@ class ObservedLetters(MemoryLetters):
 
     def put(self, new: NewLetter, *, now_ms: int) -> None:
         super().put(new, now_ms=now_ms)
+        if new.state == "dead":
+            self._oracle.died(new)
         self._meets(f"a letter is {new.state}: {new.reason}")
 
     def bury(self, said: Letter, *, now_ms: int) -> None:
         super().bury(said, now_ms=now_ms)
+        self._oracle.died(said)
         self._meets(f"a parked letter dies: {said.reason}")
 
     def forget(self, id_: int) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from headgate.model.client_messages import Event, Item, Left, Resync
 from headgate.model.event import PartitionRef, Record
 from headgate.model.groups import group_of
-from headgate.model.letters import Letter
+from headgate.model.letters import Letter, NewLetter
 
 Outcome = Literal["unknown", "acknowledged", "failed"]
 Place = tuple[str, int, int]
@@ -67,7 +67,7 @@ class Group:
         )
 
 
-def kept_as(letter: Letter) -> Kept:
+def kept_as(letter: Letter | NewLetter) -> Kept:
     one = letter.delivery
     return group_of(letter.gateway_id), one.topic, one.partition, one.seq
 
@@ -88,6 +88,8 @@ class Oracle:
         """Those that are kept now."""
         self._discarded: set[Kept] = set()
         """Those that an operator has deleted."""
+        self._ever_dead: set[Kept] = set()
+        self._skipped: defaultdict[tuple[str, int], list[range]] = defaultdict(list)
         self._owners: dict[tuple[Hashable, ...], object] = {}
         self._settled: dict[PartitionRef, int] = {}
         """How far anybody ever said that everything is."""
@@ -137,8 +139,22 @@ class Oracle:
         for name in gone:
             del self._ids[name]
         self._gone.update(gone)
+        # What was in it may be sent again, where its producer never heard that it was.
+        for one in [one for one in self._last_sent if one[0] == ref.topic]:
+            del self._last_sent[one]
         for watch in self.watches.values():
             watch.is_over = watch.is_over or watch.topic == ref.topic
+
+    def skipped(self, ref: PartitionRef, after_seq: int, up_to_seq: int) -> None:
+        """An operator wants nobody to get these, and nobody to be told."""
+        self._skipped[ref.topic, ref.partition].append(range(after_seq + 1, up_to_seq + 1))
+
+    def _is_skipped(self, topic: str, partition: int, seq: int) -> bool:
+        return any(seq in some for some in self._skipped.get((topic, partition), ()))
+
+    def died(self, letter: Letter | NewLetter) -> None:
+        """Nobody has to wait for it any more, whatever becomes of it."""
+        self._ever_dead.add(kept_as(letter))
 
     def discarded(self, letter: Letter) -> None:
         self._discarded.add(kept_as(letter))
@@ -239,6 +255,7 @@ class Oracle:
             and (partition, seq) not in watch.got
             and watch.wanted(self._documents[watch.topic, partition, seq])
             and not watch.is_excused(partition, seq)
+            and not self._is_skipped(watch.topic, partition, seq)
             and ("", watch.topic, partition, seq) not in dead
         ]
 
@@ -267,6 +284,7 @@ class Oracle:
                 if group.heads.get(item.partition, 0) < seq < item.seq
                 and (item.partition, seq) not in group.done
                 and not group.is_excused(item.partition, seq)
+                and not self._is_skipped(group.topic, item.partition, seq)
             ]
             if missing and (missing := self._not_letters(group, item.partition, missing)):
                 self.violated(f"{consumer} works on {place} before {missing[:5]} of {item.key}")
@@ -275,7 +293,7 @@ class Oracle:
         group.begun.add(place)
 
     def _not_letters(self, group: Group, partition: int, seqs: Iterable[int]) -> list[int]:
-        dead = self._letters()
+        dead = self._ever_dead
         return [seq for seq in seqs if (group.name, group.topic, partition, seq) not in dead]
 
     def ends(self, group: Group, item: Item) -> None:
@@ -292,6 +310,7 @@ class Oracle:
             if seq > group.heads.get(partition, 0)
             and (partition, seq) not in group.done
             and not group.is_excused(partition, seq)
+            and not self._is_skipped(group.topic, partition, seq)
             and (group.name, group.topic, partition, seq) not in dead
         ]
 

@@ -29,12 +29,12 @@ from tests.sim.faults import TOPIC, VISITS, VISITS_PARTITIONS, WEIGHTS, Faults
 from tests.sim.world import World
 
 READY_S: Final = 120.0
-FAULTS_S: Final = 20.0
+FAULTS_S: Final = 15.0
 CALM_S: Final = 400.0
 """After the last fault, everything is there within that."""
 LOOK_EVERY_S: Final = 1.0
 """Whether it is."""
-STEP_S: Final = 0.6
+STEP_S: Final = 0.5
 """Between two faults, on average."""
 QUIET_S: Final = 4.0
 """A quiet stretch, one pause in twenty."""

@@ -47,6 +47,7 @@ RECORDS: Final = (
     "retention drops records",
     "retention drops what isn't settled",
     "a position is put back",
+    "a position is put forward",
     "deleted topic while no ingest",
     "deleted topic while no router",
     "deleted topic while letters away",

@@ -15,8 +15,8 @@ from tests.sim.children import Child, ran
 from tests.sim.situations import SITUATIONS, coverage
 
 BATCHES = [range(first, first + 8) for first in (1, 9, 17)]
-MET_AT_LEAST = len(SITUATIONS) // 2
-"""By each batch: half of them come with nearly any eight seeds."""
+MET_AT_LEAST = len(SITUATIONS) // 4
+"""By each batch, whatever has changed: nothing is left of a world that meets less."""
 
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=str)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, cast
 
+from headgate.adapters.memory.connections import MemoryConnections
 from headgate.adapters.memory.election import MemoryElection, MemoryLeases
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import BEGINS_MS, ScriptedMachine
@@ -43,6 +44,8 @@ from tests.sim.stores import Moody, MoodyWriter, Weather
 AGAIN_S = 1.0
 """Between the end of a role and its next start."""
 ELECTION_TTL_S = 5.0
+PING_S = 3.0
+"""Of subscribers and consumers; they take more than twice of that for the end."""
 SKEW_MS = 2_000
 """Of wall clocks, either way."""
 
@@ -63,6 +66,7 @@ class SimulatedCluster(MemoryCluster):
         self.log = ObservedLog(*self._observed)
         self.letters = ObservedLetters(*self._observed)
         self.deliveries = ObservedGateways(world.meets)
+        self.connections = MemoryConnections(ping_s=PING_S)
         self._scheduler = scheduler
         self._skews = random.Random(f"skews {seed}")
         self.leases = MemoryLeases(ELECTION_TTL_S, lambda: scheduler.now_s)
@@ -73,6 +77,9 @@ class SimulatedCluster(MemoryCluster):
             name: Weather(name, random.Random(f"{name} {seed}"))
             for name in ("log", "appends", "positions", "letters", "state")
         }
+
+    def _reached(self) -> dict[str, Any]:
+        return {**super()._reached(), "silence_s": 2.5 * PING_S}
 
     def machine(self) -> ScriptedMachine:
         loop = asyncio.get_running_loop()

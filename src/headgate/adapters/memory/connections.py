@@ -115,9 +115,11 @@ def _nothing() -> None:
 
 
 class MemoryConnections:
-    """Who listens where; `open_link` is a client's way there."""
+    """Who listens where; `open_link` is a client's way there. Whoever is quiet for `ping_s` is
+    asked whether it is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ping_s: float = PING_S) -> None:
+        self.ping_s = ping_s
         self._entrances: dict[str, MemoryListener] = {}
         self._next_port = FIRST_FREE_PORT
         self.open: dict[MemoryWire, None] = {}
@@ -174,7 +176,8 @@ class MemoryListener:
         except errors.HeadgateError as error:
             link.loop.call_soon(link.refused, error)
             return
-        end = MemoryWire(link, peer, reception.message_bytes, self._network.open)
+        network = self._network
+        end = MemoryWire(link, peer, reception.message_bytes, network.open, ping_s=network.ping_s)
         link.loop.call_soon(link.admitted, end)
         peer.connected(end)
 
@@ -188,6 +191,8 @@ class MemoryWire:
         peer: Peer,
         message_bytes: int,
         open_wires: dict[MemoryWire, None],
+        *,
+        ping_s: float,
     ) -> None:
         self.link = link
         self._open = open_wires
@@ -197,7 +202,8 @@ class MemoryWire:
         self.loop = asyncio.get_running_loop()
         self._is_over = self._is_closing = False
         self._heard, self._heard_by_the_ping = 0, -1
-        self._pinging = self.loop.call_later(PING_S, self._ping)
+        self._ping_s = ping_s
+        self._pinging = self.loop.call_later(ping_s, self._ping)
         self._way = way = link.way
         way.sent_from, way.on_full, way.on_room = self.loop, peer.paused, peer.resumed
         self.way = Way(self._take)
@@ -262,7 +268,7 @@ class MemoryWire:
             return
         self._heard_by_the_ping = self._heard
         self._way.send(Frame("ping"))
-        self._pinging = self.loop.call_later(PING_S, self._ping)
+        self._pinging = self.loop.call_later(self._ping_s, self._ping)
 
 
 class MemoryLink(Watched):
