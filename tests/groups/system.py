@@ -43,7 +43,7 @@ from headgate.services.gateway.subscriptions import Bounds
 from headgate.tasks import Crew
 from tests.client.group_system import DecidingCoordinator
 from tests.faulty_checkpoints import FaultyCheckpoints
-from tests.groups.network import Links, Network, Tap
+from tests.groups.network import Network, Tap
 from tests.lane.faulty_stores import Link, LinkedCheckpoints, LinkedLetters, Moody
 from tests.written_log import WrittenLog
 
@@ -296,7 +296,6 @@ class InProcessGateway(Gateway):
             connections=_Nobody(),
             machine=system.machine,
         )
-        self._websocket.connections = Links()  # type: ignore[assignment]  # a set, in order
 
     def _opened(self, hello: HelloSource) -> MemoryControlSession:
         self.session = self._system.coordinator.open_session(hello)

@@ -27,13 +27,13 @@ class UnderWay:
     """Calls that wait for a gateway: each as long as it said, and none beyond `end`."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Timeout] = set()
+        self._waiting: dict[asyncio.Timeout, None] = {}
 
     @asynccontextmanager
     async def within(self, url: str, timeout_s: float) -> AsyncIterator[None]:
         """Raises PeerUnreachable for what doesn't end in time."""
         waiting = asyncio.timeout(timeout_s)
-        self._waiting.add(waiting)
+        self._waiting[waiting] = None
         try:
             async with waiting:
                 yield
@@ -42,7 +42,7 @@ class UnderWay:
             reason = late if waiting in self._waiting else "the connection was given up"
             raise no_answer(url, reason) from error
         finally:
-            self._waiting.discard(waiting)
+            self._waiting.pop(waiting, None)
 
     def end(self) -> None:
         """Give all of them up."""

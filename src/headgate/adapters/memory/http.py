@@ -52,8 +52,8 @@ class MemoryHttpListener:
         self.crossing: Crossing
         self._app: App
         self._url = ""
-        self._under_way: set[asyncio.Timeout] = set()
-        self._streams: set[asyncio.Timeout] = set()
+        self._under_way: dict[asyncio.Timeout, None] = {}
+        self._streams: dict[asyncio.Timeout, None] = {}
         self._changed = asyncio.Event()
 
     async def start(self, app: App, host: str, port: int, *, setting: str = "") -> int:
@@ -90,15 +90,15 @@ class MemoryHttpListener:
 
     async def _answer(self, request: Request) -> Response:
         cut = asyncio.timeout(None)
-        self._under_way.add(cut)
+        self._under_way[cut] = None
         try:
             async with cut:
                 return await self._whole(await self._app.answer(request), cut)
         except TimeoutError as error:
             raise errors.OutcomeUnknown(f"the connection to {self._url} ended") from error
         finally:
-            self._under_way.discard(cut)
-            self._streams.discard(cut)
+            self._under_way.pop(cut, None)
+            self._streams.pop(cut, None)
             self._changed.set()
 
     async def _whole(self, answer: Answer, cut: asyncio.Timeout) -> Response:
@@ -106,7 +106,7 @@ class MemoryHttpListener:
             media = {"content-type": answer.content_type} if answer.content_type else {}
             headers = _lowered({**answer.headers, **media})
             return Response(answer.status, answer.body, answer.content_type, headers)
-        self._streams.add(cut)
+        self._streams[cut] = None
         headers = _lowered(answer.headers)
         body = await _gathered(answer)
         return Response(answer.status, body, headers.get("content-type", ""), headers)
@@ -117,7 +117,7 @@ class MemoryHttpCalls:
 
     def __init__(self, web: MemoryWeb) -> None:
         self._web = web
-        self._under_way: set[asyncio.Timeout] = set()
+        self._under_way: dict[asyncio.Timeout, None] = {}
         self._closed = False
 
     async def send(
@@ -139,7 +139,7 @@ class MemoryHttpCalls:
         found = Headers([("host", host), *headers, *length])
         request = Request.to(method, f"/{path}", query, receive_of(body), found)
         waiting = asyncio.timeout(timeout_s)
-        self._under_way.add(waiting)
+        self._under_way[waiting] = None
         try:
             async with waiting:
                 return await listener.answer(request)
@@ -148,7 +148,7 @@ class MemoryHttpCalls:
                 raise errors.OutcomeUnknown(f"the connection to {url} ended", url=url) from error
             raise errors.Timeout(f"{url} gave no answer within {timeout_s:g} s", url=url) from error
         finally:
-            self._under_way.discard(waiting)
+            self._under_way.pop(waiting, None)
 
     async def close(self) -> None:
         self._closed = True

@@ -39,7 +39,8 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.partitions: dict[PartitionRef, MemoryPartition] = {}
-        self.followers: dict[PartitionRef, set[WakeUps]] = {}
+        self.followers: dict[PartitionRef, dict[WakeUps, None]] = {}
+        """In the order in which they came, which is the order they are rung in."""
 
     def partition(self, ref: PartitionRef) -> MemoryPartition:
         """The one that is there, or a new one, which nobody has opened yet."""

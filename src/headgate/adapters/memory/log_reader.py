@@ -60,14 +60,14 @@ class MemoryLogReader:
     async def _follow(self, refs: Sequence[PartitionRef]) -> AsyncIterator[WakeUps]:
         wake_ups = WakeUps(refs, safety_s=self._safety_s)
         wake_ups.start()
-        followers = [self.stored.followers.setdefault(ref, set()) for ref in set(refs)]
+        followers = [self.stored.followers.setdefault(ref, {}) for ref in set(refs)]
         for followed in followers:
-            followed.add(wake_ups)
+            followed[wake_ups] = None
         try:
             yield wake_ups
         finally:
             for followed in followers:
-                followed.discard(wake_ups)
+                followed.pop(wake_ups, None)
             wake_ups.stop()
 
     def _batches(

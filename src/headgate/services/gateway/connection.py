@@ -56,7 +56,7 @@ class Connection(TextConnection):
     def __init__(
         self,
         subscriptions: Subscriptions,
-        connections: set[TextConnection],
+        connections: dict[TextConnection, None],
         first: Question | Redirect | errors.HeadgateError | None,
         subscriber: str = "",
     ) -> None:

@@ -43,7 +43,7 @@ class ConsumerConnection(TextConnection):
     def __init__(
         self,
         consumers: Consumers,
-        connections: set[TextConnection],
+        connections: dict[TextConnection, None],
         refusal: errors.HeadgateError | None,
     ) -> None:
         super().__init__(connections)

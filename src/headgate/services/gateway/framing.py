@@ -29,7 +29,7 @@ class TextConnection:
     """Implements ports.connection.Peer. `connections` has every connection of the gateway for as
     long as it lasts."""
 
-    def __init__(self, connections: set[TextConnection]) -> None:
+    def __init__(self, connections: dict[TextConnection, None]) -> None:
         self._connections = connections
         self._wire: Wire | None = None
         self._outlet: Outlet | None = None
@@ -57,7 +57,7 @@ class TextConnection:
     def connected(self, wire: Wire) -> None:
         self._wire = wire
         self._outlet = Outlet(wire)
-        self._connections.add(self)
+        self._connections[self] = None
         self.begun()
 
     def heard(self, message: bytes) -> None:
@@ -77,7 +77,7 @@ class TextConnection:
 
     def disconnected(self) -> None:
         self._closing = True
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         if self._outlet is not None:
             self._outlet.close()
         self.ended()

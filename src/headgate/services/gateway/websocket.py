@@ -42,7 +42,7 @@ class WebSocketServer:
         self._subscriptions = subscriptions
         self._consumers = consumers
         self._pages = WebPages()
-        self.connections: set[TextConnection] = set()
+        self.connections: dict[TextConnection, None] = {}
 
     async def start(self, host: str, port: int, pages: WebPages, *, setting: str = "") -> int:
         self._pages = pages
