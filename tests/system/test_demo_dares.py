@@ -26,6 +26,8 @@ SCREENS_BYTES = 20 * ROWS * COLUMNS
 PRODUCING_S = 600
 """Longer than anything here takes: Ctrl-C ends it."""
 ENDS_WITHIN_S = 300.0
+SETTINGS = {"HEADGATE_DEMO__COUNT": "30", "HEADGATE_DEMO__PARTITIONS": "2"}
+"""Fewer events than usual: none may be lost of these either."""
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -35,7 +37,7 @@ class Terminal:
     def __init__(self, *arguments: str) -> None:
         self._fd, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        environ = {**environment(), "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+        environ = {**environment(SETTINGS), "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
         self.process = subprocess.Popen(
             [*HEADGATE, *arguments],
             env=environ,
