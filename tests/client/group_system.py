@@ -72,6 +72,7 @@ class DecidingCoordinator:
         self.now_ms = now_ms
         self._timing, self._balance = timing, balance or Balance()
         self._numbers = 0
+        self._known: dict[str, Subscription] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -81,7 +82,10 @@ class DecidingCoordinator:
 
     @property
     def registry(self) -> dict[str, Subscription]:
-        return self.cluster.registry.subscriptions
+        """What lanes match with: that of the coordinator before, until this one has all of it."""
+        if self.cluster.registry.complete:
+            self._known = self.cluster.registry.subscriptions
+        return self._known
 
     def open_session(self, hello: HelloSource) -> MemoryControlSession:
         session = MemoryControlSession(hello, lambda message: self._received(session, message))
