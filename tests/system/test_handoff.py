@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.system.cluster import PLAIN_ROUTER, Cluster
-from tests.system.harness import until
+from tests.system.harness import HEADGATE, until
 from tests.system.traffic import Traffic
 
 LEASE_S = 6.0
@@ -49,7 +49,12 @@ def restarted(cluster: Cluster, node_id: str) -> None:
 
 
 def test_a_drained_router_on_spark_hands_everything_over_and_takes_it_back(tmp_path: Path) -> None:
-    with Cluster(tmp_path / "data", routers=2, recording=True, settings=SETTINGS) as on_spark:
+    data = tmp_path / "data"
+    with Cluster(
+        data, routers=1, recording=True, settings=SETTINGS, router_program=PLAIN_ROUTER
+    ) as on_spark:
+        on_spark.begin("router", "router-2", program=HEADGATE)
+        on_spark.await_ready("router-2")
         drained_and_back(on_spark)
         assert on_spark.gateway is not None
         on_spark.gateway.check_fences()
