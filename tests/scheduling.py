@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 SHARED_SPARK = "shared-spark"
+SHARED_MONGODB = "shared-mongodb"
 SHARED_SERVERS = "shared-servers"
 SHARING = {
     SHARED_SPARK: (
@@ -27,8 +28,16 @@ SHARING = {
         "tests/system/test_subscribe_races.py",
         "tests/toolchain/test_spark_session.py",
     ),
-    SHARED_SERVERS: ("tests/contracts/", "tests/servers/"),
+    SHARED_MONGODB: (
+        "tests/contracts/test_checkpoints_contract.py",
+        "tests/contracts/test_checkpoints_damaged.py",
+        "tests/contracts/test_checkpoints_faults.py",
+        "tests/contracts/test_checkpoints_from_before.py",
+        "tests/servers/",
+    ),
+    SHARED_SERVERS: ("tests/contracts/",),
 }
+"""What belongs to a group: the first that names it."""
 SPARK_S = {
     SHARED_SPARK: 260,
     "tests/system/test_faults.py": 130,
@@ -48,10 +57,12 @@ WAITING_S = {
 }
 """What starts processes, kills some, and waits for leases to end."""
 COMPUTING_S = {
-    SHARED_SERVERS: 240,
-    "tests/sim/test_seeds.py": 60,
-    "tests/decide/coordination/test_half_decisions.py": 30,
-    "tests/groups/test_hour.py": 30,
+    SHARED_SERVERS: 150,
+    SHARED_MONGODB: 90,
+    "tests/sim/test_seeds.py": 40,
+    "tests/lane/test_promise.py": 25,
+    "tests/decide/coordination/test_half_decisions.py": 20,
+    "tests/groups/test_hour.py": 20,
 }
 """What starts databases, and what computes for long."""
 ROUGHLY_S = {**SPARK_S, **WAITING_S, **COMPUTING_S}
