@@ -279,4 +279,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroups = GroupMachine.TestCase
-TestGroups.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGroups.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

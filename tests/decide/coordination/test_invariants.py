@@ -350,5 +350,5 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestCoordinatorInvariants = CoordinatorMachine.TestCase
 TestCoordinatorInvariants.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None
+    max_examples=100, stateful_step_count=30, deadline=None
 )

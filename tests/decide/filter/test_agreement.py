@@ -15,7 +15,7 @@ from tests.decide.filter.generated import conditions, documents
 from tests.decide.filter.naive import verdict
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=900, deadline=None)
 @given(conditions(), documents)
 def test_a_compiled_filter_says_what_the_naive_evaluator_says(
     expression: Expression, document: dict[str, Any]
