@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Final
 from headgate.decide.subscriber import Item
 from headgate.lane.run import Lane
 from headgate.model.api import Status
+from headgate.model.delivery import Delivery
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.lanes import LaneSpec
 from headgate.services.gateway.service import Gateway
 
 if TYPE_CHECKING:
+    from tests.sim.lanes import RemoteLane
     from tests.sim.world import World
 
 EVERY_S: Final = 0.1
@@ -36,7 +40,7 @@ class Checks:
                 yield from self._of_gateway(role.name, role.node)
         for lane in self._world.cluster.lanes.living:
             if isinstance(lane.lane, Lane):
-                yield from self._of_lane(lane.process.name, lane.lane)
+                yield from self._of_lane(lane, lane.lane)
         yield from self._positions()
 
     def _of_gateway(self, name: str, gateway: Gateway) -> Iterator[str]:
@@ -46,17 +50,31 @@ class Checks:
             if records > most:
                 yield f"{records} wait for {one.id} at {name}, where {most} may"
 
-    def _of_lane(self, name: str, lane: Lane) -> Iterator[str]:
-        most = self._bounds.routing.backpressure.queue_size
+    def _of_lane(self, where: RemoteLane, lane: Lane) -> Iterator[str]:
+        name, most = where.process.name, self._bounds.routing.backpressure.queue_size
         for gateway_id, pipeline in lane._dispatcher._pipelines.items():
             if pipeline.waiting > most:
                 yield f"{pipeline.waiting} wait at {name} for {gateway_id}, where {most} may"
+            outbound = pipeline._outbound
+            for _, one in (*outbound._waiting, *outbound._in_flight):
+                if not one.redelivery and one.seq <= self._settled(where.spec, one):
+                    yield f"{_place(one)} waits at {name} for {gateway_id}, and is settled"
+
+    def _settled(self, spec: LaneSpec, one: Delivery) -> int:
+        """What this lane has saved; 0 when somebody newer has the partition."""
+        held = self._world.cluster.positions.get(PartitionRef(one.topic, one.partition))
+        mine = Fence(one.epoch, spec.window, spec.attempt)
+        return held.settled if held is not None and held.fence == mine else 0
 
     def _positions(self) -> Iterator[str]:
         log = self._world.cluster.log
         for ref, held in self._world.cluster.positions.items():
             if ref in log.partitions and held.settled > (head := log.partitions[ref].state.head):
                 yield f"{ref} is settled up to {held.settled}, and ends at {head}"
+
+
+def _place(one: Delivery) -> str:
+    return f"{one.topic}:{one.partition}:{one.seq}"
 
 
 def wrong_sums(world: World, shown: Status) -> str:

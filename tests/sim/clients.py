@@ -157,7 +157,8 @@ class Subscribing:
 
     def _new(self) -> Subscriber:
         world, asked = self._world, self._asked.where
-        return world.cluster.subscriber(world.urls, self.topic, where=asked, **self._options)
+        urls = world.urls_of(self.name)
+        return world.cluster.subscriber(urls, self.topic, where=asked, **self._options)
 
     def _begins(self) -> Watch:
         earliest = self._options.get("start") == "earliest"
@@ -233,7 +234,7 @@ class Consuming:
 
         def new() -> Consumer:
             return world.cluster.consumer(
-                world.urls,
+                world.urls_of(self.name),
                 self._topic,
                 self._group,
                 keys_expected=32,

@@ -274,6 +274,11 @@ class World:
         port = self.cluster.config.public.port
         return [f"http://{role.name}:{port}" for role in self.of("gateway")]
 
+    def urls_of(self, name: str) -> list[str]:
+        """The same for that client, beginning with the one that it likes best."""
+        first = random.Random(f"urls {name} {self.seed}").randrange(len(self.urls))
+        return [*self.urls[first:], *self.urls[:first]]
+
     def end(self, process: Process, *, quietly: bool = False) -> None:
         """It is killed: at once, and nothing in it hears of that. `quietly`: nor does anybody else
         until its machine is there again."""
