@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from headgate.model import control
 from headgate.model.delivery import Delivery
 from headgate.model.topology import GatewayRing, Node, Topology
@@ -151,3 +153,20 @@ async def test_copies_are_not_shed_where_nobody_keeps_what_is_shed() -> None:
         world.append(1)
         await settle_down()
     assert world.gateways.seqs("gateway-2") == [1, 2, 3]
+
+
+@on_virtual_time
+async def test_what_is_shed_for_one_is_not_looked_for_by_the_gateway_of_another() -> None:
+    """It would find that one, and what is dead would arrive."""
+    world = LaneWorld(mode="broadcast", max_fanout=0, queue_size=100)
+    world.gateways.fills = {"gateway-1": 0.75}
+    world.start()
+    await world.subscribed(everything("s1"), replace(everything("s2"), priority="low"))
+    world.append(1)
+    await settle_down()
+    world.append(1)
+    await settle_down()
+    asked, sent = world.gateways.accepted["gateway-1"]
+    assert (asked.subscriptions, asked.broadcast) == (("s1", "s2"), True)
+    assert (sent.subscriptions, sent.broadcast) == (("s1",), False)
+    assert world.letters.seqs("dead", "gateway-1") == [2]

@@ -268,3 +268,23 @@ def test_everybody_gets_what_is_for_it_once_and_in_order(
             assert made.world.letters.letters == []
 
     run_virtual(scenario())
+
+
+def test_without_dead_letters_one_that_is_wanted_later_is_tried_now_and_then() -> None:
+    """A partition that stands still sends one letter at a time, and always the oldest."""
+
+    async def scenario() -> None:
+        async with scene("a", "c", records=40, bounds=Bounds(queue=8), dlq_enabled=False) as made:
+            made.gateway.quick = {"c"}
+            made.gateway.poison.add(("gateway-1", 30))
+            made.gateway.on_batch = lambda: enough(made.gateway)
+            await made.begin()
+            await made.pass_time(10.0)
+            sent = len(made.gateway.batches)
+            await made.pass_time(30.0)
+            assert 0 < len(made.gateway.batches) - sent <= 10
+
+    def enough(gateway: RealGateway) -> None:
+        assert len(gateway.batches) < 1_000, "nothing is ever resting"
+
+    run_virtual(scenario())

@@ -137,6 +137,9 @@ def test_where_it_may_not_go_on_it_begins_with_its_oldest_letter() -> None:
         end()
         assert after_seq(behind) == 0
         answered(behind, 10)
+        if behind.halted:
+            assert behind.due_s(0.0, {}) == LONGEST_S, "its oldest letter is next, and was answered"
+            behind.rest(REF, 0.0)
         assert after_seq(behind) == (0 if behind.halted else 10)
 
 

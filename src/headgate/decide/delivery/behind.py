@@ -72,6 +72,8 @@ class Behind:
         use. None: it may not, the next letter is the oldest."""
         if page is None or ref not in self.refs or ref in self.halted:
             self._paging.pop(ref, None)
+            if page is not None and not page.whole:
+                self.rest(ref, now_s + longest_s)  # the same letter is next
             return
         paging = self._paging.get(ref)
         if paging is None:

@@ -34,7 +34,7 @@ from headgate.decide.delivery.batch_size import BatchSize
 from headgate.decide.delivery.behind import Behind, Page
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.held import Held, Waiting
-from headgate.decide.delivery.parts import narrowed
+from headgate.decide.delivery.parts import for_nobody_else, narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
 from headgate.decide.delivery.steps import Aside, Put, Redrive, Send, SendAgain, Step, Wait
 from headgate.decide.redelivered import marked
@@ -176,7 +176,7 @@ class Outbound:
                 self._asides.append(Aside(narrowed(delivery, shed), "dead", "shed"))
                 if not kept:
                     return 1
-                delivery = narrowed(delivery, kept)
+                delivery = for_nobody_else(narrowed(delivery, kept))
                 parts = 2
         if self._held.size and (ref := _ref(delivery)) in self._held:
             self._held.add(ref, (now_s, delivery))

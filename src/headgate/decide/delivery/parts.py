@@ -27,6 +27,13 @@ def narrowed(delivery: Delivery, names: frozenset[str]) -> Delivery:
     )
 
 
+def for_nobody_else(delivery: Delivery) -> Delivery:
+    """`delivery` without a look for who else wants it: that finds those it was shed for."""
+    if not delivery.broadcast:
+        return delivery
+    return msgspec.structs.replace(delivery, broadcast=False)
+
+
 def joined(one: Delivery, other: Delivery) -> Delivery:
     """Two deliveries of one record to one gateway as one, for whom either of them is.
 

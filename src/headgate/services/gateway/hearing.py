@@ -78,8 +78,8 @@ class Hearing:
         self._registering = registering
         self._subscribers = subscribers
         self._groups = groups
-        self._refused_s: float | None = None
-        """Since when the coordinator has refused us, and nothing else."""
+        self._refused: tuple[float, float] | None = None
+        """When the coordinator refused us first, and last, since it welcomed us."""
 
     async def listen(self, session: ControlSession) -> None:
         """Until the session is closed."""
@@ -99,21 +99,23 @@ class Hearing:
             case AssignTargets() | RefuseConsumer() | LetGo():
                 self._groups.heard(message)
             case Refused(reason=reason):
-                self._refused(reason)
+                self._turned_away(reason)
             case _:
                 log.debug("message_ignored", kind=type(message).__name__)
 
-    def _refused(self, reason: str) -> None:
+    def _turned_away(self, reason: str) -> None:
         """The session tries again, and those who are here go elsewhere once it did so for long."""
         log.warning(LogEvent.REFUSED, reason=reason)
         now_s = asyncio.get_running_loop().time()
-        if self._refused_s is None:
-            self._refused_s = now_s
-        if now_s - self._refused_s >= GHOST_S:
+        first_s, last_s = self._refused or (now_s, now_s)
+        if now_s - last_s > GHOST_S:
+            first_s = now_s  # nobody was there meanwhile
+        self._refused = first_s, now_s
+        if now_s - first_s >= GHOST_S:
             self._subscribers.turned_away(reason)
 
     async def _welcomed(self, welcome: Welcome) -> None:
-        control, self._refused_s = self._control, None
+        control, self._refused = self._control, None
         if welcome.learning:
             await control.send(Recall(control.topology))
         forgotten = control.welcomed(welcome)
