@@ -123,6 +123,17 @@ class TestKept:
         registry.registration_complete("gateway-1", "a")
         assert registry.has_kept("gateway-1", "a")
 
+    def test_nobody_who_comes_after_a_restart_takes_the_place_of_who_was_there(self) -> None:
+        registry, mine = Registry(1, {"gateway-1"}, QUOTAS), subscription("s", tenant="acme")
+        registry.kept["gateway-1"] = "a"
+        for one in several(QUOTAS.per_tenant, "gateway-2", tenant="acme"):
+            assert not registry.upsert("gateway-2", [one], 0).refused
+        registry.gateway_returns("gateway-1")
+        assert not registry.upsert("gateway-1", [mine], 0).refused
+        registry.registration_complete("gateway-1", "a")
+        late = subscription("late", tenant="acme")
+        assert registry.upsert("gateway-1", [late], 0).over_quota == ("late",)
+
     def test_not_while_a_topic_was_deleted_before_it_had_named_all(self) -> None:
         """What it is told of that may be lost, and the topic be there again."""
         registry = filled([subscription("s")])

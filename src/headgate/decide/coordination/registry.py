@@ -140,6 +140,8 @@ class Registry:
         over_quota: list[str] = []
         stale = self._stale.get(gateway_id, set())
         owned = self._of_gateway.setdefault(gateway_id, set())
+        # After a restart, what it names was taken up before whoever has come meanwhile.
+        was_here = gateway_id in self.kept and gateway_id in self.awaited
         for subscription in subscriptions:
             known = self.subscriptions.get(subscription.id)
             owner = gateway_id if known is None else known.gateway_id
@@ -151,7 +153,8 @@ class Registry:
                 continue
             stale.discard(subscription.id)
             if known != subscription:
-                if reason := self._refusal(known, subscription, len(owned), len(stale)):
+                reason = self._refusal(known, subscription, len(owned), len(stale))
+                if reason and not was_here:
                     refused[subscription.id] = reason
                     over_quota.append(subscription.id)
                     continue
