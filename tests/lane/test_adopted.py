@@ -272,3 +272,17 @@ async def test_what_others_knew_is_noted_again_and_can_be_forgotten() -> None:
     lane.forget()
     await take(lane, SubscriptionSnapshot(2, some("c")))
     assert (lane.revision, held(lane, "a", "b", "c")) == (2, {"c"})
+
+
+def test_what_is_built_in_a_thread_is_of_one_index() -> None:
+    """Another lane of the process may put its own there meanwhile."""
+    kept = KeptIndex()
+    kept.index = MatchIndex.of(some("a", "b"))
+
+    class Meanwhile(dict[str, Subscription | None]):
+        def get(self, name: str, default: object = None) -> Subscription | None:
+            kept.index = MatchIndex.of(some("a", "b", "of another lane"))
+            return super().get(name)
+
+    built = kept.turned_into(Meanwhile({one.id: one for one in some("b", "c")}))
+    assert set(built.ids()) == {"b", "c"}

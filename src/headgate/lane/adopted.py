@@ -75,9 +75,10 @@ class KeptIndex:
         self.index = MatchIndex.empty()
 
     def turned_into(self, wanted: Mapping[str, Subscription | None]) -> MatchIndex:
-        gone = [name for name in self.index.ids() if wanted.get(name) is None]
+        index = self.index  # another lane may put its own there meanwhile
+        gone = [name for name in index.ids() if wanted.get(name) is None]
         upserts = (one for one in wanted.values() if one is not None)
-        return self.index.patched(upserts, gone)
+        return index.patched(upserts, gone)
 
 
 class Adopted:

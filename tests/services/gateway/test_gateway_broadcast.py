@@ -157,3 +157,20 @@ async def test_a_filter_on_the_records_key_holds_in_a_broadcast_and_in_the_log(
     made = [copy_of(world.lanes.delivery(record, ())) for record in records]
     assert (await world.lanes.deliver(made)).verdicts == ("no_subscriber", "accepted")
     assert await one.events(1) == [(0, 4)]
+
+
+def test_who_comes_and_goes_between_two_broadcasts_is_not_remembered() -> None:
+    """The next one may be long in coming."""
+    here = [Subscription("stays", NODE, TOPIC), Subscription("goes", NODE, TOPIC)]
+    broadcasts = Broadcasts(lambda: here)
+    asked = Delivery(
+        TOPIC, 0, 1, "e", None, "", "insert", msgspec.Raw(b"{}"), (), 1, broadcast=True
+    )  # fmt: skip
+    assert set(broadcasts.addressed(asked).subscriptions) == {"stays", "goes"}
+    for number in range(100):
+        broadcasts.came(Subscription(f"s{number}", NODE, TOPIC))
+        broadcasts.went(f"s{number}")
+    broadcasts.went("goes")
+    broadcasts.came(Subscription("comes", NODE, TOPIC))
+    assert set(broadcasts._changed) == {"goes", "comes"}
+    assert set(broadcasts.addressed(asked).subscriptions) == {"stays", "comes"}

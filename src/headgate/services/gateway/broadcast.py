@@ -27,13 +27,15 @@ class Broadcasts:
         self._here = here
         self._index: MatchIndex | None = None
         self._changed: dict[str, Subscription | None] = {}
+        """What the index lacks, and None for what it has no more. Who came and went since isn't in
+        it: there may be no other broadcast for long."""
 
     def came(self, subscription: Subscription) -> None:
         if self._index is not None:
             self._changed[subscription.id] = subscription
 
     def went(self, subscription_id: str) -> None:
-        if self._index is not None:
+        if self._index is not None and self._changed.pop(subscription_id, None) is None:
             self._changed[subscription_id] = None
 
     def addressed(self, delivery: Delivery) -> Delivery:
