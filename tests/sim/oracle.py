@@ -146,7 +146,8 @@ class Oracle:
             watch.is_over = watch.is_over or watch.topic == ref.topic
 
     def skipped(self, ref: PartitionRef, after_seq: int, up_to_seq: int) -> None:
-        """An operator wants nobody to get these, and nobody to be told."""
+        """An operator wants nobody to get these, and nobody to be told: that settles them."""
+        self._settled[ref] = max(up_to_seq, self._settled.get(ref, 0))
         self._skipped[ref.topic, ref.partition].append(range(after_seq + 1, up_to_seq + 1))
 
     def _is_skipped(self, topic: str, partition: int, seq: int) -> bool:
