@@ -31,10 +31,14 @@ from headgate.model.control import (
     Welcome,
 )
 from headgate.ports.control import ControlListener, ControlSession, ControlStream, HelloSource
+from headgate.tasks import deaths
 from tests.servers.process import free_port
+from tests.waiting import until
 
 WAIT_S = 10.0
 AGAIN_S = 0.02
+AWAY_S = 0.15
+"""Long enough to be asked for in vain."""
 WELCOME = Welcome("coordinator-1", 30_000, 1_000)
 
 OpenSession = Callable[[str, HelloSource], ControlSession]
@@ -84,13 +88,23 @@ class Coordinator(ABC):
 class Listening(Coordinator):
     """Serves streams where it listens, as the coordinator does."""
 
-    def __init__(self, listener: ControlListener, open_session: OpenSession) -> None:
+    def __init__(
+        self, make_listener: Callable[[], ControlListener], open_session: OpenSession
+    ) -> None:
         super().__init__()
-        self._listener = listener
+        self._make_listener = make_listener
         self._open_session = open_session
 
-    async def start(self) -> None:
-        [self._port] = await self._listener.start(self._serve, "127.0.0.1", [0])
+    async def start(self, port: int = 0) -> None:
+        self._listener = self._make_listener()
+        [self._port] = await self._listener.start(self._serve, "127.0.0.1", [port])
+
+    async def restart(self) -> None:
+        """Away without a word, and back where it was."""
+        await self._listener.stop(0.0)
+        await until(lambda: not any(session.connected for session in self.opened))
+        await asyncio.sleep(AWAY_S)
+        await self.start(self._port)
 
     def session(self, hello: HelloSource) -> ControlSession:
         return self._open(self._port, hello)
@@ -165,14 +179,14 @@ class Scripted(Coordinator):
 
 
 def over_grpc() -> Listening:
-    return Listening(GrpcControlServer(), GrpcControlSession)
+    return Listening(GrpcControlServer, GrpcControlSession)
 
 
 def in_memory() -> Listening:
     network = MemoryControlNetwork()
     jitter = ScriptedMachine().jitter
     return Listening(
-        MemoryControlServer(network),
+        lambda: MemoryControlServer(network),
         lambda address, hello: NetworkControlSession(network, address, hello, jitter=jitter),
     )
 
@@ -356,6 +370,15 @@ async def test_a_node_that_is_too_slow_loses_its_stream_and_no_message_in_betwee
     while said[-1] != Welcome("coordinator-2", 1, 1_000):
         said.append(await soon(messages))
     assert said[:-1] == [AdoptionFloor(number) for number in range(len(said) - 1)]
+
+
+async def test_a_coordinator_that_is_away_is_no_fault_of_its_nodes(listening: Listening) -> None:
+    session, messages, _ = await welcomed(listening)
+    await listening.restart()
+    (await listening.accepted()).say(WELCOME)
+    assert await soon(messages) == WELCOME
+    assert session.connected
+    assert deaths.counts() == {}
 
 
 async def test_a_port_in_use_is_refused_and_a_free_one_is_said(listening: Listening) -> None:

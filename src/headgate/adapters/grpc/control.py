@@ -32,6 +32,9 @@ CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
+STREAM_ENDED = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What gRPC raises when the other end is gone: a call's status, which is no BaseError, what a
+servicer's context says, and what either says of a stream that had ended before."""
 
 
 class GrpcPipe:
@@ -44,20 +47,20 @@ class GrpcPipe:
     async def read(self) -> bytes | None:
         try:
             data = await self._stream.read()
-        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+        except STREAM_ENDED as error:
             raise ConnectionResetError(str(error)) from error
         return None if data is grpc.aio.EOF else data
 
     async def write(self, data: bytes) -> None:
         try:
             await self._stream.write(data)
-        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+        except STREAM_ENDED as error:
             raise ConnectionResetError(str(error)) from error
 
     async def done_writing(self) -> None:
         try:
             await self._stream.done_writing()
-        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+        except STREAM_ENDED as error:
             raise ConnectionResetError(str(error)) from error
 
 
