@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from unittest.mock import patch
 
-from headgate.errors import NotNow
-from headgate.model.letters import NewLetter
+import pytest
+
+from headgate.errors import NotNow, StorageFailed
+from headgate.model.event import PartitionRef
+from headgate.model.letters import Letter, NewLetter
 from headgate.model.subscription import Subscription
-from headgate.ports.letters import Fences
+from headgate.ports.letters import NO_SEQS, Fences
 from tests.lane.world import FaultyLetters, LaneWorld, everything, on_virtual_time, settle_down
+from tests.virtual_time import run_virtual
 from tests.written_log import TOPIC
 
 DOWN = NotNow("down")
@@ -152,3 +156,98 @@ async def test_a_slow_gateway_does_not_fill_the_memory_of_its_lane() -> None:
         world.gateways.delays_s.clear()
         await settle_down(30)
         assert world.gateways.seqs("gateway-1") == list(range(1, 6_001))
+
+
+class HangingLetters(FaultyLetters):
+    """Whoever wants something hears only after a long time that it is away."""
+
+    async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
+        await self._hang()
+        await super().put(letters, fences, now_ms=now_ms)
+
+    async def parked(
+        self,
+        gateway_id: str,
+        refs: Iterable[PartitionRef],
+        *,
+        each: int,
+        after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
+    ) -> list[Letter]:
+        await self._hang()
+        return await super().parked(gateway_id, refs, each=each, after_seqs=after_seqs)
+
+    async def _hang(self) -> None:
+        if self.failing is not None:
+            await asyncio.sleep(10)
+
+
+OF_FIRST = Subscription("s1", "gateway-1", TOPIC, where="of == 0 || of == 1")
+OF_SECOND = Subscription("s2", "gateway-2", TOPIC, where="of == 1 || of == 2")
+
+
+async def with_one_dead_letter(letters: FaultyLetters, *, seconds: int) -> LaneWorld:
+    """The store goes away, and then gateway-1, which is well, refuses a record of partition 0. It
+    wants more of that than fits its queue; both want partition 1, gateway-2 alone partition 2."""
+    world = LaneWorld(partitions=3, queue_size=1_000)
+    world.letters = letters
+    world.gateways.rejected = {("gateway-1", 5)}
+    world.start()
+    await world.subscribed(OF_FIRST, OF_SECOND)
+    world.append(5, partition=1, of=-1)  # which nobody wants, and so nobody refuses
+    letters.failing = StorageFailed("away")
+    for _ in range(seconds * 50):
+        world.append(10, partition=0, of=0)
+        world.append(1, partition=1, of=1)
+        world.append(1, partition=2, of=2)
+        await settle_down(0.02)
+    await settle_down()
+    return world
+
+
+@pytest.mark.parametrize("letters", [FaultyLetters, HangingLetters])
+def test_a_dead_letter_that_cannot_be_written_holds_its_partition_alone(
+    letters: type[FaultyLetters],
+) -> None:
+    run_virtual(holds_its_partition_alone(letters()))
+
+
+async def holds_its_partition_alone(letters: FaultyLetters) -> None:
+    world = await with_one_dead_letter(letters, seconds=12)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4, 6, 7, 8, 9, 10], "sent with it"
+    assert world.gateways.seqs("gateway-2", 1) == list(range(6, 606))
+    assert world.gateways.seqs("gateway-2", 2) == list(range(1, 601))
+    assert world.gateways.seqs("gateway-1", 1) == list(range(6, 606)), (
+        "nothing of it needs a letter"
+    )
+    world.letters.failing = None
+    await settle_down(30)
+    assert world.gateways.seqs("gateway-1") == [seq for seq in range(1, 6_001) if seq != 5]
+    assert world.letters.seqs("dead") == [5]
+    assert not world.letters.of("parked")
+
+
+@pytest.mark.parametrize("letters", [FaultyLetters, HangingLetters])
+def test_what_is_parked_and_cannot_be_read_holds_no_other_partition(
+    letters: type[FaultyLetters],
+) -> None:
+    """The store goes away with letters in it."""
+
+    async def scenario() -> None:
+        world = LaneWorld(partitions=2, redrive_every_s=2.0)
+        world.letters = letters()
+        world.gateways.scripts["gateway-1"] = [DOWN] * 3
+        world.append(3)
+        world.start()
+        await world.subscribed(everything("s1"))
+        await settle_down(1)
+        assert world.letters.seqs("parked") == [1, 2, 3]
+        world.letters.failing = StorageFailed("away")
+        for count in range(1, 201):
+            world.append(1, partition=1)
+            await settle_down(0.1)
+            assert len(world.gateways.seqs("gateway-1", 1)) == count, "it waits for the store"
+        world.letters.failing = None
+        await settle_down(30)
+        assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+
+    run_virtual(scenario())

@@ -1,16 +1,18 @@
 """From matched records to acknowledged deliveries: one in-order pipeline per gateway.
 
 What to do next is decided by decide.delivery.outbound; this carries it out, one step after the
-other. A gateway that doesn't answer holds its own pipeline and nothing else.
+other. A gateway that doesn't answer holds its own pipeline and nothing else. Parked letters are
+looked for beside that, and sent in turn with what is live, which never waits for their store.
 
 A delivery leaves a pipeline in one of four ways: the gateway gave a verdict that settles it, it was
 written down as a letter, every subscription it was meant for has ended or moved to another gateway
 (which reads the log from the subscriber's position on), or its partition is somebody else's, who
 delivers it. One that falls apart leaves so part by part.
 
-Invariant: nothing is sent before every dead letter of something older is written. A gateway that
-has a newer record would take the older one for a repeat, should this lane die before the letter is
-there and the next one send it.
+Invariant: nothing is sent before every dead letter of something older of its partition is written.
+A gateway that has a newer record would take the older one for a repeat, should this lane die before
+the letter is there and the next one send it. Where a letter isn't written in a moment, its
+partition is parked behind it, and the others go on.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import structlog
 from headgate.decide.delivery.breaker import NEVER
 from headgate.decide.delivery.outbound import DeliveryRules, Outbound
 from headgate.decide.delivery.parts import narrowed
-from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Wait
+from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Step, Wait
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
 from headgate.errors import CallerError, HeadgateError, NotNow
@@ -51,6 +53,8 @@ OUTCOMES: dict[Verdict, Outcome] = {
 }
 SLOWLY = 0.2
 """Weight of the last round trip in the average."""
+WRITTEN_IN_S = 0.2
+"""How long a batch waits for the dead letters of what is older."""
 
 
 class GatewayPipeline:
@@ -89,20 +93,26 @@ class GatewayPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._loop = asyncio.get_running_loop()
-        self._dead_mark = 0
-        """The last dead letter, among all letters of the gateway."""
+        self._dead_marks: dict[PartitionRef, int] = {}
+        """Of each partition the last dead letter, among all letters of the gateway; those that are
+        written may be missing."""
         self._prepared: DeliveryBatch | None = None
         """What is probably sent next."""
-        self._sent_at_s: float | None = None
+        self._waits_since_s: float | None = None
+        """For the gateway, or for a dead letter that has to be written first."""
         self._round_trip_s = 0.0
         self._round_trips = Stopwatch()
         self._sent = self._acknowledged = self._released = 0
         self._retries = self._failures = self._parked = self._dead = 0
         self._asked: dict[int, asyncio.Future[Verdict | None]] = {}
         """Who waits for what became of a delivery that an operator wants, by its identity."""
+        self._turn = asyncio.Lock()
+        """Whose it is may send, and say to the outbound what came of it."""
+        self._redrives: asyncio.Queue[Redrive] = asyncio.Queue()
         self._redriving = Redriving(
             gateway_id,
             self._outbound,
+            turn=self._turn,
             store=store,
             letters=letters,
             holding=holding,
@@ -115,6 +125,7 @@ class GatewayPipeline:
             now_s=self._loop.time,
         )
         crew.need("delivery", self._run(), about=gateway_id)
+        crew.need("redriving", self._redrive(), about=gateway_id)
 
     # --- from the lane ---------------------------------------------------------------------------
 
@@ -182,7 +193,7 @@ class GatewayPipeline:
 
     def pace_s(self, now_s: float) -> float:
         """How long a batch takes: on average, or the one under way if that is longer."""
-        waited_s = 0.0 if self._sent_at_s is None else now_s - self._sent_at_s
+        waited_s = 0.0 if self._waits_since_s is None else now_s - self._waits_since_s
         return max(self._round_trip_s, waited_s)
 
     def link(self) -> GatewayLink:
@@ -211,19 +222,31 @@ class GatewayPipeline:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            step = self._outbound.next(self._loop.time())
-            self._set_aside(step.asides)
-            if not len(self._outbound):
-                self._idle.set()
-            match step:
-                case Send(deliveries):
-                    await self._deliver(deliveries)
-                case Redrive():
-                    await self._redriving.redrive(step)
-                case SendAgain(deliveries):
-                    await self._deliver_again(deliveries)
-                case Wait(until_s):
-                    await self._until(until_s)
+            async with self._turn:
+                step = await self._step()
+            if isinstance(step, Wait):
+                await self._until(step.until_s)
+
+    async def _step(self) -> Step:
+        step = self._outbound.next(self._loop.time())
+        self._set_aside(step.asides)
+        if not len(self._outbound):
+            self._idle.set()
+        match step:
+            case Send(deliveries):
+                await self._deliver(deliveries)
+            case SendAgain(deliveries):
+                await self._deliver_again(deliveries)
+            case Redrive():
+                self._outbound.is_redriving = True
+                self._redrives.put_nowait(step)
+        return step
+
+    async def _redrive(self) -> None:
+        while True:
+            await self._redriving.redrive(await self._redrives.get())
+            self._outbound.is_redriving = False
+            self._wake.set()
 
     async def _until(self, instant_s: float) -> None:
         timer = None
@@ -238,14 +261,14 @@ class GatewayPipeline:
             self._letters.add(self.gateway_id, aside)
             if aside.state == "dead":
                 self._dead += 1
-                self._dead_mark = self._letters.mark(self.gateway_id)
+                self._dead_marks[ref_of(aside.delivery)] = self._letters.mark(self.gateway_id)
             else:
                 self._parked += 1
 
     async def _deliver(self, batch: list[Delivery]) -> None:
+        if self._dead_marks and not await self._is_written_before(batch):
+            return
         self._retries += self._outbound.attempts > 0
-        if self._dead_mark:
-            await self._letters.written(self.gateway_id, self._dead_mark)
         wanted = [self._wanted(delivery) for delivery in batch]
         sent = [delivery for delivery in wanted if delivery is not None]
         answer = await self._attempt_to_send(sent)
@@ -270,6 +293,25 @@ class GatewayPipeline:
                 self._settle(delivery, outcome)
             elif verdict == "stale_fence":
                 self._overtaken(delivery)
+
+    async def _is_written_before(self, batch: list[Delivery]) -> bool:
+        """Whether nothing has to be written before the batch is sent, now or in a moment. If not,
+        the outbound knows what can't be sent, and has another batch."""
+        refs = self._dead_marks.keys() & {ref_of(delivery) for delivery in batch}
+        if not refs:
+            return True
+        mark = max(self._dead_marks[ref] for ref in refs)
+        self._waits_since_s = self._loop.time()
+        is_written = await self._letters.written_within(WRITTEN_IN_S, self.gateway_id, mark)
+        self._waits_since_s = None
+        self._dead_marks = {
+            ref: mark
+            for ref, mark in self._dead_marks.items()
+            if not self._letters.is_written(self.gateway_id, mark)
+        }
+        if not is_written:
+            self._outbound.unwritten(refs & self._dead_marks.keys())
+        return is_written
 
     async def _attempt_to_send(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
         """One attempt, of which the outbound knows when it came to nothing (None)."""
@@ -296,7 +338,7 @@ class GatewayPipeline:
         if url is None:
             raise NotNow(f"nobody knows where gateway {self.gateway_id} is")
         batch = self._batch(deliveries)
-        self._sent_at_s = began_s = self._loop.time()
+        self._waits_since_s = began_s = self._loop.time()
         try:
             answer = await self._transport.deliver(
                 url,
@@ -311,7 +353,7 @@ class GatewayPipeline:
             log.exception(LogEvent.UNEXPECTED, gateway=self.gateway_id)
             raise NotNow(f"delivering to {self.gateway_id} failed: {error}") from error
         finally:
-            self._sent_at_s = None
+            self._waits_since_s = None
         took_s = self._loop.time() - began_s
         self._round_trip_s += SLOWLY * (took_s - self._round_trip_s)
         self._round_trips.took(took_s)

@@ -15,6 +15,7 @@ fence.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -65,15 +66,16 @@ class RedriveCounts:
 
 
 class Redriving:
-    """`send` delivers and raises what went wrong, `failed` says so to the outbound; `wanted` is the
-    delivery for those who are still there, `drop` lets go of a partition, `now_s` is the loop's
-    clock."""
+    """`turn` is taken to send; `send` delivers and raises what went wrong, `failed` says so to the
+    outbound; `wanted` is the delivery for those who are still there, `drop` lets go of a partition,
+    `now_s` is the loop's clock."""
 
     def __init__(
         self,
         gateway_id: str,
         outbound: Outbound,
         *,
+        turn: asyncio.Lock,
         store: LetterStore,
         letters: LetterWriter,
         holding: Holding,
@@ -87,6 +89,7 @@ class Redriving:
     ) -> None:
         self._gateway_id = gateway_id
         self._outbound = outbound
+        self._turn = turn
         self._store = store
         self._letters = letters
         self._holding = holding
@@ -225,9 +228,12 @@ class Redriving:
     async def _send_letters(self, letters: _Sent, fences: Fences, step: Redrive) -> None:
         outbound = self._outbound
         largest = max(Counter([letter.ref for letter, _ in letters]).values())
-        outbound.redriving(len(letters), full=largest >= step.each)
         try:
-            answer = await self._send([delivery for _, delivery in letters])
+            async with self._turn:
+                if not outbound.may_redrive(self._now_s()):
+                    return
+                outbound.redriving(len(letters), full=largest >= step.each)
+                answer = await self._send([delivery for _, delivery in letters])
         except CallerError as error:
             if outbound.redrive_refused(len(letters), now_s=self._now_s()):
                 await self._reject([letters[0][0]], error.message, fences)

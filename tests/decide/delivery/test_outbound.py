@@ -76,6 +76,8 @@ class World:
         self.known: list[Delivery] = []
         """Those that were asked for, so that no other gets their identity."""
         self.asked = 0
+        self.looked_for: tuple[Sequence[PartitionRef], list[Delivery]] | None = None
+        """Letters that are about to be sent, while other steps may be taken."""
         self.healthy = False
 
     # --- what comes ------------------------------------------------------------------------------
@@ -120,6 +122,9 @@ class World:
     # --- what is done ----------------------------------------------------------------------------
 
     def step(self) -> None:
+        if self.looked_for is not None and self.random.random() < 0.5:
+            self.redrive(*self.looked_for)
+            self.looked_for, self.outbound.is_redriving = None, False
         step = self.outbound.next(self.now_s)
         self.keep(step.asides)
         self.check()
@@ -132,7 +137,8 @@ class World:
                 self.send(deliveries)
             case Redrive(refs, each):
                 assert len(refs) * each <= RULES.limits.max_size
-                self.redrive(refs, each)
+                assert self.looked_for is None
+                self.looked_for, self.outbound.is_redriving = (refs, self.letters(refs, each)), True
             case SendAgain(deliveries):
                 self.send_again(deliveries)
 
@@ -143,7 +149,10 @@ class World:
         return any((one.partition, one.seq) in self.poison for one in deliveries)
 
     def send(self, deliveries: list[Delivery]) -> None:
-        if self.fate() == "fails":
+        if self.random.random() < 0.05 and not self.healthy:
+            refs = sorted({ref_of(one) for one in deliveries})
+            self.outbound.unwritten(self.random.sample(refs, self.random.randint(0, len(refs))))
+        elif self.fate() == "fails":
             self.give_up(
                 self.outbound.failed("down", now_s=self.now_s, jitter=self.random.random())
             )
@@ -157,15 +166,17 @@ class World:
             fill = 0.0 if self.healthy else self.random.choice([0.0, 0.0, 0.8, 0.95])
             self.outbound.answered(verdicts, fill=fill, now_s=self.now_s)
 
-    def redrive(self, refs: Sequence[PartitionRef], each: int) -> None:
-        letters = [
+    def letters(self, refs: Sequence[PartitionRef], each: int) -> list[Delivery]:
+        return [
             self.parked[place]
             for ref in refs
             for place in sorted(p for p in self.parked if p[0] == ref.partition)[:each]
         ]
+
+    def redrive(self, refs: Sequence[PartitionRef], letters: list[Delivery]) -> None:
         found = {PartitionRef("flights", one.partition) for one in letters}
         self.outbound.drained(set(refs) - found)
-        if not letters:
+        if not letters or not self.outbound.may_redrive(self.now_s):
             return
         self.outbound.redriving(len(letters))
         if self.fate() == "fails":
@@ -282,8 +293,9 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
 ) -> None:
     """Features that meet here, each with each: several subscriptions per delivery, of low priority
     and others (shedding), batches refused as a whole (halving), single verdicts of every kind,
-    failures and the breaker, pressure of both levels, parking and redriving, dead letters kept or
-    not (halting), and what an operator wants again."""
+    failures and the breaker, pressure of both levels, parking and redriving beside what is live,
+    dead letters that are kept, not kept (halting) or not written, and what an operator wants
+    again."""
     world = World(seed, keeps_dead=keeps_dead)
     for count in puts:
         for _ in range(count):
@@ -306,6 +318,33 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
     assert "asked" not in world.again.values(), "whoever asked was told"
     if not keeps_dead:
         assert not world.dead
+
+
+def test_what_is_behind_a_dead_letter_that_is_not_written_is_parked_and_the_rest_goes_on() -> None:
+    outbound = Outbound(RULES)
+    for partition in (0, 1, 0):
+        outbound.put(delivery(partition, 1 + partition), 0.0, lambda _: [])
+    outbound.flush()
+    assert isinstance(outbound.next(0.0), Send)
+    outbound.unwritten([PartitionRef("flights", 0)])
+    step = outbound.next(0.0)
+    assert [(one.delivery.partition, one.state) for one in step.asides] == [(0, "parked")] * 2
+    assert isinstance(step, Send)
+    assert [one.partition for one in step.deliveries] == [1]
+
+
+def test_letters_that_were_looked_for_wait_where_the_gateway_failed_meanwhile() -> None:
+    ref = PartitionRef("flights", 0)
+    outbound = Outbound(RULES, behind=[ref])
+    assert isinstance(outbound.next(0.0), Redrive)
+    outbound.is_redriving = True
+    outbound.put(delivery(1, 1), 0.0, lambda _: [])
+    outbound.flush()
+    assert isinstance(outbound.next(0.0), Send), "which doesn't wait for letters"
+    assert outbound.may_redrive(0.0)
+    outbound.failed("down", now_s=0.0)
+    assert not outbound.may_redrive(0.0)
+    assert outbound.may_redrive(RULES.redrive_every_s)
 
 
 def test_a_record_of_which_a_part_is_shed_goes_on_in_two_parts() -> None:

@@ -48,6 +48,7 @@ LOOK_AGAIN_S = 1.0
 HURRIED_S = 1.0
 """The longest wait in memory where nothing is to wait for long."""
 WANTED_LATER = "the gateway wants it later"
+UNWRITTEN = "a dead letter of something older can't be written"
 LEFT = "whoever it was to come to again has left; retry it for those who are there now"
 
 
@@ -112,6 +113,8 @@ class Outbound:
         self.pressure = Pressure(rules.watermarks)
         self.hurries = False
         """Is nothing to wait for long, because the lane remembers all that comes behind it?"""
+        self.is_redriving = False
+        """Are letters looked for or sent? Then no others are, until that is over."""
         self.error = ""
 
     def __len__(self) -> int:
@@ -313,7 +316,7 @@ class Outbound:
         return -NEVER if self._again else NEVER
 
     def _redrive_due_s(self) -> float:
-        if not self.behind:
+        if self.is_redriving or not self.behind:
             return NEVER
         may_s = max(self._redrive_at_s, self.breaker.probe_at_s)
         return self._letters.due_s(may_s, self._counted())
@@ -428,6 +431,22 @@ class Outbound:
             self._reject(batch[0][1], error, now_s)
             return
         self._put_back(batch)
+
+    def unwritten(self, refs: Iterable[PartitionRef]) -> None:
+        """The batch wasn't sent: of these partitions something older is dead, and the letter can't
+        be written at the moment. They are parked behind it."""
+        batch, self._in_flight = self._in_flight, []
+        self.breaker.not_tried()
+        self._put_back(batch)
+        self._park_partitions(set(refs), UNWRITTEN, "overloaded")
+
+    def may_redrive(self, now_s: float) -> bool:
+        """Are the letters that were looked for still to be sent, after all that has happened since?
+        If not, the same partitions have the next turn."""
+        may = now_s >= max(self._redrive_at_s, self._retry_at_s, self.breaker.probe_at_s)
+        if not may:
+            self._letters.again()
+        return may
 
     def redriving(self, count: int, *, full: bool = True) -> None:
         """So many letters are about to be sent; `full` where some partition has more of them than

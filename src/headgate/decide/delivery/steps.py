@@ -41,7 +41,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Send(Step):
-    """Deliver these now, then say `answered`, `failed` or `refused`."""
+    """Deliver these now, then say `answered`, `failed` or `refused`; or `unwritten` where a letter
+    has to be written before."""
 
     deliveries: list[Delivery]
 
@@ -59,7 +60,8 @@ class Redrive(Step):
     `after_seqs`, the oldest behind that seq.
 
     Say `drained` of the partitions that have none, and `unread` of those whose letters are newer
-    than what was put. When there are some, say `redriving`, then `redriven`, `failed` or
+    than what was put. When there are some, ask whether it `may_redrive` still, where other steps
+    were taken meanwhile (`is_redriving`), and say `redriving`, then `redriven`, `failed` or
     `redrive_refused`; or `postponed` when nobody can tell, and `store_failed` when the store
     of letters failed at any point.
     """
