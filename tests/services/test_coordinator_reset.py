@@ -12,10 +12,12 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.client.http import HttpClient
 from headgate.decide.coordination import resetting
+from headgate.decide.coordination.effects import FenceCheckpoints
 from headgate.errors import HeadgateError, NotNow, StorageFailed
 from headgate.model.api import ResetAnswer, ResetPartition
 from headgate.model.event import Event, Fence, PartitionRef
 from headgate.model.position import Position, Tally
+from headgate.model.topology import Owner
 from headgate.services.coordinator import routes
 from tests.services.test_coordinator import Served, running
 
@@ -157,4 +159,17 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(
             with pytest.raises(HeadgateError, match=message):
                 await client.post(path, body, ResetAnswer)
         assert await positions.list() == {REF: Position(6, Tally(acknowledged=6))}
+        await positions.close()
+
+
+async def test_what_was_settled_past_where_it_is_read_again_is_put_back(tmp_path: Path) -> None:
+    """By somebody who went on while it couldn't be claimed, and whom nobody could stop."""
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        term = served.coordinator._leading()
+        await term._fence(FenceCheckpoints((Owner(REF, "r-1", 8),), again={REF: 4}))
+        expected = Position(4, Tally(acknowledged=6), redeliver_to=6)
+        assert await positions.list() == {REF: expected}
+        await term._fence(FenceCheckpoints((Owner(REF, "r-1", 9),), again={REF: 5}))
+        assert await positions.list() == {REF: expected}
         await positions.close()

@@ -29,6 +29,20 @@ class Reset:
     only_forward: bool = False
 
 
+def put_after(position: Position, reset: Reset | None, *, again: int | None) -> Reset | None:
+    """Where a position goes that was found at `position`, if elsewhere: where an operator wants it,
+    and, unless he wants it past that, back to `again`."""
+    stays = reset is None or (reset.only_forward and position.settled >= reset.settled)
+    if not stays:
+        return reset
+    wanted = 0 if reset is None else reset.settled
+    if again is not None and position.settled > max(again, wanted):
+        return Reset(max(again, wanted))
+    if reset is not None and position.stopped:
+        return Reset(position.settled, reset.resync)
+    return None
+
+
 class Checkpoint(msgspec.Struct, frozen=True):
     """A position and who holds it; `version` is the partitioning version it was made under."""
 

@@ -147,6 +147,8 @@ class Lane:
         self._beginning = Beginning(ports.notes, self._note)
         self._claiming = Claiming(spec, ports.checkpoints, self._note)
         self._proof: asyncio.Task[None] | None = None
+        self._rests = False
+        """It could claim nothing, and waits for the end of its window without trying any more."""
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
         self._started_s = machine.wall_s()
         self._cpu_before_s = machine.cpu_s()
@@ -215,6 +217,9 @@ class Lane:
         """Claim what is planned once the subscriptions are there; or return what else to begin
         with."""
         while self._life.state is Hold.WAITING:
+            if self._rests:
+                await self._ends()
+                continue
             if await self._may_begin(session):
                 await self._begin_as_told(session)
                 continue
@@ -230,12 +235,18 @@ class Lane:
         await self._take(self._spec.owns, may=lambda: hearing.is_heard(session, stream))
         holding = self.holding
         holding.gone |= self._claiming.fenced
+        if holding.partitions:
+            holding.gone |= self._claiming.failed.keys()
         if holding.gone.issuperset(self._planned):
             self._end("somebody newer has taken over")
         elif holding.partitions and hearing.is_same(session, stream):
             await self._say_claimed(session)
         elif holding.partitions:
             await self._prove(session)
+        elif self._claiming.failed and hearing.is_same(session, stream):
+            # A failed lane would cost the others of its router their window.
+            self._rests = True
+            await self._say_claimed(session)
 
     async def _may_begin(self, session: ControlSession) -> bool:
         """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
@@ -295,12 +306,16 @@ class Lane:
             return  # the next stream begins with another proof
         for ref in lost:
             self._overtaken(ref, "somebody newer has taken over")
+        for ref in self._claiming.failed:
+            self._overtaken(ref, "its position can't be read, so nobody knows whose it is")
         if self.holding.partitions:
             await self._say_claimed(session, asked_ms=asked_ms)
 
     async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:
         await session.send(control.Claimed(self.holding.owned(), asked_ms))
         self._hearing.life.meets(StandingEvent.PROVED)
+        if failed := tuple(self._claiming.failed.values()):
+            await session.send(self._lane_report(unclaimed=failed))
 
     async def _look_after(self, session: ControlSession) -> None:
         """Whoever holds the rest of what was planned may die while the coordinator is away."""
@@ -338,6 +353,8 @@ class Lane:
 
     def _note_held(self) -> None:
         self._note(Holds(tuple(self.holding.fences().items())))
+        if self._claiming.failed:
+            self._note(self._claiming.open_claims())
 
     def _overtaken(self, ref: PartitionRef, reason: str) -> None:
         """Somebody newer has `ref`, whoever found out."""
@@ -371,7 +388,7 @@ class Lane:
             attempt=spec.attempt,
             assignment=spec.assignment,
             owns=self.holding.owned(),
-            wants=() if self._has_begun else spec.owns,
+            wants=() if self._has_begun or self._rests else spec.owns,
             generation=self._topology.generation,
             revision=self._adopted.revision,
         )
@@ -466,9 +483,9 @@ class Lane:
             await asyncio.sleep(self._spec.settings.report_interval_s)
             self._ports.notes.give_sign()
             await self._reading.look_ahead()
-            await session.send(self._lane_report())
+            await session.send(self._lane_report(unclaimed=self._claiming.failing))
 
-    def _lane_report(self) -> control.LaneReport:
+    def _lane_report(self, *, unclaimed: tuple[Owner, ...] = ()) -> control.LaneReport:
         partitions = self.holding.partitions.values()
         return control.LaneReport(
             partitions=tuple(p.report(self._dispatcher.halt_of(p.ref)) for p in partitions),
@@ -485,6 +502,7 @@ class Lane:
             checkpoint_errors=self._saving.errors,
             routing=self._ledger.routing.so_far(),
             saving=self._saving.took.so_far(),
+            unclaimed=unclaimed,
         )
 
     # --- ending ----------------------------------------------------------------------------------
@@ -505,7 +523,7 @@ class Lane:
         # A fresh position leaves the successor little to repeat.
         await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
-        if not self._may_hold:
+        if self._rests or not self._may_hold:
             self._end(self._reason)  # whoever held what it wanted still does
         await self._crew.failed()  # until everything ends
 

@@ -229,7 +229,9 @@ class LaneReport(Message, frozen=True, kw_only=True):
     """Totals since the lane started; the coordinator takes differences. `cpu_s` is what its process
     has used. `letters` says what is wrong with the store of parked and dead letters, if anything
     is: then nothing more is read; `checkpoints` says it of the store of positions. `routing` is the
-    time from a record to its acknowledgement by a gateway, `saving` that of saving a position."""
+    time from a record to its acknowledgement by a gateway, `saving` that of saving a position.
+    `unclaimed` are those whose positions it should have claimed and can't, for a while now: it
+    doesn't read them."""
 
     partitions: tuple[PartitionReport, ...]
     read: int
@@ -245,6 +247,7 @@ class LaneReport(Message, frozen=True, kw_only=True):
     gaps: int = 0
     routing: Latencies = Latencies()
     saving: Latencies = Latencies()
+    unclaimed: tuple[Owner, ...] = ()
 
 
 class IngestReport(Message, frozen=True):

@@ -27,6 +27,13 @@ class KeptGateway(msgspec.Struct, frozen=True, array_like=True):
     incarnation: str
 
 
+class ReadAgain(msgspec.Struct, frozen=True, array_like=True):
+    """The position of `ref` is put back to `after_seq`, if it is beyond it, with the next fence."""
+
+    ref: PartitionRef
+    after_seq: int
+
+
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """`boot` counts the coordinator's starts: generations and revisions grow from it.
 
@@ -37,8 +44,9 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     not complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
     until their lease has ended, so that nobody loses sight of a node that never went away.
     `moves` and `target_moves` are the handoffs under way, `draining` the nodes that shall give
-    everything away, `resets` what operators want of positions and isn't done yet. `learning` says
-    that this was written while the coordinator still learnt what there is.
+    everything away, `resets` what operators want of positions and isn't done yet, `again` from
+    where those are read that couldn't be claimed. `learning` says that this was written while the
+    coordinator still learnt what there is.
 
     Where not all of a change is stored it is the first fields of it: who isn't `kept` any more is
     so before anything else, and a topic is `deleted` before it is gone, or nobody would drop its
@@ -60,3 +68,4 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Owner, ...] = ()
     target_moves: tuple[Move, ...] = ()
     resets: tuple[StoredReset, ...] = ()
+    again: tuple[ReadAgain, ...] = ()

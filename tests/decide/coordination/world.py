@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from headgate.decide.coordination.effects import (
     Persist,
     Refuse,
     Send,
+    Unclaimed,
 )
 from headgate.decide.coordination.members import Timing
 from headgate.model import control
@@ -31,11 +33,12 @@ TIMING = Timing(lease_ms=30_000, check_in_ms=5_000, lane_report_timeout_ms=5_000
 @dataclass
 class World:
     """`acks` makes every session acknowledge topologies at once, as live nodes do; `fences` makes
-    the checkpoint store answer at once."""
+    the checkpoint store answer at once, but for those that are `damaged`, whose logs end there."""
 
     stored: StoredState = field(default_factory=lambda: StoredState(boot=1))
     acks: bool = True
     fences: bool = True
+    damaged: dict[PartitionRef, int] = field(default_factory=dict)
     now_ms: int = 1_000
     effects: list[Effect] = field(default_factory=list)
     inbox: dict[int, list[control.FromCoordinator]] = field(default_factory=dict)
@@ -135,12 +138,21 @@ class World:
                 self.hung.add(effect.session)
         for effect in effects:
             if isinstance(effect, FenceCheckpoints) and self.fences:
-                self.apply(self.cluster.fenced(effect.owners))
+                self.apply(self._claimed(effect.owners))
         if self.acks:
             for effect in effects:
                 if isinstance(effect, Send) and isinstance(effect.message, control.PushTopology):
                     generation = effect.message.topology.generation
                     self.say(effect.session, control.AckTopology(generation))
+
+    def _claimed(self, owners: Sequence[Owner]) -> list[Effect]:
+        well = [owner for owner in owners if owner.ref not in self.damaged]
+        unclaimed = [
+            Unclaimed(owner, "it is no position", self.damaged[owner.ref])
+            for owner in owners
+            if owner.ref in self.damaged
+        ]
+        return self.cluster.fenced(well, unclaimed=unclaimed)
 
     def sent(self, session: int, kind: type[M]) -> list[M]:
         return [m for m in self.inbox[session] if isinstance(m, kind)]

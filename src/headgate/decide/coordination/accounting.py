@@ -27,9 +27,12 @@ def newest(report: PartitionReport | None, stored: Position) -> tuple[int, Tally
 
 
 def partition_state(
-    partition: api.TopicPartition, report: PartitionReport | None
+    partition: api.TopicPartition, report: PartitionReport | None, *, unclaimed: str = ""
 ) -> tuple[api.PartitionHealth, str]:
-    """The state of a partition, and why if it isn't healthy, in a sentence."""
+    """The state of a partition, and why if it isn't healthy, in a sentence. `unclaimed`: why its
+    position can't be claimed, if it can't."""
+    if unclaimed:
+        return "failed", f"its position can't be claimed, and it stands still: {unclaimed}"
     if report is not None and report.state != "flowing":
         return report.state, report.reason
     if partition.owner is None:

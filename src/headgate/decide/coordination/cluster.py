@@ -38,7 +38,7 @@ from headgate.decide.coordination import (
     windows,
 )
 from headgate.decide.coordination.drafts import checked, whole
-from headgate.decide.coordination.effects import Effect, Hang, Persist, Refuse, Send
+from headgate.decide.coordination.effects import Effect, Hang, Persist, Refuse, Send, Unclaimed
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.publishing import Client
@@ -175,7 +175,8 @@ class Cluster(State):
         if isinstance(message, control.CheckIn) or role == "client":
             return self._heard(session, message, now_ms)  # no invariant is about that
         is_row = isinstance(message, control.AckTopology) and not self.unassigned
-        if isinstance(message, NOTED) or is_row:
+        is_plea = isinstance(message, control.LaneReport) and bool(message.unclaimed)
+        if (isinstance(message, NOTED) or is_row) and not is_plea:
             return checked(self, self._heard(session, message, now_ms))
         return self._heard_whole(session, message, now_ms)
 
@@ -203,7 +204,7 @@ class Cluster(State):
                 self.lanes.keep(session, {p.ref for p in message.partitions}, now_ms=now_ms)
                 lane.load.read(message.cpu_s, now_ms)
                 self.lane_totals.heard(lane.hello, message)
-                return hints.reported(self, lane, message)
+                return hints.reported(self, lane, message) + self._unclaimable(message.unclaimed)
             case control.EpochTooLow(ref, epoch, own) if member is not None and is_target(ref):
                 return sharing.overtaken(self, member.hello.node_id, ref, epoch, own=own)
             case control.EpochTooLow(ref, epoch) if member is not None:
@@ -375,23 +376,50 @@ class Cluster(State):
 
     @whole
     def fenced(
-        self, owners: Iterable[Owner], *, overtaken: Iterable[tuple[PartitionRef, int]] = ()
+        self,
+        owners: Iterable[Owner],
+        *,
+        overtaken: Iterable[tuple[PartitionRef, int]] = (),
+        unclaimed: Iterable[Unclaimed] = (),
     ) -> list[Effect]:
         """The checkpoints are claimed: whoever got these partitions may hear of it. Those in
-        `overtaken` are held under a higher epoch.
+        `overtaken` are held under a higher epoch, those in `unclaimed` can't be claimed.
 
-        Before that it is kept that a position is where an operator wants it: a coordinator that
-        didn't know would put it there again, back from where the new reader has brought it.
+        Before that it is kept that a position is where an operator wants it, or where nobody misses
+        anything: a coordinator that didn't know would put it there again, back from where the new
+        reader has brought it. And before anybody is told "subscribed" while somebody may read on
+        who doesn't know him, it is kept from where that is to be read again.
         """
         effects = [e for ref, epoch in overtaken for e in self.overtaken(ref, epoch)]
-        kept: list[Effect] = []
+        is_news = False
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
                 del self.unfenced[owner.ref]
-                if self.resets.putting.pop(owner.ref, None) is not None:
-                    kept = [Persist(self.to_store())]
-        effects += kept + topology_changes.assign_routers(self)
+                is_news |= self.resets.putting.pop(owner.ref, None) is not None
+                is_news |= self.again_from.pop(owner.ref, None) is not None
+                if self.unclaimed.pop(owner.ref, None) is not None:
+                    topology_changes.claimed_at_last(self, owner)
+        for one in unclaimed:
+            ref = one.owner.ref
+            if self.unfenced.get(ref) == one.owner:
+                self.unclaimed[ref] = one.why
+                if one.head is not None and ref not in self.again_from:
+                    self.again_from[ref], is_news = one.head, True
+        effects += [Persist(self.to_store())] if is_news else []
+        effects += topology_changes.assign_routers(self)
         return effects + subscribing.settle_floor(self)
+
+    def _unclaimable(self, owners: Iterable[Owner]) -> list[Effect]:
+        """A lane can't claim the positions of these. Where nobody is known to read them, they get a
+        new epoch, so that nobody waits for whoever may: it is asked for here from now on."""
+        refs = [
+            owner.ref
+            for owner in owners
+            if self.sources.owners.get(owner.ref) == owner
+            and self.lanes.is_in_doubt(owner.ref)
+            and owner.ref not in self.unfenced
+        ]
+        return self._retake(refs) if refs and not self.learning.is_on else []
 
     def _fence_again(self, now_ms: int) -> list[Effect]:
         """The store was away when these were to be claimed."""

@@ -42,14 +42,25 @@ class Persist:
 @dataclass(frozen=True, slots=True)
 class FenceCheckpoints:
     """Claim each partition's checkpoint at its new epoch before any later effect, and put those in
-    `resets` where an operator wants them.
+    `resets` where an operator wants them, those in `again` back to there if they are beyond it.
 
     The cluster wants to know what came of it: `Cluster.fenced`, also where a higher epoch holds
-    one. While the store is away it hears nothing, and asks again.
+    one, or where it can't be claimed (`Unclaimed`). It asks again for those.
     """
 
     owners: tuple[Owner, ...]
     resets: Mapping[PartitionRef, Reset] = field(default_factory=dict)
+    again: Mapping[PartitionRef, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """The position of `owner`'s partition can't be claimed, and `why`; after that was tried, the
+    log ended at `head` (None: nobody knows)."""
+
+    owner: Owner
+    why: str
+    head: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

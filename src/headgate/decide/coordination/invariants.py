@@ -127,6 +127,8 @@ def _fences(state: State) -> Iterator[str]:
         known = state.sources.owners.get(ref)
         if known is None or known.epoch < owner.epoch:
             yield f"{owner} is to be fenced, and {known} is known"
+    if strangers := {*state.unclaimed, *state.again_from} - state.unfenced.keys():
+        yield f"{strangers} couldn't be claimed, and nobody tries to"
     for router_id, generation in state.unassigned.items():
         member = state.members.get(router_id)
         if member is None or member.hello.role != "router" or generation > state.generation:
@@ -269,8 +271,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "fences are awaited by whom they concern",
-        "What waits for a fence waits under its last epoch or an earlier one; only routers that "
-        "are members wait for an assignment.",
+        "What waits for a fence waits under its last epoch or an earlier one, and is tried again "
+        "where it couldn't be had; only routers that are members wait for an assignment.",
         "members",
         _fences,
     ),

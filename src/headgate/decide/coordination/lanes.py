@@ -296,6 +296,10 @@ class Lanes:
         """May a lane be reading that nobody hears from?"""
         return bool(self.lost_since_ms or self.unsaid)
 
+    def is_in_doubt(self, ref: PartitionRef) -> bool:
+        """May only a lane be reading `ref` that nobody hears from?"""
+        return ref not in self._running and (ref in self.lost_since_ms or ref in self.unsaid)
+
     def awaited(self) -> set[PartitionRef]:
         """What lanes will read that wait for the subscriptions, or for the store of positions."""
         return {owner.ref for lane in self.by_session.values() for owner in lane.hello.wants}

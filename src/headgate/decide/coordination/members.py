@@ -8,7 +8,7 @@ from headgate.decide.planning.plan import Strategy, check_imbalance
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
-from headgate.model.topology import Node, Role
+from headgate.model.topology import Node, Owner, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class Member:
     assignment: int = 0
     grown_at: int = 0
     """The last assignment that gave the router something; windows planned before it must end."""
+    told: frozenset[Owner] = frozenset()
+    """What the router was last told that it has."""
     report: control.GatewayReport | control.RouterReport | None = None
     undropped: frozenset[str] = frozenset()
     """Deleted topics of which this ingest node couldn't drop everything yet."""

@@ -29,7 +29,7 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     restarted = _is_restarted(state, known, hello)
     if known is not None and restarted:
         state.window_ends.forget(known.hello.incarnation)
-    member = Member(hello, session, now_ms)
+    member = Member(hello, session, now_ms, told=frozenset(hello.owns))
     if known is not None and not restarted:
         # What it applied before we knew it may be of a coordinator that counted differently.
         member.generation = known.generation

@@ -26,7 +26,7 @@ from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.decide.gateway_ring import ring_of
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef
-from headgate.model.stored import KeptGateway, StoredState
+from headgate.model.stored import KeptGateway, ReadAgain, StoredState
 from headgate.model.topology import GatewayRing, Node, Owner, Role, Topic, Topology
 
 
@@ -72,6 +72,13 @@ class State:
     """Router whose assignment changed, with the generation its gateways must adopt first."""
     unfenced: dict[PartitionRef, Owner] = field(init=False)
     """Source partitions whose checkpoint isn't known to be claimed under their epoch yet."""
+    unclaimed: dict[PartitionRef, str] = field(default_factory=dict)
+    """Those of `unfenced` that couldn't be claimed when it was tried, and why: nobody waits for
+    them, and nobody reads them."""
+    again_from: dict[PartitionRef, int] = field(init=False)
+    """Those of `unclaimed` of which somebody may read on whom nobody can stop or hear, each with
+    where its log ended when that began: others are told "subscribed" all the same, so whatever was
+    settled after it is read again."""
     resets: Resets = field(init=False)
     """Where operators want positions to be."""
     fence_at_ms: int = 0
@@ -89,7 +96,9 @@ class State:
         self.handoffs = Handoffs.of(stored.moves, now_ms)
         self.resets = Resets.of(stored.resets, now_ms)
         owners = self.sources.owners
-        self.unfenced = {ref: owners[ref] for ref in self.resets.putting if ref in owners}
+        self.again_from = {one.ref: one.after_seq for one in stored.again if one.ref in owners}
+        awaited = (*self.resets.putting, *self.again_from)
+        self.unfenced = {ref: owners[ref] for ref in awaited if ref in owners}
         self.groups = Groups.of(stored, now_ms)
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         self.registry.kept.update((k.gateway_id, k.incarnation) for k in stored.kept)
@@ -220,4 +229,5 @@ class State:
             targets=self.groups.targets.all(),
             target_moves=self.groups.handoffs.moves(),
             resets=self.resets.all(),
+            again=tuple(ReadAgain(*one) for one in sorted(self.again_from.items())),
         )

@@ -161,7 +161,8 @@ def _partition(
         tally=tally,
         last_event_ms=wall_ms - (now_ms - growth.moved_ms) if growth and growth.moved_ms else 0,
     )
-    state, reason = accounting.partition_state(partition, report)
+    unclaimed = cluster.unclaimed.get(ref, "")
+    state, reason = accounting.partition_state(partition, report, unclaimed=unclaimed)
     return msgspec.structs.replace(partition, state=state, reason=reason)
 
 

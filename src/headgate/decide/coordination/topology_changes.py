@@ -39,7 +39,9 @@ def changed(
             state.unassigned[router_id] = generation
     effects: list[Effect] = [Persist(state.to_store())]
     if fenced:
-        state.unfenced |= {owner.ref: owner for owner in fenced}
+        for owner in fenced:
+            state.unfenced[owner.ref] = owner
+            state.unclaimed.pop(owner.ref, None)
         effects.append(fence(state, fenced))
         effects += windows.overtaken(state.lanes.fence(fenced))
     effects += [
@@ -51,13 +53,24 @@ def changed(
 
 
 def fence(state: State, owners: Collection[Owner]) -> FenceCheckpoints:
-    return FenceCheckpoints(tuple(owners), state.resets.wanted(owner.ref for owner in owners))
+    refs = [owner.ref for owner in owners]
+    again = {ref: state.again_from[ref] for ref in refs if ref in state.again_from}
+    return FenceCheckpoints(tuple(owners), state.resets.wanted(refs), again)
+
+
+def claimed_at_last(state: State, owner: Owner) -> None:
+    """The position can be read after all: its router was assigned without it, and hears of it."""
+    member = state.members.get(owner.node_id)
+    if member is not None and owner.node_id not in state.unassigned:
+        member.assignment += 1
+        member.grown_at = member.assignment
+        state.unassigned[owner.node_id] = state.generation
 
 
 def assign_routers(state: State) -> list[Effect]:
     """Assign where the checkpoints are fenced and every live gateway has adopted the epochs.
 
-    Windows that lack something end.
+    A checkpoint that can't be claimed keeps nobody from the rest. Windows that lack something end.
     """
     effects: list[Effect] = []
     if any(node.role == "gateway" for node in state.expected.values()):
@@ -69,15 +82,27 @@ def assign_routers(state: State) -> list[Effect]:
             continue
         if not all(state.has_adopted(gateway, generation) for gateway in gateways):
             continue
-        if any(owner.node_id == router_id for owner in state.unfenced.values()):
+        unfenced = [ref for ref, one in state.unfenced.items() if one.node_id == router_id]
+        if any(ref not in state.unclaimed for ref in unfenced):
             continue
+        told, ready = member.told, frozenset(_readable(state, router_id))
+        if unfenced and ready == told:
+            continue  # there is nothing to tell before those can be claimed
         del state.unassigned[router_id]
         effects.append(Send(member.session, assignment(state, member)))
+        if unfenced and ready <= told:
+            continue
         if any(lane.hello.assignment < member.grown_at for _, lane in windows.of(state, router_id)):
             effects += windows.end_window(state, router_id, "the assignment changed")
     return effects
 
 
 def assignment(state: State, member: Member) -> control.Assign:
-    sources = tuple(state.sources.of_node(member.hello.node_id))
-    return control.Assign(member.assignment, sources)
+    """All that the router may read, for it to be told now."""
+    sources = _readable(state, member.hello.node_id)
+    member.told = frozenset(sources)
+    return control.Assign(member.assignment, tuple(sources))
+
+
+def _readable(state: State, router_id: str) -> list[Owner]:
+    return [one for one in state.sources.of_node(router_id) if one.ref not in state.unfenced]

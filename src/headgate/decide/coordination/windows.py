@@ -85,7 +85,9 @@ def all_read(state: State, node_id: str) -> list[Effect]:
         return []
     running = state.lanes.running()
     owned = state.sources.of_node(node_id)
-    is_read = bool(owned) and all(owner.ref in running for owner in owned)
+    is_read = bool(owned) and all(
+        owner.ref in running or owner.ref in state.unclaimed for owner in owned
+    )
     return [Send(router.session, control.AllRead())] if is_read else []
 
 
@@ -184,8 +186,8 @@ def end_crippled_window(state: State, router_id: str, now_ms: int) -> list[Effec
         return []
     awaited = state.lanes.awaited()
     for owner in state.sources.of_node(router_id):
-        if owner.ref in awaited:
-            continue  # another window's lane would wait for the same
+        if owner.ref in awaited or owner.ref in state.unfenced:
+            continue  # another window's lane would wait for the same, or not know of it
         if owner.ref in state.handoffs.by_ref:
             continue  # its donor has let go of it, and its recipient gets a window for it
         was_read = owner.ref in state.lanes.lost_since_ms or owner.ref in state.lanes.ended_ms
@@ -210,6 +212,7 @@ def watch_idle(state: State, now_ms: int) -> None:
         if owner.node_id in able
         and not state.lanes.may_be_read(owner.ref)
         and owner.ref not in state.handoffs.by_ref
+        and owner.ref not in state.unfenced
     ]
     before = state.lanes.idle_since_ms
     state.lanes.idle_since_ms = {ref: before.get(ref, now_ms) for ref in idle}

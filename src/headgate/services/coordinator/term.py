@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
 import structlog
 
-from headgate.decide.checkpoints import Reset
+from headgate.decide.checkpoints import Reset, put_after
 from headgate.decide.coordination import invariants, operating
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
@@ -29,6 +29,7 @@ from headgate.decide.coordination.effects import (
     Persist,
     Refuse,
     Send,
+    Unclaimed,
 )
 from headgate.decide.coordination.status import Stored, unreported
 from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, StorageFailed
@@ -59,6 +60,8 @@ log = structlog.get_logger()
 
 TICK_S = 0.25
 POSITIONS_TIMEOUT_S = 0.5
+HEADS_TIMEOUT_S = 1.0
+"""For the ends of all logs whose positions can't be claimed, together."""
 AGES_TIMEOUT_S = 1.0
 """For all partitions whose age nobody reports, together."""
 CARRY_OUT_TIMEOUT_S = 5.0
@@ -309,10 +312,14 @@ class Term:
         """Claim the positions and the letters; a store that is away is asked again with a later
         tick."""
         owners = wanted.owners
-        claims = (self._claim(owner, wanted.resets.get(owner.ref)) for owner in owners)
+        claims = (
+            self._claim(owner, wanted.resets.get(owner.ref), wanted.again.get(owner.ref))
+            for owner in owners
+        )
         outcomes = await asyncio.gather(*claims, return_exceptions=True)
         fenced: list[Owner] = []
         overtaken: list[tuple[PartitionRef, int]] = []
+        failed: dict[Owner, str] = {}
         for owner, outcome in zip(owners, outcomes, strict=True):
             match outcome:
                 case None:
@@ -320,11 +327,28 @@ class Term:
                 case Fenced():
                     overtaken.append((owner.ref, max(outcome.epoch, owner.epoch)))
                 case StorageFailed():
-                    log.warning(LogEvent.CHECKPOINT_FAILED, error=outcome.message)
+                    ref = str(owner.ref)
+                    log.warning(LogEvent.CHECKPOINT_FAILED, partition=ref, error=outcome.message)
+                    failed[owner] = outcome.message
                 case _:
                     raise outcome
         fenced = await self._claim_letters(fenced, overtaken)
-        return self._decided(lambda _: self.cluster.fenced(fenced, overtaken=overtaken))
+        heads = await self._heads([owner.ref for owner in failed])
+        unclaimed = [Unclaimed(one, why, heads.get(one.ref)) for one, why in failed.items()]
+        return self._decided(
+            lambda _: self.cluster.fenced(fenced, overtaken=overtaken, unclaimed=unclaimed)
+        )
+
+    async def _heads(self, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
+        """Where the logs of these end now, of those of which that is wanted, as far as it comes."""
+        heads: dict[PartitionRef, int] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEADS_TIMEOUT_S):
+                for ref in refs:
+                    if ref not in self.cluster.again_from:
+                        with contextlib.suppress(HeadgateError):
+                            heads[ref] = (await self._reader.extent(ref)).head
+        return heads
 
     async def _claim_letters(
         self, owners: list[Owner], overtaken: list[tuple[PartitionRef, int]]
@@ -346,23 +370,20 @@ class Term:
                 break
         return left
 
-    async def _claim(self, owner: Owner, reset: Reset | None) -> None:
+    async def _claim(self, owner: Owner, reset: Reset | None, again: int | None) -> None:
         fence = Fence(owner.epoch)
         position = await self._checkpoints.claim(owner.ref, fence)
-        if reset is None:
+        wanted = put_after(position, reset, again=again)
+        if wanted is None:
             return
-        settled = reset.settled
-        if reset.only_forward and position.settled >= settled:
-            if not position.stopped:
-                return
-            settled = position.settled
-        await self._checkpoints.reset(owner.ref, fence, settled, resync=reset.resync)
+        settled = wanted.settled
+        await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
         log.warning(
             LogEvent.POSITION_RESET,
             partition=str(owner.ref),
             before=position.settled,
             now=settled,
-            resync=reset.resync,
+            resync=wanted.resync,
         )
 
     def _check_goes_on(self) -> None:

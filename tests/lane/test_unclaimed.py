@@ -1,0 +1,108 @@
+"""A position that can't be read keeps a lane from its own partition, and from no other."""
+
+from __future__ import annotations
+
+from headgate.errors import StorageFailed
+from headgate.lane.claiming import CLAIM_PATIENCE_S
+from headgate.model import control
+from headgate.model.event import Fence
+from headgate.model.topology import Owner
+from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+
+
+def unclaimed(world: LaneWorld) -> list[Owner]:
+    """What the lane said that it can't claim, each time it did."""
+    told = [message for message in world.sent if isinstance(message, control.LaneReport)]
+    return [owner for report in told for owner in report.unclaimed]
+
+
+def claimed(world: LaneWorld) -> list[control.Claimed]:
+    return [message for message in world.sent if isinstance(message, control.Claimed)]
+
+
+@on_virtual_time
+async def test_the_others_of_its_lane_do_not_wait_for_it() -> None:
+    world = LaneWorld(partitions=2, window_s=1e6)
+    world.checkpoints.damaged.add(world.refs[0])
+    for partition in (0, 1):
+        world.append(3, partition=partition)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5.0)
+    assert world.gateways.seqs("gateway-1", 1) == [1, 2, 3]
+    assert world.gateways.seqs("gateway-1", 0) == []
+    assert claimed(world) == [control.Claimed(world.spec.owns[1:])]
+    assert unclaimed(world) == [world.spec.owns[0]]
+    await settle_down(2 * CLAIM_PATIENCE_S)
+    assert not world.life.done()
+    assert unclaimed(world) == [world.spec.owns[0]], "whoever has it now, this is old by then"
+
+
+@on_virtual_time
+async def test_a_lane_that_has_nothing_else_ends_nobodys_window() -> None:
+    """It says so early, because somebody may wait for it, and goes on trying for a while: perhaps
+    the whole store is away."""
+    world = LaneWorld(window_s=120.0)
+    world.checkpoints.damaged.add(world.refs[0])
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5.0)
+    assert unclaimed(world)[:1] == [world.spec.owns[0]]
+    assert claimed(world) == [], "it still wants it"
+    await settle_down(CLAIM_PATIENCE_S)
+    assert claimed(world) == [control.Claimed(())]
+    world.checkpoints.damaged.clear()
+    await settle_down(30.0)
+    assert world.held() == {}, "it was given up, and others may be told to have subscribed"
+    assert not world.life.done()
+    await settle_down(60.0)
+    assert (await world.dead()).fenced
+
+
+@on_virtual_time
+async def test_its_predecessor_goes_on_with_it() -> None:
+    world = LaneWorld(partitions=2, window_s=5.0)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.checkpoints.damaged.add(world.refs[0])
+    await world.lane.receipt()
+    successor = world.successor(window=4)
+    successor.revision = 1
+    successor.start()
+    await successor.subscribed(everything("s1"))
+    await settle_down(3.0)
+    for partition in (0, 1):
+        world.append(3, partition=partition)
+    await settle_down(10.0)
+    assert world.gateways.seqs("gateway-1", 0) == [1, 2, 3]
+    assert set(world.gateways.seqs("gateway-1", 1)) == {1, 2, 3}
+    assert world.lane.holding.fences() == {world.refs[0]: Fence(5, 3, 0)}
+    assert successor.lane.holding.fences() == {world.refs[1]: Fence(5, 4, 0)}
+
+
+@on_virtual_time
+async def test_a_proof_of_the_others_does_not_wait_for_it() -> None:
+    world = LaneWorld(partitions=2, window_s=1e6)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.checkpoints.damaged.add(world.refs[0])
+    world.sent.clear()
+    world.push(control.Prove(7))
+    await settle_down(5.0)
+    assert claimed(world) == [control.Claimed(world.spec.owns[1:], 7)]
+    assert unclaimed(world) == [world.spec.owns[0]]
+    assert world.lane.holding.fences() == {world.refs[1]: Fence(5, 3, 0)}
+
+
+@on_virtual_time
+async def test_a_proof_waits_for_a_store_that_is_away() -> None:
+    world = LaneWorld(partitions=2, window_s=1e6)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.checkpoints.failing = StorageFailed("the store is away")
+    world.sent.clear()
+    world.push(control.Prove(7))
+    await settle_down(2 * CLAIM_PATIENCE_S)
+    assert claimed(world) == []
+    assert unclaimed(world) == []
+    assert len(world.lane.holding.fences()) == 2
