@@ -1,5 +1,5 @@
 """`python -m headgate` is the `headgate` command."""
 
-from headgate.cli.main import run
+from headgate.cli.entry import run
 
 run()

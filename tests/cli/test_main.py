@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -40,6 +41,29 @@ def test_help_does_not_load_what_is_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.stderr == ""
+
+
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+imported, sys.argv[1:] = sys.argv[1], ["config", "show"]
+class Library:
+    \"""Whose import a Ctrl-C meets, and which swallows what comes of it.\"""
+    def find_spec(self, name, *_):
+        if name == imported:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                pass
+sys.meta_path.insert(0, Library())
+runpy.run_module("headgate", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("imported", ["typer", "headgate.config"])
+def test_a_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(imported: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, imported]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
 async def test_the_version_is_the_packages() -> None:

@@ -12,6 +12,7 @@ import atexit
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -126,6 +127,9 @@ class Commands(TyperGroup):
         called = args[0]
         if called in COMMANDS:
             self.commands[called] = COMMANDS[called].load(called)
+            if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+                # Loaded (cli/entry.py): from here on there may be something to end in order.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         else:
             # A mistyped name is compared with these.
             self.commands.update({name: self.get_command(ctx, name) for name in COMMANDS})
