@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable
-from importlib.metadata import version
 
 import msgspec
 import structlog
@@ -32,6 +31,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.letters import Fences
 from headgate.ports.machine import Machine
+from headgate.release import release
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.vitals import Vitals
@@ -257,7 +257,7 @@ class CoordinatorRoutes:
         stored = await term.stored()
         status = describe(
             term.cluster,
-            version=version("headgate"),
+            version=release(),
             stored=stored,
             now_ms=term.now_ms(),
             wall_ms=self._machine.wall_ms(),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.lane_totals import LaneTotals, Sums
@@ -20,6 +19,7 @@ from headgate.model import api
 from headgate.model.control import Latencies
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.machine import Machine
+from headgate.release import release
 from headgate.services.coordinator.term import Term
 from headgate.tasks import deaths
 
@@ -92,7 +92,7 @@ class Vitals:
         failed = self._failures.sentence(now_s)
         return judged(
             role="coordinator",
-            version=version("headgate"),
+            version=release(),
             uptime_s=now_s - self._started_s,
             partitions=partitions,
             reasons=[*([failed] if failed else []), *deaths.reasons(), *reasons],

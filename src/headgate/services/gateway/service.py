@@ -12,7 +12,6 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 
 import structlog
 
@@ -35,6 +34,7 @@ from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.ports.transport import Accept, DeliveryListener
+from headgate.release import release
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
@@ -148,7 +148,7 @@ class Gateway:
             health=self._health,
             metrics=self._metrics,
             collect=self._collect,
-            version=_version(),
+            version=release(),
             keep_alive_s=options.keep_alive_s,
         )
         self._public = http
@@ -285,7 +285,7 @@ class Gateway:
             reasons.append("the memory for what waits is full: subscribers are too slow")
         return judged(
             role="gateway",
-            version=_version(),
+            version=release(),
             uptime_s=self._machine.monotonic_s() - self._started_s,
             reasons=reasons,
             stopping=self._stopping,
@@ -322,10 +322,3 @@ class Gateway:
     def _reachable(self, port: int) -> str:
         options = self._options
         return reachable(options.host, port, advertised=options.advertised_host)
-
-
-def _version() -> str:
-    try:
-        return version("headgate")
-    except PackageNotFoundError:
-        return "0"

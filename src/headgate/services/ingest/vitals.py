@@ -6,13 +6,12 @@ with time. A store of positions that is away doesn't hold anybody up.
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from headgate.decide.health import DISCONNECTED, instant, judged, log_status
 from headgate.decide.log_pulse import LogPulse
 from headgate.model.api import Health, PartitionVitals
 from headgate.model.event import PartitionRef
 from headgate.ports.machine import Machine
+from headgate.release import release
 from headgate.services.ingest.settled import Settled
 from headgate.services.ingest.writing import Writing
 from headgate.tasks import deaths
@@ -47,7 +46,7 @@ class Vitals:
             reasons.append(f"positions can't be read, so lag may be wrong: {self._settled.error}")
         return judged(
             role="ingest",
-            version=version("headgate"),
+            version=release(),
             uptime_s=self._machine.monotonic_s() - self._started_s,
             partitions=[self._vitals(ref) for ref in self._partitions.mine()],
             reasons=reasons,

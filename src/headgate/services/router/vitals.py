@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from importlib.metadata import version
 
 import msgspec
 
@@ -19,6 +18,7 @@ from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import Health, PartitionVitals
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.http import HttpCalls
+from headgate.release import release
 from headgate.tasks import deaths
 
 ASK_TIMEOUT_S = 1.5
@@ -91,7 +91,7 @@ class RouterVitals:
             self._partitions,
             deaths=deaths.reasons(),
             heard_ago_s=None if self._heard_s is None else now_s - self._heard_s,
-            version=version("headgate"),
+            version=release(),
             uptime_s=now_s - self._started_s,
         )
 
