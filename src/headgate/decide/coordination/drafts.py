@@ -50,17 +50,8 @@ def checked(state: State, effects: list[Effect]) -> list[Effect]:
 
 def drafted(value: T) -> T:
     """A copy that can be changed without `value`; `value` itself where nothing can change it."""
-    copy = _copier(value)
+    copy = _COPIERS[type(value)]
     return value if copy is None else copy(value)
-
-
-def _copier(value: object) -> Callable[[Any], Any] | None:
-    kind = type(value)
-    if kind is set:
-        return set.copy
-    if kind is dict:
-        return _rows_copied
-    return _fields_copied if _changing(kind) else None
 
 
 def _changing(kind: type[Any]) -> tuple[str, ...]:
@@ -73,13 +64,32 @@ def _changing(kind: type[Any]) -> tuple[str, ...]:
 
 def _rows_copied(table: dict[Any, Any]) -> dict[Any, Any]:
     """All rows of a table are of one kind."""
-    copy = _copier(next(iter(table.values()), None))
-    return table.copy() if copy is None else {key: copy(row) for key, row in table.items()}
+    for row in table.values():
+        copy = _COPIERS[type(row)]
+        return table.copy() if copy is None else {key: copy(row) for key, row in table.items()}
+    return {}
 
 
 def _fields_copied(value: T) -> T:
-    draft = object.__new__(type(value))
-    for name in _changing(type(value)):
+    kind = type(value)
+    draft = object.__new__(kind)
+    for name in _FIELDS[kind]:
         part = getattr(value, name)
-        setattr(draft, name, part if name in IN_PLACE else drafted(part))
+        copy = None if name in IN_PLACE else _COPIERS[type(part)]
+        setattr(draft, name, part if copy is None else copy(part))
     return draft
+
+
+Copier = Callable[[Any], Any]
+
+
+class _Copiers(dict[type, Copier | None]):
+    """How values of a kind are copied, once it was asked; None where nothing can change them."""
+
+    def __missing__(self, kind: type) -> Copier | None:
+        copier: Copier | None = _fields_copied if _changing(kind) else None
+        self[kind] = copier
+        return copier
+
+
+_COPIERS = _Copiers({set: set.copy, dict: _rows_copied})
