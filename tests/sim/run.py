@@ -248,7 +248,7 @@ def _config(chance: random.Random) -> Config:
             },
             "coordinator": {
                 "timeout": lease_s,
-                "check_in": lease_s / 6,
+                "check_in": lease_s / 4,
                 "rebalance": chance.choice((1.0, 4.0)),
                 "learn_for": 6.0,
                 "subscribe_timeout": 4.0,

@@ -22,14 +22,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import heapq
 import itertools
 import random
 import sys
+from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from heapq import heappop, heappush
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class SimulatedHandle:
         self._callback = callback
         self._args = args
         self._loop = loop
-        self._context = context or contextvars.copy_context()
+        self._context = contextvars.copy_context() if context is None else context
         self._is_cancelled = False
 
     def cancel(self) -> None:
@@ -111,15 +112,6 @@ class SimulatedHandle:
 
     def cancelled(self) -> bool:
         return self._is_cancelled
-
-    def run(self) -> None:
-        try:
-            self._context.run(self._callback, *self._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as asyncio's own do
-            what = f"Exception in callback {self._callback}"
-            self._loop.call_exception_handler({"message": what, "exception": error})
 
 
 class SimulatedTimer(SimulatedHandle):
@@ -141,27 +133,24 @@ class SimulatedTimer(SimulatedHandle):
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """Sets of tasks are gone through in an order that is the same in every run."""
+    """Sets of tasks are gone through in an order that is the same in every run: that in which they
+    were first asked for their hash."""
 
     numbers = itertools.count()
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._number = next(self.numbers)
-        super().__init__(*args, **options)
+    _number: int
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            self._number = next(NumberedTask.numbers)
+            return self._number
 
 
 class NumberedFuture(asyncio.Future[Any]):
-    """The same for futures."""
+    """The same for futures, most of which nobody ever asks."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = next(NumberedTask.numbers)
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self._number
+    __hash__ = NumberedTask.__hash__
 
 
 _AbstractLoop: Any = asyncio.AbstractEventLoop
@@ -173,7 +162,7 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
 
     def __init__(self, name: str, scheduler: Scheduler, *, begins_s: float, rate: float) -> None:
         self.name = name
-        self.encoded_name = name.encode()
+        self.number = len(scheduler.processes)
         self.state: State = "running"
         self.errors: list[dict[str, Any]] = []
         """What its event loop was told and nobody handled, as with `call_exception_handler`."""
@@ -216,17 +205,27 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         if self.state != "running":
             return 0
         ready, count = self._ready, len(self._ready)
+        scheduler = self._scheduler
+        scheduler.running = self
         asyncio._set_running_loop(self)
         try:
             for _ in range(count):
                 handle = ready.popleft()
-                if not handle._is_cancelled:
-                    handle.run()
-                    if not self.is_running():  # by its own hand
-                        break
+                if handle._is_cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as asyncio's own do
+                    what = f"Exception in callback {handle._callback}"
+                    self.call_exception_handler({"message": what, "exception": error})
+                if not self.is_running():  # by its own hand
+                    break
         finally:
             asyncio._set_running_loop(None)
-        if ready:
+            scheduler.running = None
+        if ready and not self._waits:
             self._wake()
         return count
 
@@ -251,17 +250,19 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
     def time(self) -> float:
         now_s = self._begins_s + self._scheduler.now_s * self._rate
         latest_s = self._latest_s
-        return max(latest_s, now_s)
+        return now_s if now_s > latest_s else latest_s  # noqa: FURB136 - asked all the time
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> SimulatedHandle:
         handle = SimulatedHandle(callback, args, self, context)
-        sender = asyncio._get_running_loop()
+        sender = self._scheduler.running
         if sender is self or sender is None:
-            self.comes_due(handle)
+            self._ready.append(handle)
+            if not self._waits:
+                self._wake()
         else:
-            self._scheduler.carry(sender, self, handle)  # type: ignore[arg-type]
+            self._scheduler.carry(sender, self, handle)
         return handle
 
     def call_later(
@@ -296,8 +297,8 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
     ) -> asyncio.Task[Any]:
         return NumberedTask(coro, loop=self, name=name, context=context)
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)
+    """Never; every future asks, which nothing in Python need answer."""
 
     def is_running(self) -> bool:
         return self.state == "running"
@@ -343,11 +344,14 @@ class Scheduler:
         self.now_s = 0.0
         self.turns = 0
         self.processes: list[Process] = []
+        self.running: Process | None = None
+        """Whose turn it is."""
         self._chance = random.Random(f"scheduler {seed}")
         self._to_do: list[Process] = []
         self._timers: list[tuple[float, int, Process, SimulatedHandle]] = []
         self._numbers = itertools.count()
-        self._digest = blake2b(digest_size=16)
+        self._taken = array("d")
+        """Every turn so far: whose, when, and how much was done in it."""
         self._escape: Escape | None = None
         self.carry: Carry = lambda _sender, receiver, message: receiver.comes_due(message)
         NumberedTask.numbers = itertools.count()
@@ -362,8 +366,8 @@ class Scheduler:
 
     @property
     def digest(self) -> str:
-        """Of every turn so far: whose, when, and how much was done in it."""
-        return self._digest.hexdigest()
+        """Of every turn so far."""
+        return blake2b(self._taken.tobytes(), digest_size=16).hexdigest()
 
     def run(self, *, until_s: float, done: Callable[[], bool] = lambda: False) -> None:
         """Let everybody live until then, or until it is `done`, which is asked when everybody
@@ -371,14 +375,24 @@ class Scheduler:
 
         Raises Escape; Stuck where nothing can happen any more before that.
         """
-        timers, to_do = self._timers, self._to_do
+        timers, to_do, taken = self._timers, self._to_do, self._taken
+        chance, due = self._chance.random, heappop
         with _without_collector(), _finalizing():
             while self.now_s < until_s:
                 while timers and timers[0][0] <= self.now_s:
-                    _, _, process, handle = heapq.heappop(timers)
+                    _, _, process, handle = due(timers)
                     process.comes_due(handle)
                 if to_do:
-                    self._one_turn()
+                    place = int(chance() * len(to_do))
+                    process = to_do[place]
+                    to_do[place] = to_do[-1]
+                    to_do.pop()
+                    count = process.take_turn()
+                    self.turns += 1
+                    self.now_s += TURN_S
+                    taken.extend((process.number, count, self.now_s))
+                    if self._escape is not None:
+                        raise self._escape
                     if self.turns % ASK_EVERY == 0 and done():
                         return
                 elif done():
@@ -388,19 +402,6 @@ class Scheduler:
                 else:
                     raise Stuck(f"everybody waits and no timer is set, at {self.now_s:.3f} s")
 
-    def _one_turn(self) -> None:
-        to_do = self._to_do
-        place = int(self._chance.random() * len(to_do))
-        process = to_do[place]
-        to_do[place] = to_do[-1]
-        to_do.pop()
-        count = process.take_turn()
-        self.turns += 1
-        self.now_s += TURN_S
-        self._digest.update(b"%s %d %.9f\n" % (process.encoded_name, count, self.now_s))
-        if self._escape is not None:
-            raise self._escape
-
     # --- from processes --------------------------------------------------------------------------
 
     def has_something_to_do(self, process: Process) -> None:
@@ -408,7 +409,7 @@ class Scheduler:
 
     def remind(self, at_s: float, process: Process, handle: SimulatedHandle) -> None:
         """Let `handle` come due then."""
-        heapq.heappush(self._timers, (at_s, next(self._numbers), process, handle))
+        heappush(self._timers, (at_s, next(self._numbers), process, handle))
 
     def escaped(self, what: str) -> Escape:
         """The run ends by it, also where whoever is told goes on as if nothing had happened."""

@@ -84,6 +84,7 @@ class Moody:
         async def moody(*args: Any, **options: Any) -> Any:
             return await self._weather.call(lambda: method(*args, **options))
 
+        setattr(self, name, moody)  # the next time it is found there
         return moody
 
 

@@ -231,11 +231,11 @@ class World:
     def live_for(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         """Or until it is `done`, or something is wrong. Whatever ended by itself meanwhile is
         started again, as a supervisor does."""
-        scheduler, oracle = self.scheduler, self.oracle
+        scheduler, violations = self.scheduler, self.oracle.violations
         until_s = scheduler.now_s + seconds
-        while scheduler.now_s < until_s and not oracle.violations and not done():
+        while scheduler.now_s < until_s and not violations and not done():
             step_s = min(until_s, scheduler.now_s + AGAIN_S)
-            scheduler.run(until_s=step_s, done=lambda: bool(oracle.violations) or done())
+            scheduler.run(until_s=step_s, done=lambda: bool(violations) or done())
             for name in [*self.ended]:
                 del self.ended[name]
                 self.roles[name].start()

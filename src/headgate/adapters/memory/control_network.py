@@ -21,6 +21,8 @@ from headgate.tasks import Crew
 
 WINDOW_BYTES: Final = 64 << 10
 """What may wait to be read before a writer waits, too."""
+TELL_BYTES: Final = WINDOW_BYTES // 2
+"""What was read before the writer is told."""
 FIRST_FREE_PORT: Final = 50_000
 
 
@@ -35,6 +37,8 @@ class MemoryPipe:
         self._arrived: deque[bytes] = deque()
         self._unread_bytes = 0
         """Of what was written here, as far as is known."""
+        self._untold_bytes = 0
+        """Of what was read here, and the other end doesn't know of."""
         self._is_left = self._is_other_left = self._has_heard_all = False
         self._news = asyncio.Event()
 
@@ -54,7 +58,10 @@ class MemoryPipe:
                 return None
             await self._something_new()
         data = self._arrived.popleft()
-        self.other.loop.call_soon(self.other._was_read, len(data))
+        self._untold_bytes += len(data)
+        if self._untold_bytes >= TELL_BYTES:
+            self.other.loop.call_soon(self.other._was_read, self._untold_bytes)
+            self._untold_bytes = 0
         return data
 
     async def write(self, data: bytes) -> None:
