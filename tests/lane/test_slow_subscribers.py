@@ -14,11 +14,14 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headgate.errors import InvalidRequest, PeerUnreachable
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from headgate.model.position import Position
+from headgate.model.event import Fence
+from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
+from headgate.model.topology import Owner
 from headgate.services.gateway.subscriptions import Bounds
 from tests.lane.world import FakeGateways, LaneWorld, settle_down
 from tests.services.gateway.test_deliveries import Stage, stage
@@ -197,6 +200,31 @@ def test_a_lane_that_follows_goes_on_where_everybody_is() -> None:
                 await made.pass_time(12.0)
             assert made.place.seqs("a") == list(range(1, 606))
             assert made.world.letters.letters == []
+
+    run_virtual(scenario())
+
+
+def test_however_often_it_is_reset_nobody_gets_the_same_again_and_again() -> None:
+    """Each reset begins behind the one before, so letters of all of them are there."""
+
+    async def scenario() -> None:
+        async with scene("a", "c", records=30) as made:
+            made.gateway.quick = {"c"}
+            [ref], to = made.world.refs, range(2, 16, 2)
+            had = Tally(acknowledged=30)
+            made.world.checkpoints.put(ref, Position(0, had, redeliver_to=30))
+            await made.begin()
+            await made.pass_time(20.0)
+            for epoch, settled in enumerate(to, 6):
+                await made.world.checkpoints.reset(ref, Fence(epoch), settled)
+                owner = Owner(ref, "router-1", epoch)
+                made.world.spec = replace(made.world.spec, owns=(owner,))
+                await made.begin()
+                await made.pass_time(20.0)
+            made.world.append(5)
+            await made.pass_time(20.0)
+            again = [seq for settled in to for seq in range(settled + 1, 31)]
+            assert made.place.seqs("c") == [*range(1, 31), *again, *range(31, 36)]
 
     run_virtual(scenario())
 

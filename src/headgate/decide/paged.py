@@ -8,13 +8,16 @@ that place, and gets the rest from the page that has it.
 
 Invariant: of each partition nothing newer than what was put off is due before that. A redelivery is
 due once per wish: per partition and wish they are taken in the order of their seqs, so the last one
-says it of all before it. Few numbers per partition, whatever was sent.
+says it of all before it. Few numbers per partition, whatever was sent: one per wish of which
+something is parked, since a later reset leaves what lies before it as it was.
 """
 
 from __future__ import annotations
 
-WISHES_MAX = 4
-"""Wishes of a partition of which is known how far they were taken; the first one is forgotten."""
+WISHES_MAX = 128
+"""Wishes of a partition of which is known how far they were taken; the one that was met longest ago
+is forgotten. Were one forgotten of which something is still parked, for somebody who doesn't read,
+everybody else would get that again with every look at it, and nothing newer."""
 
 
 class Paged:
@@ -37,7 +40,7 @@ class Paged:
     def had(self, partition: int, wish: int, seq: int) -> None:
         """It has this redelivery, and all before it of the same wish."""
         by_wish = self._had.setdefault(partition, {})
-        by_wish[wish] = max(seq, by_wish.get(wish, 0))
+        by_wish[wish] = max(seq, by_wish.pop(wish, 0))  # the last one, from now on
         if len(by_wish) > WISHES_MAX:
             del by_wish[next(iter(by_wish))]
 
