@@ -58,6 +58,19 @@ def test_a_single_one_is_put_off_however_many_have_had_it() -> None:
     assert subject.put_off(sending(1), names("abcdefghi"), 0)
 
 
+def test_the_last_ones_may_have_what_is_remembered_however_full_it_is() -> None:
+    subject = Redelivered(capacity=4, ttl_s=60)
+    for seq in (1, 2):
+        assert subject.put_off(sending(seq), names("ab"), 0)
+    assert not subject.put_off(sending(1), names("abc"), 0)
+    assert subject.put_off(sending(1), names("abc"), 0, are_all=True)
+    assert not subject.put_off(sending(3), names("abc"), 0, are_all=True), "one more"
+    assert subject.had_by(sending(1)) == names("abc")
+    subject.settled(sending(1), names("abc"), 0)
+    assert subject.had_by(sending(1)) == frozenset(), "more than can be remembered"
+    assert len(subject) == 3
+
+
 def test_the_subscriptions_that_have_had_many_are_remembered_once() -> None:
     everybody = frozenset(str(number) for number in range(100))
     subject = Redelivered(capacity=1_100, ttl_s=60)

@@ -3,10 +3,11 @@ and is put off for the others; when it comes again, those who have had it are le
 
 Invariant: who has had what was put off is remembered until it comes again, for `ttl_s` at most:
 were it forgotten before, they would get it again, behind newer ones. So of that there is no more
-than `capacity`, or a single one, and `put_off` refuses what is too much. What all have had is
-remembered in the room beside it, in case it comes twice by accident. Never more than `capacity`
-together: redeliveries, and the subscriptions that have had them. Time is an argument; it must never
-go backwards.
+than `capacity`, or a single one, and `put_off` refuses what is too much; but not that the last ones
+get what is remembered already, because then it is done, and makes room: of a full memory nothing
+else would. What all have had is remembered in the room beside it, in case it comes twice by
+accident. Never more than `capacity` together, those last ones aside: redeliveries, and the
+subscriptions that have had them. Time is an argument; it must never go backwards.
 """
 
 from __future__ import annotations
@@ -93,13 +94,16 @@ class Redelivered:
         """The subscriptions that have had it."""
         return self._put_off.names(sending) or self._settled.names(sending)
 
-    def put_off(self, sending: Sending, names: frozenset[str], now_s: float) -> bool:
-        """It will come again for others than `names`, who have had it; False, and nothing changes,
-        if that can't be remembered."""
+    def put_off(
+        self, sending: Sending, names: frozenset[str], now_s: float, *, are_all: bool = False
+    ) -> bool:
+        """It will come again for others than `names`, who have had it, or, where they `are_all`, to
+        be settled; False, and nothing changes, if that can't be remembered."""
         if not names:
             return True
         size = self._put_off.size_with(sending, names)
-        if size > max(self._capacity, 1 + len(names)):
+        ends = are_all and bool(self._put_off.names(sending))
+        if size > max(self._capacity, 1 + len(names)) and not ends:
             return False
         self._settled.drop(sending)
         self._put_off.keep(sending, names, now_s)

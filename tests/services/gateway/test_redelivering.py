@@ -235,6 +235,19 @@ async def test_what_can_not_be_remembered_goes_to_nobody_until_there_is_room() -
         assert [place.seqs(name) for name in NAMES] == [[1, 2, 3, 4], [3, 4, 5, 6], [6]]
 
 
+async def test_who_comes_when_no_more_can_be_remembered_is_no_reason_to_keep_it_for_ever() -> None:
+    """Everybody has room, and when they have it, it is done, and forgotten."""
+    async with stage(bounds=TWO_EACH, remembered=4) as place:
+        assert place.deliver(again(1, "a", "b"), again(2, "a", "b")) == ("retry", "retry")
+        place.read("a")
+        place.read("b")
+        sent = again(1, *NAMES), again(2, *NAMES), again(3, *NAMES)
+        assert place.deliver(*sent) == ("retry",) * 3
+        place.read("c")
+        assert [place.seqs(name) for name in NAMES] == [[1, 2]] * 3, "3 is one more"
+        assert place.deliver(*sent) == ("duplicate", "duplicate", "retry")
+
+
 # --- in order ------------------------------------------------------------------------------------
 
 

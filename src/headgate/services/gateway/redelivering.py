@@ -91,7 +91,9 @@ class Redelivering:
         have = had.union([one.id for one in (*takers, *firsts)])
         if delivery.from_seq:
             _keep_page(sending, [one for one in here if one.id in have])
-        elif not self._redelivered.put_off(sending, have, round_.now_s):
+        elif not self._redelivered.put_off(
+            sending, have, round_.now_s, are_all=have.issuperset([one.id for one in here])
+        ):
             takers, firsts, have = [], [], had
             self._redelivered.put_off(sending, have, round_.now_s)
         _hand_out(delivery, takers, round_)
