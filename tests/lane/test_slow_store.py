@@ -114,6 +114,23 @@ async def test_a_partition_that_sets_nothing_aside_is_read_while_another_waits_f
 
 @few_wait
 @on_virtual_time
+async def test_a_partition_that_set_something_aside_once_does_not_wait_for_ever() -> None:
+    """The letters of the other one never come to an end."""
+    world = slow_world(20_000, partitions=2, queue_size=1_000)
+    world.append(1, mine=True)
+    await world.subscribed(
+        Subscription("s1", "gateway-1", TOPIC, where="number > 0 || mine == true"), FIRST
+    )
+    await settle_down(5)
+    for count in range(1, 31):
+        world.append(1)
+        await settle_down(0.1)
+        assert len(world.gateways.seqs("gateway-2")) == 1 + count, "it waits for the letters"
+    assert len(world.letters.of("parked")) < 10_000, "many still wait for the store"
+
+
+@few_wait
+@on_virtual_time
 async def test_partitions_that_wait_for_the_store_take_turns() -> None:
     world = slow_world(4_000, partitions=3, queue_size=1_000)
     world.append(4_000, partition=0)

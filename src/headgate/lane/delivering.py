@@ -144,6 +144,10 @@ class Dispatcher:
         """Must `ref` wait until letters are written, of which it has brought some?"""
         return self._letters.holds(ref)
 
+    def reads(self, ref: PartitionRef) -> None:
+        """More of `ref` is read, because nothing holds it."""
+        self._letters.reads(ref)
+
     async def room(self) -> None:
         """Returns when more may be read, of partitions that nothing holds."""
         while self._remembers_enough() or self._is_ahead():

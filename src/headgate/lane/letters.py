@@ -55,7 +55,7 @@ class LetterWriter:
         self._machine = machine
         self._waiting = InTurn()
         self._setting_aside: set[PartitionRef] = set()
-        """Of which something was added since nothing waited."""
+        """Of which something was added since they were last read."""
         self._portion = Portion(WRITE_BYTES)
         self._added: Counter[str] = Counter()
         self._written: Counter[str] = Counter()
@@ -69,6 +69,10 @@ class LetterWriter:
         """Must `ref` wait until the store has caught up?"""
         bound = CAPACITY if ref in self._setting_aside else 2 * CAPACITY
         return len(self._waiting) >= bound
+
+    def reads(self, ref: PartitionRef) -> None:
+        """More of `ref` is read: whether it sets something aside shows anew."""
+        self._setting_aside.discard(ref)
 
     def mark(self, gateway_id: str) -> int:
         """Everything added so far for the gateway; see `written`."""

@@ -94,6 +94,7 @@ class Reading:
         partition = self._partitions.get(ref)
         if partition is not None and self._dispatcher.holds(ref):
             return False
+        self._dispatcher.reads(ref)
         if partition is None or not await self._tried(partition):
             hungry.discard(ref)
         return True
