@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from headgate.errors import StorageFailed
+from headgate.model import control
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence
 from headgate.model.letters import NewLetter
@@ -89,3 +90,29 @@ async def test_nothing_newer_is_sent_before_a_dead_letter_is_written() -> None:
     got = [(one.seq, one.subscriptions) for one in world.gateways.accepted["gateway-1"]]
     assert got == [(1, ("low", "s1")), (2, ("s1",)), (3, ("low", "s1"))], "which waited behind it"
     assert world.letters.seqs("dead") == [2]
+
+
+@on_virtual_time
+async def test_a_lane_goes_on_while_its_successor_could_not_ask_what_is_parked() -> None:
+    """Its window is over, and the store of letters, of which it needs nothing, is away."""
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.letters.failing = StorageFailed("away")
+    successor = world.successor(window=4)
+    successor.start()
+    await successor.subscribed(everything("s1"))
+    for count in range(1, 21):
+        world.append(1)
+        await settle_down(0.5)
+        assert len(world.gateways.seqs("gateway-1")) == count
+    assert world.held() == {world.refs[0]: Fence(5, 3)}
+    reports = [one for one in successor.sent if isinstance(one, control.LaneReport)]
+    assert reports[-1].letters == "away"
+    world.letters.failing = None
+    await settle_down(5)
+    world.append(1)
+    await settle_down(1)
+    assert world.held() == {world.refs[0]: Fence(5, 4)}
+    assert set(world.gateways.seqs("gateway-1")) == set(range(1, 22))
+    assert [one for one in successor.sent if isinstance(one, control.LaneReport)][-1].letters == ""

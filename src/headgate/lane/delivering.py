@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import structlog
 
@@ -94,6 +94,17 @@ class Dispatcher:
         self._error = ""
 
     # --- life ------------------------------------------------------------------------------------
+
+    async def store_answers(self, refs: Collection[PartitionRef]) -> bool:
+        """Whether letters of `refs` can be read now; waits a while where they can't."""
+        try:
+            await self._store.revived(refs, after_id=0, limit=1)
+        except HeadgateError as error:
+            self._failed(error)
+            await asyncio.sleep(STORE_AGAIN_S)
+            return False
+        self._error = ""
+        return True
 
     async def look_behind(self) -> None:
         """Take the letters of the lane's partitions and find out what is parked; returns only when

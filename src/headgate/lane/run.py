@@ -250,7 +250,10 @@ class Lane:
 
     async def _may_begin(self, session: ControlSession) -> bool:
         """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
-        them; waits a while for that."""
+        them; waits a while for that. The store of letters must be there, too: until it has said
+        what is parked nothing is read, and whoever holds the partitions goes on without."""
+        if not await self._dispatcher.store_answers(self._planned):
+            return False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_EVERY_S):
                 await self._hearing.life.reaches(Standing.TOLD, Standing.PROVED)
