@@ -272,6 +272,17 @@ async def test_a_stop_waits_for_the_receipts_of_the_window() -> None:
 
 
 @on_virtual_time
+async def test_two_who_stop_a_router_at_once_both_wait_for_its_end() -> None:
+    async with ready() as stage:
+        [lane] = stage.lanes
+        stopping = [asyncio.ensure_future(stage.router.stop()) for _ in range(2)]
+        await asyncio.sleep(5.0)
+        assert not any(one.done() for one in stopping)
+        lane.returns("the router stops")
+        await asyncio.wait_for(asyncio.gather(*stopping), 1.0)
+
+
+@on_virtual_time
 async def test_a_stop_asks_again_when_the_coordinator_is_back() -> None:
     async with ready() as stage:
         stage.leave()

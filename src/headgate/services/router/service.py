@@ -92,6 +92,7 @@ class Router:
         )
         self._loop = asyncio.get_running_loop()
         self._crew = Crew("router")
+        self._stops = asyncio.Lock()
         self.url = ""
 
     # --- starting --------------------------------------------------------------------------------
@@ -185,9 +186,13 @@ class Router:
 
     async def stop(self) -> None:
         """End the window, wait for its receipts, then stop what runs it; bounded at every step. A
-        `start` that is under way must have been cancelled before."""
-        if self._life.state is State.STOPPED:
-            return
+        `start` that is under way must have been cancelled before. Doing it twice is fine: whoever
+        comes second waits for the first."""
+        async with self._stops:
+            if self._life.state is not State.STOPPED:
+                await self._stop()
+
+    async def _stop(self) -> None:
         self._life.meets(Event.STOP)
         ports, current, lane = self._ports, self._current, self._settings.lane
         self._crew.dismiss()
