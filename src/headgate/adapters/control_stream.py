@@ -42,6 +42,8 @@ LARGE_BYTES = 64 << 10
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 2.0
+HELLO_TIMEOUT_S = 10.0
+"""A node that connects says its hello at once; whoever doesn't is none, and costs a stream."""
 WELCOME_TIMEOUT_S = 5.0
 """A frozen coordinator still accepts connections; whoever gets no answer asks the next one."""
 
@@ -312,10 +314,13 @@ class ServerStream:
         except asyncio.QueueFull:
             self._overflowed.set()
 
-    async def receive(self) -> ToCoordinator | None:
+    async def receive(self, *, within_s: float | None = None) -> ToCoordinator | None:
+        """As the port says; None also where nothing has come `within_s`, and then the stream has to
+        end."""
         try:
-            data = await self._pipe.read()
-        except ConnectionError:
+            async with asyncio.timeout(within_s):
+                data = await self._pipe.read()
+        except (ConnectionError, TimeoutError):
             return None
         if data is None:
             return None
@@ -346,7 +351,7 @@ async def serve_pipe(pipe: Pipe, serve: Serve, large: asyncio.Lock) -> None:
     """One stream at the coordinator, from the first byte to its end."""
     stream = ServerStream(pipe, large)
     try:
-        hello = await stream.receive()
+        hello = await stream.receive(within_s=HELLO_TIMEOUT_S)
     except InvalidRequest as error:
         stream.send(Refused(error.message))
         stream.hang()
