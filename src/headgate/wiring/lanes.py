@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from headgate.adapters.embedded.folder import DataFolder
@@ -82,9 +83,9 @@ def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
     letters = open_letters(spec.settings.log, folder)
 
     async def close() -> None:
-        await reader.close()
-        await checkpoints.close()
-        await letters.close()
+        async with AsyncExitStack() as stack:  # each of them, whatever becomes of the others
+            for one in (letters, checkpoints, reader):
+                stack.push_async_callback(one.close)
 
     transport = _transport(spec.settings.transport, shared)
     connect = connector(spec.coordinator)

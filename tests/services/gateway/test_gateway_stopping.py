@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -116,3 +117,16 @@ async def test_health_depends_on_the_coordinator(connected: bool) -> None:
         health: Health = world.gateway._health()
         assert health.status == ("healthy" if connected else "degraded")
         assert bool(health.reasons) != connected
+
+
+async def test_what_it_had_open_is_closed() -> None:
+    closed = []
+
+    async def close(what: str) -> None:
+        closed.append(what)
+
+    async with running() as world:
+        world.log.close = partial(close, "log")  # type: ignore[method-assign]
+        world.checkpoints.close = partial(close, "positions")  # type: ignore[method-assign]
+        await world.gateway.stop()
+        assert closed == ["log", "positions"]

@@ -109,6 +109,7 @@ class Gateway:
         letters: LetterStore | None = None,
     ) -> None:
         self._options = options
+        self._reader = reader
         self._open_session = open_session
         self._machine = machine
         self._started_s = machine.monotonic_s()
@@ -221,6 +222,7 @@ class Gateway:
         if self._session is not None:
             await self._session.close()
         await self._calls.close()
+        await self._reader.close()
         await self._checkpoints.close()
         if self._letters is not None:
             await self._letters.close()
