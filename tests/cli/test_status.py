@@ -239,3 +239,9 @@ async def test_every_wrong_interval_is_refused(operated: OperatedServer) -> None
     result = await headgate("status", "--watch", "--every", "0", url=operated.url)
     assert result.code == 2
     assert "--every" in result.err
+
+
+def test_an_age_that_nobody_knows_is_shown_as_what_it_is_at_least() -> None:
+    late = partition(0, head=9, settled=4, lag=5, lag_ms=2_000, lag_known=False)
+    lines = shown(status(topic("flights", late)), width=120)
+    assert any("\u2265 2" in line for line in lines), lines

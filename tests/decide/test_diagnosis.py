@@ -115,6 +115,10 @@ def test_a_missing_role_is_bad_and_named(role: str) -> None:
         pytest.param(
             with_topic(1, lag=5, lag_ms=31_000), "topic flights", "bad", "30 s behind", id="late"
         ),
+        pytest.param(
+            with_topic(1, lag=5, lag_ms=0, lag_known=False), "topic flights", "warn",
+            "for how long records wait in flights:0", id="late by nobody knows how much",
+        ),
         pytest.param(but(lanes=[]), "topic flights", "warn", "no lane reads", id="nobody reads it"),
         pytest.param(
             with_topic(1, state="stale", reason="seq 4 to 9 are gone"),

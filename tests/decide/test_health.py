@@ -187,6 +187,14 @@ def cluster(**changes: object) -> Status:
     return msgspec.structs.replace(status, **changes)
 
 
+def test_an_age_that_nobody_knows_is_said() -> None:
+    detail = TopicPartition(0, 10, 4, 6, 0, "i", "r", 1, lag_known=False)
+    given = cluster(topics=[TopicInfo("flights", 1, "keyed", 1, [detail])])
+    [partition], reasons = of_cluster(given)
+    assert not partition.lag_known
+    assert reasons == ["nobody can tell for how long records wait in flights:0"]
+
+
 def test_partitions_carry_what_the_status_knows() -> None:
     [partition], reasons = of_cluster(cluster())
     assert reasons == []

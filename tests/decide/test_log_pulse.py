@@ -23,6 +23,16 @@ def test_the_wait_goes_on_while_nothing_flows() -> None:
     assert (pulse.lag, pulse.lag_ms(60_000)) == (0, 0)
 
 
+def test_what_waited_before_anybody_looked_may_have_waited_longer() -> None:
+    pulse = LogPulse()
+    assert not pulse.lag_known
+    pulse.told(10, 4, 1_000)
+    pulse.told(12, 9, 2_000)
+    assert not pulse.lag_known
+    pulse.told(12, 10, 3_000)
+    assert pulse.lag_known
+
+
 def test_a_steady_lag_is_shown_as_it_is() -> None:
     pulse = LogPulse()
     for second in range(200):

@@ -15,6 +15,7 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.invariants import Contradiction, check
+from headgate.decide.coordination.status import describe_topic
 from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicExists
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
@@ -332,6 +333,56 @@ def test_whoever_asks_for_the_state_is_answered_at_once_while_the_log_is_away() 
         async with asyncio.timeout(ANSWER_S):
             stored = await term.stored()
         assert stored.oldest_ms == {}
+        await stage.end(term)
+
+    run_virtual(play())
+
+
+class SilentReader(MemoryLogReader):
+    """Fails while it is away."""
+
+    away = True
+
+    async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        if self.away:
+            raise StorageFailed(f"reading {ref} failed: it is away")
+        at = (ref.topic, ref.partition, after_seq + 1)
+        return [Record(*at, 1, "e", None, "", "insert", b"{}", None, None, 5_000)]
+
+
+def test_an_age_that_nobody_can_tell_is_told_as_what_it_is_at_least() -> None:
+    async def play() -> None:
+        stage = Stage()
+        stage.reader = reader = SilentReader()
+        term = await stage.begin()
+        ingest = stage.connect(term, hello("ingest", "ingest-1"))
+        await asyncio.sleep(1)
+        await term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
+        [ref] = term.cluster.topics["flights"].refs()
+        stage.say(ingest, control.IngestReport(((ref, 7),)))
+        await asyncio.sleep(1)
+
+        async def seen() -> tuple[int, bool]:
+            wall_ms = term._wall_ms()
+            stored = await term.stored()
+            [detail] = describe_topic(
+                term.cluster,
+                term.cluster.topics["flights"],
+                stored=stored,
+                now_ms=term.now_ms(),
+                wall_ms=wall_ms,
+            ).details
+            return wall_ms - detail.lag_ms, detail.lag_known
+
+        since_ms, is_known = await seen()
+        assert not is_known
+        await asyncio.sleep(40)
+        assert await seen() == (since_ms, False)
+        reader.away = False
+        assert await seen() == (5_000, True)
+        reader.away = True
+        await asyncio.sleep(40)
+        assert await seen() == (5_000, True), "it hasn't moved since"
         await stage.end(term)
 
     run_virtual(play())

@@ -177,7 +177,7 @@ def _few(found: Sequence[tuple[str, TopicPartition]]) -> RenderableType:
 
 
 def _is_troubled(one: TopicPartition) -> bool:
-    late = one.lag_ms > LATE_MS
+    late = one.lag_ms > LATE_MS or (one.lag > 0 and not one.lag_known)
     return one.owner is None or one.router is None or late or one.state != "healthy"
 
 

@@ -122,11 +122,13 @@ def _owner(node_id: str | None, epoch: int) -> Text:
 
 
 def behind(partitions: Sequence[TopicPartition]) -> Text:
-    """The age of the oldest record of all that isn't settled."""
-    lag_ms = max((one.lag_ms for one in partitions if one.lag), default=None)
+    """The age of the oldest record of all that isn't settled, or what it is at least."""
+    waiting = [one for one in partitions if one.lag]
+    lag_ms = max((one.lag_ms for one in waiting), default=None)
     if lag_ms is None:
         return Text("-")
-    return Text(duration(lag_ms), style="red" if lag_ms > LATE_MS else "")
+    at_least = "" if all(one.lag_known for one in waiting) else "\u2265 "
+    return Text(at_least + duration(lag_ms), style="red" if lag_ms > LATE_MS else "")
 
 
 def counted(value: int) -> str:

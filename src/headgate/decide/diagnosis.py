@@ -221,12 +221,19 @@ def _trouble(status: Status, topic: TopicInfo) -> Finding | None:
         what = f"more than {LAG_THRESHOLD_MS // 1_000} s behind: {_some(lagging)}"
         advice = "see `headgate status` for a full lane or a gateway that doesn't take deliveries"
         return Finding(subject, "bad", what, advice)
+    if unknown := [refs[d.partition] for d in topic.details if d.lag and not d.lag_known]:
+        advice = "see that the log can be read; if it can, look again in a moment"
+        return Finding(subject, "warn", unknown_ages(unknown), advice)
     read = {ref for lane in status.lanes for ref in lane.partitions}
     if unread := [ref for ref in refs.values() if ref not in read]:
         what = f"no lane reads {_some(unread)} at the moment"
         advice = "normal for a second between two windows; if it stays, see the router's log"
         return Finding(subject, "warn", what, advice)
     return None
+
+
+def unknown_ages(refs: Sequence[str]) -> str:
+    return f"nobody can tell for how long records wait in {_some(refs)}"
 
 
 # --- load --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headgate.decide.diagnosis import judge_status
+from headgate.decide.diagnosis import judge_status, unknown_ages
 from headgate.model.api import (
     Health,
     HealthStatus,
@@ -84,6 +84,7 @@ def of_cluster(status: Status) -> tuple[list[PartitionVitals], list[str]]:
             event_rate=one.rate,
             last_event=instant(one.last_event_ms),
             reason=one.reason,
+            lag_known=one.lag_known,
         )
         for topic in status.topics
         for one in topic.details
@@ -96,7 +97,8 @@ def of_cluster(status: Status) -> tuple[list[PartitionVitals], list[str]]:
         for finding in judge_status(begun)
         if finding.verdict == "bad" and not finding.subject.startswith("topic ")
     ]
-    return partitions, reasons
+    unknown = [f"{one.topic}:{one.id}" for one in partitions if one.lag and not one.lag_known]
+    return partitions, [*reasons, *([unknown_ages(unknown)] if unknown else [])]
 
 
 @dataclass(frozen=True, slots=True)

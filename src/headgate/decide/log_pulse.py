@@ -22,10 +22,14 @@ class LogPulse:
     last_event_ms: int = 0
     head: int = 0
     settled: int = 0
+    _first: int | None = None
+    """The head when it was told the first time: what waited then may have waited for long."""
     _heads: list[tuple[int, int]] = field(default_factory=list)
     """Heads with their times, oldest first; all but what is settled."""
 
     def told(self, head: int, settled: int, now_ms: int) -> None:
+        if self._first is None:
+            self._first = head
         self.growth.read(head, now_ms)
         if head > self.head and self.head:
             self.last_event_ms = now_ms
@@ -40,6 +44,12 @@ class LogPulse:
     @property
     def lag(self) -> int:
         return max(0, self.head - self.settled)
+
+    @property
+    def lag_known(self) -> bool:
+        """Whether the oldest unsettled record came while somebody looked; otherwise it has waited
+        for at least `lag_ms`."""
+        return self._first is not None and self.settled >= self._first
 
     def lag_ms(self, now_ms: int) -> int:
         return max(0, now_ms - self._heads[0][1]) if self._heads else 0

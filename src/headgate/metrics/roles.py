@@ -179,6 +179,12 @@ class CoordinatorMetrics(Metrics):
         self.lag_seconds = told(
             "gauge", "headgate_partition_lag_seconds", "Age of the oldest unsettled record.", *of
         )
+        self.lag_known = told(
+            "gauge",
+            "headgate_partition_lag_known",
+            "1 where that age is known, 0 where it is at least that.",
+            *of,
+        )
         self.rate = told("gauge", "headgate_partition_rate", "Events appended per second.", *of)
         self.partition_health = told(
             "gauge",

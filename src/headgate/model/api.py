@@ -41,7 +41,8 @@ PartitionHealth = Literal["healthy", "lagging", "stale", "failed"]
 
 
 class TopicPartition(msgspec.Struct, frozen=True):
-    """`settled` is the highest seq with everything up to it settled; lag = head - settled.
+    """`settled` is the highest seq with everything up to it settled; lag = head - settled. `lag_ms`
+    is the age of the oldest record that isn't; without `lag_known` it is at least that.
 
     A partition is `lagging` when its oldest unsettled record waits for more than 30 s, `stale`
     while records are lost and not every gateway knows, `failed` when nothing more is taken or read;
@@ -64,6 +65,7 @@ class TopicPartition(msgspec.Struct, frozen=True):
     reason: str = ""
     last_event_ms: int = 0
     """When it was last seen to have grown, since 1970 (0: not since this coordinator leads)."""
+    lag_known: bool = True
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -348,8 +350,9 @@ class TopologyAnswer(msgspec.Struct, frozen=True):
 
 
 class PartitionVitals(msgspec.Struct, frozen=True):
-    """How one partition fares: `lag` in records, `lag_ms` the age of the oldest that isn't settled,
-    `event_rate` in events per second. `last_event` is null where nobody has seen one yet."""
+    """How one partition fares: `lag` in records, `lag_ms` the age of the oldest that isn't settled
+    (without `lag_known` it is at least that), `event_rate` in events per second. `last_event` is
+    null where nobody has seen one yet."""
 
     id: int
     topic: str
@@ -359,6 +362,7 @@ class PartitionVitals(msgspec.Struct, frozen=True):
     event_rate: float = 0.0
     last_event: datetime | None = None
     reason: str = ""
+    lag_known: bool = True
 
 
 HealthStatus = Literal["healthy", "degraded", "unhealthy"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -23,22 +23,30 @@ from headgate.model.topology import Role, Topic
 class Stored:
     """What the stores say, for partitions of which no running lane reports something newer.
 
-    `oldest_ms` are the times of the records after the stored positions.
+    `oldest_ms` are the times of the records after the stored positions; where the log doesn't say,
+    something has waited there at least since `since_ms`.
     """
 
     positions: Mapping[PartitionRef, Position]
     oldest_ms: Mapping[PartitionRef, int]
+    since_ms: Mapping[PartitionRef, int] = field(default_factory=dict)
 
 
 def unreported(cluster: Cluster, stored: Mapping[PartitionRef, Position]) -> list[PartitionRef]:
     """Partitions that are behind and have no lane to say since when."""
-    reported = _reports(cluster)
+    reports = _reports(cluster)
     return [
         ref
         for topic in cluster.topics.values()
         for ref in topic.refs()
-        if ref not in reported and cluster.heads.get(ref, 0) > stored.get(ref, Position()).settled
+        if not _tells_age(reports.get(ref))
+        and cluster.heads.get(ref, 0) > stored.get(ref, Position()).settled
     ]
+
+
+def _tells_age(report: PartitionReport | None) -> bool:
+    """A lane that reads on has looked what comes next, and has said so if anything waits."""
+    return report is not None and (report.state == "flowing" or report.oldest_unsettled_ms > 0)
 
 
 def describe(
@@ -143,7 +151,11 @@ def _partition(
 ) -> api.TopicPartition:
     settled, tally = accounting.newest(report, stored.positions.get(ref, Position()))
     head = max(cluster.heads.get(ref, 0), report.head if report else 0, settled)
-    oldest_ms = report.oldest_unsettled_ms if report else stored.oldest_ms.get(ref, 0)
+    is_told = _tells_age(report)
+    oldest_ms = report.oldest_unsettled_ms if report and is_told else stored.oldest_ms.get(ref, 0)
+    lag_known = is_told or bool(oldest_ms) or head <= settled
+    if not lag_known:
+        oldest_ms = stored.since_ms.get(ref, 0)
     log = cluster.logs.owners.get(ref)
     source = cluster.sources.owners.get(ref)
     growth = cluster.growth.get(ref)
@@ -160,6 +172,7 @@ def _partition(
         rate=round(growth.per_s(now_ms), 1) if growth else 0.0,
         tally=tally,
         last_event_ms=wall_ms - (now_ms - growth.moved_ms) if growth and growth.moved_ms else 0,
+        lag_known=lag_known,
     )
     unclaimed = cluster.unclaimed.get(ref, "")
     state, reason = accounting.partition_state(partition, report, unclaimed=unclaimed)

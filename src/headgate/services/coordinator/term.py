@@ -101,10 +101,15 @@ class Term:
         self._error: Exception | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._positions: dict[PartitionRef, Position] = {}
+        self._ages: dict[PartitionRef, tuple[int, int]] = {}
+        """Of partitions behind: the position, and the time of the record after it."""
+        self._behind: dict[PartitionRef, tuple[int, int]] = {}
+        """The position, and the time at which something was first seen to wait after it."""
         self.positions_error = ""
         """Why the positions that `stored` gave last may be old."""
         self.ended_by: Hello | None = None
         self._now_s = machine.monotonic_s
+        self._wall_ms = machine.wall_ms
         self.cluster: Cluster
 
     def now_ms(self) -> int:
@@ -398,8 +403,8 @@ class Term:
     async def stored(self) -> Stored:
         """Positions and ages, so that lag is right also while nothing follows the log.
 
-        The last known positions while their store is away, and no ages while the log is: whoever
-        asks wants an answer now.
+        What was known before while a store is away: whoever asks wants an answer now. Where nobody
+        has ever seen the next record, it waits at least since it was first missed.
         """
         try:
             async with asyncio.timeout(POSITIONS_TIMEOUT_S):
@@ -407,20 +412,34 @@ class Term:
             self.positions_error = ""
         except (StorageFailed, TimeoutError) as error:
             self.positions_error = str(error) or f"no answer within {POSITIONS_TIMEOUT_S:g} s"
-        oldest_ms: dict[PartitionRef, int] = {}
+        positions = self._positions
+        behind = {
+            ref: positions.get(ref, Position()).settled
+            for ref in unreported(self.cluster, positions)
+        }
+        self._ages = {r: one for r, one in self._ages.items() if behind.get(r) == one[0]}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGES_TIMEOUT_S):
-                await self._look_at_ages(oldest_ms)
-        return Stored(self._positions, oldest_ms)
+                await self._look_at_ages(behind)
+        before, now_ms = self._behind, self._wall_ms()
+        self._behind = {
+            ref: before[ref] if before.get(ref, (None, 0))[0] == settled else (settled, now_ms)
+            for ref, settled in behind.items()
+        }
+        return Stored(
+            positions,
+            {ref: time_ms for ref, (_, time_ms) in self._ages.items()},
+            {ref: since_ms for ref, (_, since_ms) in self._behind.items()},
+        )
 
-    async def _look_at_ages(self, oldest_ms: dict[PartitionRef, int]) -> None:
-        """Fills it as far as it comes."""
-        positions = self._positions
-        for ref in unreported(self.cluster, positions):
-            after_seq = positions.get(ref, Position()).settled
-            with contextlib.suppress(StorageFailed):
-                for record in await self._reader.read(ref, after_seq=after_seq, limit=1):
-                    oldest_ms[ref] = record.time_ms
+    async def _look_at_ages(self, behind: Mapping[PartitionRef, int]) -> None:
+        """Notes them as far as it comes; what is known already stays so."""
+        for ref, settled in behind.items():
+            if ref in self._ages:
+                continue
+            with contextlib.suppress(HeadgateError):
+                for record in await self._reader.read(ref, after_seq=settled, limit=1):
+                    self._ages[ref] = settled, record.time_ms
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)

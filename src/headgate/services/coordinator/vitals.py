@@ -125,6 +125,7 @@ def tell_partitions(metrics: CoordinatorMetrics, status: api.Status) -> None:
             metrics.settled.tell(one.settled, *of)
             metrics.lag.tell(one.lag, *of)
             metrics.lag_seconds.tell(one.lag_ms / 1_000, *of)
+            metrics.lag_known.tell(float(one.lag_known), *of)
             metrics.rate.tell(one.rate, *of)
             for state in PARTITION_STATES:
                 metrics.partition_health.tell(float(one.state == state), *of, state)

@@ -67,4 +67,5 @@ class Vitals:
             event_rate=round(pulse.growth.per_s(now_ms), 1),
             last_event=instant(pulse.last_event_ms),
             reason=reason,
+            lag_known=pulse.lag_known,
         )
