@@ -106,7 +106,7 @@ if [ -z "$have" ]; then
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "$python can't make virtual environments; install its venv package (Debian and Ubuntu: apt install python$(version_of "$python")-venv), then run make again."
-    echo "Setting up .venv with Python $(version_of "$python"): about 800 MB to download, a few minutes the first time."
+    echo "Setting up .venv with Python $(version_of "$python"): about 800 MB, some minutes the first time."
     afterwards "$python" -m venv --clear $VENV
 else
     echo "Bringing .venv up to date."

@@ -139,7 +139,7 @@ class Reader:
             self.type(f"ln -s {self._system.data} headgate-data")
             return
         typed = self.here(command)
-        if re.match(r"curl -N", typed):
+        if re.match(r"curl -N|tail -f", typed):
             typed = f"timeout {ENDLESS_S} {typed}"
         code = self.type(typed)
         assert code in (0, 124), f"{where}: `{command}` ended with {code}: {self.output}"

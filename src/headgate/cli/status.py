@@ -23,7 +23,9 @@ def status(
     partitions: Annotated[
         bool, typer.Option("--partitions", help="Show every partition, however many there are.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Refresh what fits the terminal until Ctrl-C.")
+    ] = False,
     every_s: Annotated[
         float,
         typer.Option("--every", min=EVERY_MIN_S, metavar="SECONDS", help="How often to refresh."),

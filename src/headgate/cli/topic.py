@@ -56,7 +56,10 @@ def create(
 
 @app.command("list")
 def list_topics(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
-    """List all topics."""
+    """List all topics.
+
+    docs/operations.md explains the columns, which are those of `headgate status`.
+    """
     from headgate.cli.tables import topics_table
 
     found = await_(_list(url))
