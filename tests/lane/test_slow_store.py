@@ -268,3 +268,27 @@ def test_what_is_parked_and_cannot_be_read_holds_no_other_partition(
         assert world.gateways.seqs("gateway-1") == [1, 2, 3]
 
     run_virtual(scenario())
+
+
+@on_virtual_time
+async def test_what_is_remembered_behind_one_dead_letter_holds_no_other_partition() -> None:
+    """The store is away, and of a partition that others want nothing is forgotten behind it."""
+    world = LaneWorld(partitions=2)
+    world.gateways.rejected = {("gateway-1", 1)}
+    with patch("headgate.lane.delivering.REMEMBERED", 2_000):
+        world.start()
+        first = Subscription("s1", "gateway-1", TOPIC, where="first == true")
+        await world.subscribed(first, everything("s2", "gateway-2"))
+        world.letters.failing = StorageFailed("away")
+        world.append(1, first=True)
+        world.append(10_000)
+        await settle_down(5)
+        assert len(world.gateways.seqs("gateway-2")) < 2_500, "what it needs can't be written"
+        for count in range(1, 31):
+            world.append(1, partition=1)
+            await settle_down(0.1)
+            assert len(world.gateways.seqs("gateway-2", 1)) == count
+        world.letters.failing = None
+        await settle_down(10)
+    assert world.gateways.seqs("gateway-2") == list(range(1, 10_002))
+    assert world.letters.seqs("dead") == [1]

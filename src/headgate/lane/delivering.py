@@ -47,7 +47,8 @@ LOOK_AGAIN_S = 0.05
 """A straggler shows only with time."""
 STORE_AGAIN_S = 1.0
 REMEMBERED = 500_000
-"""Matched records that a lane reads ahead of the oldest unsettled one, at most."""
+"""Matched records that a lane reads ahead of the oldest unsettled one, at most; from three quarters
+of that on nothing more is read of the partitions that have the most of them."""
 
 
 class Dispatcher:
@@ -152,8 +153,9 @@ class Dispatcher:
         self._ledger.progress.set()
 
     def holds(self, ref: PartitionRef) -> bool:
-        """Must `ref` wait until letters are written, of which it has brought some?"""
-        return self._letters.holds(ref)
+        """Must `ref` wait: until letters are written, of which it has brought some, or because the
+        lane remembers much, and of it no less than of the others?"""
+        return self._letters.holds(ref) or self._remembers_much_of(ref)
 
     def reads(self, ref: PartitionRef) -> None:
         """More of `ref` is read, because nothing holds it."""
@@ -166,6 +168,13 @@ class Dispatcher:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await self._ledger.progress.wait()
+
+    def _remembers_much_of(self, ref: PartitionRef) -> bool:
+        """Has it a good part in what keeps the lane from reading soon?"""
+        unsettled, partitions = self._holding.unsettled(), self._holding.partitions
+        if unsettled < REMEMBERED * 3 / 4:
+            return False
+        return partitions[ref].tracker.unsettled * len(partitions) >= unsettled
 
     def _remembers_enough(self) -> bool:
         """Are too many unsettled? One that waits for a slow gateway keeps all that is behind it
