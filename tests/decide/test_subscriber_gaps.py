@@ -65,6 +65,15 @@ def test_who_catches_up_finds_the_gap_in_the_log_and_only_there() -> None:
     assert [subject.take(), subject.take()] == [Item(0, 4, "x"), Resync(0, 4, 10, "retention")]
 
 
+def test_who_may_lack_what_is_before_a_gap_looks_for_it_in_the_log() -> None:
+    subject = live_feed({0: 2})
+    assert subject.lost(0, 5, 9, since=4) is Delivered.DEFERRED
+    subject.replayed(_read(subject), 4, [(4, "x")])
+    subject.gone(_read(subject), 10)
+    assert [subject.take(), subject.take()] == [Item(0, 4, "x"), Resync(0, 4, 10, "retention")]
+    assert live_feed({0: 4}).lost(0, 5, 9, since=4) is Delivered.QUEUED
+
+
 def test_a_gap_at_the_end_of_the_log_is_waited_for_like_a_record() -> None:
     subject = live_feed({0: 2}, capacity=1)
     subject.deliver(0, 3, "x")

@@ -205,15 +205,16 @@ class Feed(Generic[T]):
         self._positions[partition] = seq
         return Delivered.QUEUED
 
-    def lost(self, partition: int, first_seq: int, last_seq: int) -> Delivered:
+    def lost(self, partition: int, first_seq: int, last_seq: int, *, since: int = 0) -> Delivered:
         """The lane goes on after `last_seq`: nothing from `first_seq` up to there will come.
 
-        Who catches up reads the log up to there, and finds out by itself.
+        Who catches up reads the log up to there, and finds out by itself. `since`: so far the lane
+        may have read without this subscription.
         """
         position = self._positions.setdefault(partition, 0)
         if last_seq <= position:
             return Delivered.DUPLICATE
-        if (instead := self._not_now(partition, last_seq)) is not None:
+        if (instead := self._not_now(partition, last_seq, since=since)) is not None:
             return instead
         # From its beginning, though some of it may have come: a letter that was parked before its
         # neighbours were lost arrives before the news of them.

@@ -192,6 +192,7 @@ def gateway_options(config: Config) -> GatewayOptions:
 
     settings, public = config.gateway, config.public
     slow, dedup = settings.when_slow, config.reliability.dedup
+    noticed_s = min(NOTICED_S, CHECK_INS_MISSED * config.coordinator.check_in)
     return GatewayOptions(
         node_id=node_id(config, "gateway"),
         incarnation=incarnation(),
@@ -210,6 +211,7 @@ def gateway_options(config: Config) -> GatewayOptions:
             subscribe_timeout_s=config.coordinator.subscribe_timeout,
             soft_delete=config.subscriptions.soft_delete,
             ttl_s=config.subscriptions.ttl,
+            noticed_s=noticed_s,
         ),
         consumers=ConsumerBounds(
             unsure_s=sure_for_s(
@@ -217,7 +219,7 @@ def gateway_options(config: Config) -> GatewayOptions:
                 check_in_s=config.coordinator.check_in,
                 noticed_s=NOTICED_S,
             ),
-            noticed_s=min(NOTICED_S, CHECK_INS_MISSED * config.coordinator.check_in),
+            noticed_s=noticed_s,
         ),
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),

@@ -65,6 +65,24 @@ async def test_who_reads_the_log_is_told_by_it_alone(world: World) -> None:
     assert (await client.next())["seq"] == 9
 
 
+async def test_a_gap_hides_nothing_that_lanes_read_without_those_who_hear_of_it(
+    world: World,
+) -> None:
+    """A gateway that is cut off doesn't know that its subscriptions have ended."""
+    client = await world.connection()
+    await client.subscribe("all")
+    await world.produce({"n": 1})
+    assert (await client.next())["seq"] == 1
+    world.coordinator.disconnect()
+    for n in (2, 3, 4):
+        world.log.append({"n": n})
+    world.log.lose(REF, (3,))
+    assert (await world.lanes.deliver([lost(3, 3)])).verdicts == ("accepted",)
+    record, told = [await client.next() for _ in range(2)]
+    assert record["seq"] == 2
+    assert (told["type"], told["after"], told["from"]) == ("resync", 2, 4)
+
+
 async def test_a_redelivery_comes_though_it_was_here_before_and_is_marked(world: World) -> None:
     client = await world.connection()
     await client.subscribe("all")

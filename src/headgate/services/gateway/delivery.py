@@ -303,16 +303,20 @@ class Deliveries:
         return others
 
     def _lost(self, delivery: Delivery, round_: Round) -> Verdict:
-        """A gap: everybody on the topic who isn't past it hears of it."""
+        """A gap: everybody on the topic who isn't past it hears of it, though the lane may not know
+        of them any more. Where that may be so, the log has what it matched without them."""
         verdict: Verdict = "no_subscriber"
         is_late = False
+        since = 0 if self._subscriptions.are_known else delivery.lost_from - 1
         for subscriber in self._subscriptions:
             if subscriber.topic != delivery.topic or subscriber.closing is not None:
                 continue
             if round_.is_put_off(subscriber, delivery):
                 is_late = True
                 continue
-            outcome = subscriber.lost(delivery.partition, delivery.lost_from, delivery.seq)
+            outcome = subscriber.lost(
+                delivery.partition, delivery.lost_from, delivery.seq, since=since
+            )
             if outcome is Delivered.DUPLICATE:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
             elif outcome is not Delivered.OVERFLOW:

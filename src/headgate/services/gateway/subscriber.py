@@ -198,9 +198,9 @@ class Subscriber:
             self._too_slow()
         return outcome
 
-    def lost(self, partition: int, first_seq: int, last_seq: int) -> Delivered:
+    def lost(self, partition: int, first_seq: int, last_seq: int, *, since: int) -> Delivered:
         """Take what a lane says about records that nobody will get."""
-        outcome = self.feed.lost(partition, first_seq, last_seq)
+        outcome = self.feed.lost(partition, first_seq, last_seq, since=since)
         self._count()
         if outcome is Delivered.OVERFLOW:
             self._too_slow()

@@ -89,6 +89,9 @@ class Bounds:
     soft_delete: str = ""
     topic_grace_s: float = 1.0
     """How long a topic that was just created may take to become known here."""
+    noticed_s: float = 8.0
+    """After so long without a word of the coordinator, which is less than what it takes to forget a
+    gateway, our subscriptions may have ended."""
 
 
 class Subscriptions:
@@ -140,6 +143,12 @@ class Subscriptions:
 
     def __iter__(self) -> Iterator[Subscriber]:
         return iter(tuple(self._table.values()))
+
+    @property
+    def are_known(self) -> bool:
+        """Does every lane match with those who are here and not held? The coordinator, which ends
+        what nobody renews, has just heard of us."""
+        return self._control.is_there(within_s=self._bounds.noticed_s)
 
     @property
     def held(self) -> int:
