@@ -59,6 +59,11 @@ def group_of(name: str) -> str:
     return parts[2] if name.startswith(PREFIX) and len(parts) > 2 else ""
 
 
+def topic_of(group: str) -> str:
+    """The topic of the group with that id."""
+    return group.removeprefix(PREFIX).partition("/")[0]
+
+
 def is_target(ref: PartitionRef) -> bool:
     """False for a partition of a topic."""
     return ref.topic.startswith(PREFIX)

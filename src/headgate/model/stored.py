@@ -38,8 +38,9 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """`boot` counts the coordinator's starts: generations and revisions grow from it.
 
     `kept` are the gateways whose subscribers go on as they are, also with the next coordinator.
-    `logs`, `sources` and `targets` keep the last epoch of every partition there ever was, also of
-    deleted topics (with an empty owner), so that no epoch is ever given out twice. `gateways` are
+    `logs`, `sources` and `targets` keep the last epoch of every partition, also of topics that were
+    deleted (with an empty owner) until nothing is left of them, and `above` is at least that of
+    every other one there ever was, so that no epoch is ever given out twice. `gateways` are
     those that held subscriptions: until they are back, or their lease has ended, the registry is
     not complete. `nodes` are the members as they were; a restarted coordinator takes them for alive
     until their lease has ended, so that nobody loses sight of a node that never went away.
@@ -48,12 +49,13 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     where those are read that couldn't be claimed. `learning` says that this was written while the
     coordinator still learnt what there is.
 
-    Where not all of a change is stored it is the first fields of it: who isn't `kept` any more is
-    so before anything else, and a topic is `deleted` before it is gone, or nobody would drop its
-    records.
+    Where not all of a change is stored it is the first fields of it: no epoch is forgotten before
+    `above` has it, who isn't `kept` any more is so before anything else of that change, and a topic
+    is `deleted` before it is gone, or nobody would drop its records.
     """
 
     boot: int = 0
+    above: int = 0
     kept: tuple[KeptGateway, ...] = ()
     deleted: tuple[str, ...] = ()
     topics: tuple[Topic, ...] = ()

@@ -466,6 +466,11 @@ class Cluster(State):
         return operating.delete_topic(self, name)
 
     @whole
+    def letters_swept(self, names: Collection[str]) -> list[Effect]:
+        """Of these deleted topics."""
+        return [] if self.learning.is_on else operating.letters_swept(self, names)
+
+    @whole
     def rebalance(self, now_ms: int) -> list[Effect]:
         if (error := operating.learning_refusal(self)) is not None:
             return [Refuse(error)]

@@ -52,7 +52,7 @@ class Groups:
     def of(cls, stored: StoredState, now_ms: int) -> Groups:
         return cls(
             {group.id: group for group in stored.groups},
-            Ownership.of(stored.targets),
+            Ownership.of(stored.targets, above=stored.above),
             Handoffs.of(stored.target_moves, now_ms),
         )
 

@@ -254,6 +254,12 @@ class Lanes:
                 told.setdefault(session, []).append(lane.handed_off.pop(ref))
         return told
 
+    def forget(self, refs: Iterable[PartitionRef]) -> None:
+        """These are of no topic any more, and nobody who comes back may read them."""
+        for ref in refs:
+            for table in (self._newest, self._acknowledged, self.restarts, self.ended_ms):
+                table.pop(ref, None)
+
     def silent(self, before_ms: int) -> list[int]:
         """Sessions of lanes that were not heard of since `before_ms`."""
         return [s for s, lane in self.by_session.items() if lane.seen_ms <= before_ms]

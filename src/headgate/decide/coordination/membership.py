@@ -241,6 +241,7 @@ def _taken_in(
     former = {name: t for name, t in state.topics.items() if name not in topology.deleted}
     state.topics = former | {topic.name: topic for topic in topology.topics}
     state.deleted = set(topology.deleted) - set(state.topics)
+    state.swept = set()
     state.deleted_at = dict.fromkeys(state.deleted, state.generation + 1)
     state.expected = absent
     state.registry.awaited |= {node.id for node in absent.values() if node.role == "gateway"}

@@ -21,7 +21,11 @@ from headgate.decide.coordination.state import State
 from headgate.decide.unknown_topic import unknown_topic
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import topic_of
 from headgate.model.topology import Placement, Topic
+
+DELETED_MAX = 100
+"""Topics that were deleted, of which more is kept than how high their epochs were."""
 
 
 def learning_refusal(state: State) -> NotNow | None:
@@ -63,6 +67,7 @@ def deletion_refusal(state: State, name: str) -> HeadgateError | None:
 def delete_topic(state: State, name: str) -> list[Effect]:
     topic = state.topics.pop(name)
     state.deleted.add(name)
+    state.swept.discard(name)
     state.handoffs.end(topic.refs())
     readers = {o.node_id for o in state.sources.owned() if o.ref.topic == name}
     # A new epoch, though nobody gets it: a lane that still reads must not count for a topic
@@ -85,6 +90,42 @@ def doubt_deletions(state: State, names: Collection[str]) -> None:
     after it, and whoever knew is forgotten. They are merely absent, and keep what they have: above
     those epochs, records would be dropped that nobody has given up."""
     state.deleted.difference_update(names)
+
+
+def letters_swept(state: State, names: Collection[str]) -> list[Effect]:
+    """The letters of these deleted topics are gone. Of all that were ever deleted the last
+    `DELETED_MAX` are kept, for nodes that were away and have yet to hear of it; of the others only
+    how high their epochs were, once nothing is left of them anywhere.
+
+    That is so when the letters were swept after the records were dropped and whoever wrote any of
+    both was fenced off: so it takes a second time.
+    """
+    gone = {name for name in names if _is_gone(state, name)}
+    ready = sorted(gone & state.swept, key=lambda name: (state.deleted_at[name], name))
+    state.swept = gone
+    forgotten = set(ready[: max(0, len(state.deleted) - DELETED_MAX)])
+    if not forgotten:
+        return []
+    for name in forgotten:
+        state.deleted.discard(name)
+        state.swept.discard(name)
+        del state.deleted_at[name]
+    for table in (state.logs, state.sources):
+        refs = [ref for ref in table.owners if ref.topic in forgotten]
+        table.forget(refs)
+        state.lanes.forget(refs)
+        for ref in refs:
+            state.heads.pop(ref, None)
+            state.growth.pop(ref, None)
+    targets = state.groups.targets
+    targets.forget([ref for ref in targets.owners if topic_of(ref.topic) in forgotten])
+    return topology_changes.changed(state)
+
+
+def _is_gone(state: State, name: str) -> bool:
+    """Whether nobody has records of a deleted topic, or could write a letter or a position."""
+    is_fenced = all(ref.topic != name for ref in state.unfenced)
+    return name in state.deleted and is_fenced and state.is_dropped(name)
 
 
 def left_behind(state: State, name: str) -> dict[PartitionRef, Fence]:

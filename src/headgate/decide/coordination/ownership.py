@@ -2,10 +2,11 @@
 
 The same table serves log partitions at ingest nodes, source partitions at routers and the targets
 of consumer groups at their consumers. An epoch is never given out twice: it survives the owner, the
-topic and the coordinator.
+topic and the coordinator. Those of partitions that are forgotten are all at most `above`, and every
+partition that isn't known begins above that.
 
 Invariant: the epoch of a partition never falls, and another owner has a higher one. Every change
-goes through `_put`, which sees to it.
+goes through `_put` or `forget`, which see to it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ NOBODY = ""
 @dataclass(slots=True)
 class Ownership:
     owners: dict[PartitionRef, Owner] = field(default_factory=dict)
+    above: int = 0
 
     @classmethod
-    def of(cls, owners: Iterable[Owner]) -> Ownership:
-        return cls({owner.ref: owner for owner in owners})
+    def of(cls, owners: Iterable[Owner], *, above: int = 0) -> Ownership:
+        return cls({owner.ref: owner for owner in owners}, above)
 
     def of_node(self, node_id: str) -> list[Owner]:
         return sorted(
@@ -44,8 +46,15 @@ class Ownership:
 
     def take(self, ref: PartitionRef, node_id: str) -> Owner:
         """Give `ref` to `node_id` under a new epoch."""
-        epoch = self.owners[ref].epoch + 1 if ref in self.owners else 1
-        return self._put(Owner(ref, node_id, epoch))
+        epoch = self.owners[ref].epoch if ref in self.owners else self.above
+        return self._put(Owner(ref, node_id, epoch + 1))
+
+    def forget(self, refs: Iterable[PartitionRef]) -> None:
+        """None of these is anybody's, or ever will be under an epoch that it has had."""
+        for ref in refs:
+            if (known := self.owners.pop(ref, None)) is not None:
+                assert known.node_id == NOBODY, f"{known} is forgotten"
+                self.above = max(self.above, known.epoch)
 
     def release(self, ref: PartitionRef) -> None:
         if ref in self.owners:
@@ -65,7 +74,7 @@ class Ownership:
 
     def raise_above(self, ref: PartitionRef, epoch: int) -> Owner:
         """Give `ref` to its owner anew, above an epoch that somebody has met."""
-        known = self.owners.get(ref, Owner(ref, NOBODY, 0))
+        known = self.owners.get(ref, Owner(ref, NOBODY, self.above))
         return self._put(Owner(ref, known.node_id, max(known.epoch, epoch) + 1))
 
     def _put(self, owner: Owner) -> Owner:

@@ -43,6 +43,8 @@ class State:
     deleted: set[str] = field(init=False)
     deleted_at: dict[str, int] = field(init=False)
     """Per deleted topic the generation by which its ingest nodes know."""
+    swept: set[str] = field(default_factory=set)
+    """The deleted topics of which nothing was left in the stores when their letters were swept."""
     members: dict[str, Member] = field(default_factory=dict)
     expected: dict[str, Node] = field(init=False)
     """Members from before a restart of the coordinator that haven't said hello again."""
@@ -91,8 +93,8 @@ class State:
         self.topics = {topic.name: topic for topic in stored.topics}
         self.deleted = set(stored.deleted)
         self.draining = set(stored.draining)
-        self.logs = Ownership.of(stored.logs)
-        self.sources = Ownership.of(stored.sources)
+        self.logs = Ownership.of(stored.logs, above=stored.above)
+        self.sources = Ownership.of(stored.sources, above=stored.above)
         self.handoffs = Handoffs.of(stored.moves, now_ms)
         self.resets = Resets.of(stored.resets, now_ms)
         owners = self.sources.owners
@@ -103,7 +105,8 @@ class State:
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         self.registry.kept.update((k.gateway_id, k.incarnation) for k in stored.kept)
         # A store that has never seen a topic may have been lost, whoever has joined since.
-        self.learning = Learning(may_begin=not (stored.topics or stored.deleted or stored.logs))
+        is_known = stored.topics or stored.deleted or stored.logs or stored.above
+        self.learning = Learning(may_begin=not is_known)
         if stored.learning:
             self.learn(now_ms)
         self.plan_at_ms = now_ms + self.timing.rebalance_ms
@@ -215,6 +218,7 @@ class State:
         gateways = {*(m.hello.node_id for m in self.of_role("gateway")), *self.registry.awaited}
         return StoredState(
             boot=self.stored.boot,
+            above=max(one.above for one in (self.logs, self.sources, self.groups.targets)),
             kept=tuple(KeptGateway(*one) for one in sorted(self.registry.kept.items())),
             topics=tuple(self.topics[name] for name in sorted(self.topics)),
             deleted=tuple(sorted(self.deleted)),

@@ -234,6 +234,7 @@ class Coordinator:
                 letters,
                 max_age_s=max_age_s,
                 left_behind=term.left_behind,
+                swept=term.letters_swept,
                 machine=self._ports.machine,
             )
             crew.keep("sweeping", sweep)

@@ -9,7 +9,7 @@ a topic of the same name has written since are kept by the store, whoever is lat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
@@ -31,9 +31,10 @@ async def sweep_letters(
     max_age_s: float,
     left_behind: Callable[[], Awaitable[Mapping[str, Fences]]],
     machine: Machine,
+    swept: Callable[[Collection[str]], Awaitable[None]] | None = None,
 ) -> None:
     """Forget dead letters of that age and what deleted topics have `left_behind`, again and again,
-    until cancelled.
+    until cancelled; `swept` hears of which topics nothing is left.
 
     A store that is away is asked again next time: nothing waits for this. Nor does a clock that
     jumps ahead make young letters old.
@@ -42,7 +43,7 @@ async def sweep_letters(
     while True:
         before_ms = clock.now_ms() - round(max_age_s * 1_000)
         await _tried(_sweep(store, before_ms))
-        await _tried(_forget_left_behind(store, left_behind))
+        await _tried(_forget_left_behind(store, left_behind, swept))
         await asyncio.sleep(SWEEP_EVERY_S)
 
 
@@ -62,20 +63,25 @@ async def _sweep(store: LetterStore, before_ms: int) -> int:
 
 
 async def _forget_left_behind(
-    store: LetterStore, left_behind: Callable[[], Awaitable[Mapping[str, Fences]]]
+    store: LetterStore,
+    left_behind: Callable[[], Awaitable[Mapping[str, Fences]]],
+    swept: Callable[[Collection[str]], Awaitable[None]] | None,
 ) -> int:
     """One topic after the other: what can't be forgotten now keeps no other. Said once for all, as
     they fail together where the store is away."""
-    gone, failure = 0, None
-    for fences in (await left_behind()).values():
+    gone, failure, done = 0, None, list[str]()
+    for name, fences in (await left_behind()).items():
         try:
             gone += await forget_letters(store, fences)
+            done.append(name)
         except Fenced:
             continue  # the topic is back, and so are its lanes
         except HeadgateError as error:
             failure = failure or error
     if failure is not None:
         log.warning(LogEvent.SWEEP_FAILED, error=failure.message)
+    if swept is not None:
+        await swept(done)
     return gone
 
 

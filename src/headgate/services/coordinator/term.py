@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -246,6 +246,10 @@ class Term:
 
         await self.apply(look)  # all that was decided before is carried out by then
         return left
+
+    async def letters_swept(self, names: Collection[str]) -> None:
+        """Of these deleted topics. Raises NotNow when the term is over."""
+        await self.apply(lambda _: self.cluster.letters_swept(names))
 
     async def _tick(self) -> None:
         """For as long as this goes on, time passes for the cluster; `over` notices its end."""
