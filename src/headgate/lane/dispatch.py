@@ -26,7 +26,6 @@ import structlog
 
 from headgate.decide.delivery.breaker import NEVER
 from headgate.decide.delivery.outbound import DeliveryRules, Outbound
-from headgate.decide.delivery.parts import narrowed
 from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Step, Wait
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
@@ -117,9 +116,7 @@ class GatewayPipeline:
             letters=letters,
             holding=holding,
             sink=sink,
-            send=self._send,
-            failed=self._failed,
-            wanted=self._wanted,
+            send=self._send_or_fail,
             drop=self.drop,
             machine=machine,
             now_s=self._loop.time,
@@ -269,7 +266,8 @@ class GatewayPipeline:
         if self._dead_marks and not await self._is_written_before(batch):
             return
         self._retries += self._outbound.attempts > 0
-        wanted = [self._wanted(delivery) for delivery in batch]
+        here = self.gateway_id
+        wanted = [self._holding.wanted(delivery, here) for delivery in batch]
         sent = [delivery for delivery in wanted if delivery is not None]
         answer = await self._attempt_to_send(sent)
         if answer is None:
@@ -318,20 +316,26 @@ class GatewayPipeline:
         if not deliveries:
             return DeliveryAnswer((), fill=self._outbound.pressure.fill)
         try:
-            return await self._send(deliveries)
+            return await self._send_or_fail(deliveries)
         except CallerError as error:
             log.error(LogEvent.DELIVERY_REJECTED, gateway=self.gateway_id, error=error.message)
             self._failures += 1
             self._outbound.refused(error.message, now_s=self._loop.time())
-        except HeadgateError as error:
-            self._failed(error)
         return None
 
-    def _failed(self, error: HeadgateError) -> None:
-        log.warning(LogEvent.DELIVERY_FAILED, gateway=self.gateway_id, error=error.message)
-        self._failures += 1
-        now_s, jitter = self._loop.time(), self._jitter()
-        self._give_up(self._outbound.failed(error.message, now_s=now_s, jitter=jitter))
+    async def _send_or_fail(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
+        """None where it failed, of which the outbound knows; raises CallerError where the gateway
+        won't take them."""
+        try:
+            return await self._send(deliveries)
+        except CallerError:
+            raise
+        except HeadgateError as error:
+            log.warning(LogEvent.DELIVERY_FAILED, gateway=self.gateway_id, error=error.message)
+            self._failures += 1
+            now_s, jitter = self._loop.time(), self._jitter()
+            self._give_up(self._outbound.failed(error.message, now_s=now_s, jitter=jitter))
+            return None
 
     async def _send(self, deliveries: list[Delivery]) -> DeliveryAnswer:
         url = self._holding.urls.get(self.gateway_id)
@@ -374,7 +378,8 @@ class GatewayPipeline:
 
     def _prepare_next(self, url: str) -> None:
         """While a gateway is busy with a batch: make the next one ready, if it is full already."""
-        wanted = [self._wanted(delivery) for delivery in self._outbound.upcoming()]
+        here, upcoming = self.gateway_id, self._outbound.upcoming()
+        wanted = [self._holding.wanted(delivery, here) for delivery in upcoming]
         sent = [delivery for delivery in wanted if delivery is not None]
         if sent:
             self._prepared = self._batch(sent)
@@ -384,14 +389,13 @@ class GatewayPipeline:
 
     async def _deliver_again(self, batch: list[Delivery]) -> None:
         try:
-            answer = await self._send(batch)
+            answer = await self._send_or_fail(batch)
         except CallerError:
             self._failures += 1
             for delivery in self._outbound.again_refused(now_s=self._loop.time()):
                 self._answer(delivery, "rejected")
-        except HeadgateError as error:
-            self._failed(error)
-        else:
+            return
+        if answer is not None:
             self._outbound.sent_again(fill=answer.fill, now_s=self._loop.time())
             for delivery, verdict in zip(batch, answer.verdicts, strict=True):
                 self._answer(delivery, verdict)
@@ -406,24 +410,6 @@ class GatewayPipeline:
             self._answer(delivery, None)
 
     # --- parts -----------------------------------------------------------------------------------
-
-    def _wanted(self, delivery: Delivery) -> Delivery | None:
-        """The delivery for those of its subscriptions that are here; None when none is."""
-        if ref_of(delivery) not in self._holding.partitions:
-            return None
-        if delivery.lost_from or delivery.broadcast:
-            # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
-            # the log, and find a gap by themselves.
-            if self.gateway_id in self._holding.urls:
-                return delivery
-            if delivery.lost_from:
-                return None
-        here = [
-            name for name in delivery.subscriptions if self._holding.is_at(name, self.gateway_id)
-        ]
-        if here and len(here) == len(delivery.subscriptions):
-            return delivery
-        return narrowed(delivery, frozenset(here)) if here else None
 
     def _settle(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome == "acknowledged":

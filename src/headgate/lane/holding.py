@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headgate.decide.delivery.parts import narrowed
 from headgate.lane.adopted import Adopted
 from headgate.lane.partition import SourcePartition
+from headgate.lane.sink import ref_of
+from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 
@@ -30,6 +33,22 @@ class Holding:
         """Is the subscription alive, and at that gateway?"""
         subscription = self.adopted.index.subscription(subscription_id)
         return subscription is not None and subscription.gateway_id == gateway_id
+
+    def wanted(self, delivery: Delivery, gateway_id: str) -> Delivery | None:
+        """The delivery for those of its subscriptions that are there; None when none is."""
+        if ref_of(delivery) not in self.partitions:
+            return None
+        if delivery.lost_from or delivery.broadcast:
+            # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
+            # the log, and find a gap by themselves.
+            if gateway_id in self.urls:
+                return delivery
+            if delivery.lost_from:
+                return None
+        here = [name for name in delivery.subscriptions if self.is_at(name, gateway_id)]
+        if here and len(here) == len(delivery.subscriptions):
+            return delivery
+        return narrowed(delivery, frozenset(here)) if here else None
 
     def low(self, subscriptions: Sequence[str]) -> list[str]:
         """Those of low priority."""

@@ -66,9 +66,8 @@ class RedriveCounts:
 
 
 class Redriving:
-    """`turn` is taken to send; `send` delivers and raises what went wrong, `failed` says so to the
-    outbound; `wanted` is the delivery for those who are still there, `drop` lets go of a partition,
-    `now_s` is the loop's clock."""
+    """`turn` is taken to send; `send` delivers, or fails, of which the outbound knows (None), or
+    raises CallerError; `drop` lets go of a partition, `now_s` is the loop's clock."""
 
     def __init__(
         self,
@@ -80,9 +79,7 @@ class Redriving:
         letters: LetterWriter,
         holding: Holding,
         sink: Sink,
-        send: Callable[[list[Delivery]], Awaitable[DeliveryAnswer]],
-        failed: Callable[[HeadgateError], None],
-        wanted: Callable[[Delivery], Delivery | None],
+        send: Callable[[list[Delivery]], Awaitable[DeliveryAnswer | None]],
         drop: Callable[[PartitionRef], None],
         machine: Machine,
         now_s: Callable[[], float],
@@ -95,8 +92,6 @@ class Redriving:
         self._holding = holding
         self._sink = sink
         self._send = send
-        self._failed = failed
-        self._wanted = wanted
         self._drop = drop
         self._machine = machine
         self._now_s = now_s
@@ -191,7 +186,7 @@ class Redriving:
         for letter in letters:
             if (fence := fences.get(letter.ref)) is None:
                 continue  # somebody else's, meanwhile
-            wanted = self._wanted(letter.delivery)
+            wanted = self._holding.wanted(letter.delivery, self._gateway_id)
             if wanted is None:
                 unwanted.append(letter)
             else:
@@ -238,10 +233,8 @@ class Redriving:
             if outbound.redrive_refused(len(letters), now_s=self._now_s()):
                 await self._reject([letters[0][0]], error.message, fences)
             return
-        except HeadgateError as error:
-            self._failed(error)
-            return
-        await self._answered(letters, answer, fences)
+        if answer is not None:
+            await self._answered(letters, answer, fences)
 
     async def _answered(self, letters: _Sent, answer: DeliveryAnswer, fences: Fences) -> None:
         by_verdict: dict[Verdict, list[Letter]] = {}
