@@ -293,7 +293,7 @@ async def test_a_commit_that_no_standby_has_confirmed_is_unknown_also_when_its_w
 async def test_a_locked_partition_is_a_failure_and_not_a_hang(
     postgres: Postgres, schema: str
 ) -> None:
-    async with opened(postgres.dsn, schema, timeout_s=0.3) as (writer, _):
+    async with opened(postgres.dsn, schema, timeout_s=1.0) as (writer, _):
         with psycopg.connect(postgres.dsn) as intruder:
             intruder.execute(f'LOCK TABLE "{schema}".partitions IN EXCLUSIVE MODE')
             for attempt in (append(writer, "a"), writer.find(REF, ["a"])):
