@@ -43,7 +43,6 @@ SPARK_S = {
     "tests/system/test_faults.py": 130,
     "tests/system/test_executors.py": 70,
     "tests/system/test_demo_dares.py": 60,
-    "tests/toolchain/test_java.py": 30,
 }
 """What starts Spark, and how long it takes on two cores."""
 WAITING_S = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.metrics.roles import RouterMetrics
-from headgate.spark.java import find_java
+from headgate.spark.java import Java, find_java
 from headgate.spark.open_windows import JvmDied, SparkSettings, SparkWindows
 from tests.contracts.windows import Planned, keeps_its_contract, plan, until
 
@@ -20,7 +20,7 @@ RUN_LANE = "tests.contracts.windows:run_lane"
 WARM_LANE = "tests.contracts.windows:warm_lane"
 
 
-def windows(folder: Path) -> SparkWindows:
+def windows(folder: Path, java: Java) -> SparkWindows:
     settings = SparkSettings(
         app_name="headgate-tests",
         master="local[4,4]",
@@ -30,7 +30,7 @@ def windows(folder: Path) -> SparkWindows:
         run_lane=RUN_LANE,
         warm_lane=WARM_LANE,
     )
-    return SparkWindows(settings, find_java(os.environ), RouterMetrics())
+    return SparkWindows(settings, java, RouterMetrics())
 
 
 async def dies_with_its_jvm(running: SparkWindows) -> None:
@@ -48,14 +48,15 @@ async def dies_with_its_jvm(running: SparkWindows) -> None:
     await running.close()
 
 
-async def main(folder: Path) -> None:
-    await keeps_its_contract(windows(folder))
+async def main(folder: Path, java: Java) -> None:
+    await keeps_its_contract(windows(folder, java))
     assert not (folder / "scratch").exists()
-    await dies_with_its_jvm(windows(folder))
+    await dies_with_its_jvm(windows(folder, java))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
-    sys.stdout.write("kept\n")
+    found = find_java(os.environ)
+    asyncio.run(main(Path(sys.argv[1]), found))
+    sys.stdout.write(f"kept on {found.source}\n")
     sys.stdout.flush()
     os._exit(0)  # py4j would wait for the JVM that is gone

