@@ -6,6 +6,7 @@ A test that only talks to a server takes the fixture; one that breaks the server
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -93,6 +94,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
     from tests.scheduling import LongestFirst
 
     return LongestFirst(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Thousands of tests are there to the end: no look for garbage passes through them again."""
+    gc.disable()
+    try:
+        if hasattr(session.config, "workerinput"):
+            from tests.scheduling import import_share
+
+            import_share(session.config)
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 STARTED = pytest.StashKey[float]()

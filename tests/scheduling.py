@@ -11,6 +11,10 @@ share the session's `headgate up` or its Spark session, and those that share the
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+from pathlib import Path
+
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -86,6 +90,21 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no
         chosen = max(self.workqueue, key=lambda one: (one in own, ROUGHLY_S.get(one, 0)))
         self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
+
+
+def import_share(config: pytest.Config) -> None:
+    """In a worker: import a part of the files before all of them are collected.
+
+    In a fresh clone each worker would compile every file, at the same time as the others do; so it
+    finds most of them compiled. What can't be imported is told when it is collected.
+    """
+    worker = config.workerinput  # type: ignore[attr-defined]  # xdist's
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    files = sorted(file for given in config.args for file in Path(given).rglob("test_*.py"))
+    for file in files[number::count]:
+        path = file.resolve().relative_to(config.rootpath).with_suffix("")
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.parts))
 
 
 class EndsWhatWasShared:
