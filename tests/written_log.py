@@ -85,7 +85,7 @@ class WrittenLog(MemoryLogReader):
 
     def _opened(self, ref: PartitionRef) -> MemoryPartition:
         stored = self.stored.partition(ref)
-        stored.open(EPOCH, version=1)
+        stored.open(EPOCH, version=1, sealed=False)
         return stored
 
     # --- what goes wrong -------------------------------------------------------------------------

@@ -217,7 +217,7 @@ async def test_nothing_is_held_for_what_was_dropped_and_nobody_waits_for_it(logs
         async with asyncio.timeout(5):
             await asyncio.gather(retaining, return_exceptions=True)
         with pytest.raises(Fenced):
-            await writer.seal(REF)
+            await writer.retain(REF, Retention(), settled=0, ids_ms=1, now_ms=1)
     assert len(asyncio.all_tasks()) == tasks
 
 

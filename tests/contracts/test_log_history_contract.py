@@ -87,8 +87,6 @@ async def test_every_call_of_a_group_is_refused(logs: Opened) -> None:
 CALLS: list[tuple[str, Call]] = [
     ("append", lambda writer: append(writer, "new")),
     ("find", lambda writer: writer.find(REF, ["e1", "e2"])),
-    ("seal", lambda writer: writer.seal(REF)),
-    ("unseal", lambda writer: writer.unseal(REF, version=1)),
     ("retain", lambda writer: writer.retain(REF, KEPT, settled=9, ids_ms=9, now_ms=1)),
 ]
 

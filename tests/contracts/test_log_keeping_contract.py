@@ -86,26 +86,26 @@ async def test_a_sealed_partition_takes_nothing_until_it_is_unsealed(logs: Opene
     writer, reader = logs.writer(), logs.reader()
     await writer.open(REF, epoch=1)
     await append(writer, "a", "b")
-    assert await writer.seal(REF) == 2
-    assert await writer.seal(REF) == 2
+    assert await writer.open(REF, epoch=1, sealed=True) == Extent(1, 2)
+    assert await writer.open(REF, epoch=1, sealed=True) == Extent(1, 2)
     with pytest.raises(Sealed):
         await append(writer, "c")
     assert await reader.extent(REF) == Extent(1, 2)
-    await writer.unseal(REF, version=2)
+    await writer.open(REF, epoch=1, version=2)
     with pytest.raises(StaleVersion):
         await append(writer, "c", version=1)
     assert await append(writer, "c", version=2) == [Appended(3)]
 
 
-async def test_nothing_is_appended_behind_the_head_that_seal_returned(logs: Opened) -> None:
+async def test_nothing_is_appended_behind_the_head_it_was_sealed_at(logs: Opened) -> None:
     writer, reader = logs.writer(), logs.reader()
     await writer.open(REF, epoch=1)
     appends = [asyncio.ensure_future(append(writer, f"e{number}")) for number in range(40)]
     await asyncio.sleep(0)
-    sealing = asyncio.ensure_future(writer.seal(REF))
+    sealing = asyncio.ensure_future(writer.open(REF, epoch=1, sealed=True))
     late = [asyncio.ensure_future(append(writer, f"late{number}")) for number in range(40)]
     outcomes = await asyncio.gather(*appends, *late, return_exceptions=True)
-    head = await sealing
+    head = (await sealing).head
     seqs = [one.seq for outcome in outcomes if isinstance(outcome, list) for one in outcome]
     assert max(seqs) == len(seqs) == head == (await reader.extent(REF)).head
     assert {type(outcome) for outcome in outcomes} == {list, Sealed}
@@ -113,14 +113,13 @@ async def test_nothing_is_appended_behind_the_head_that_seal_returned(logs: Open
 
 async def test_a_seal_outlives_its_writer_and_the_next_epoch(logs: Opened) -> None:
     first = logs.writer()
-    await first.open(REF, epoch=1)
-    await first.seal(REF)
+    await first.open(REF, epoch=1, sealed=True)
     await first.close()
     second = logs.writer()
-    await second.open(REF, epoch=2)
+    await second.open(REF, epoch=2, sealed=True)
     with pytest.raises(Sealed):
         await append(second, "a")
-    await second.unseal(REF, version=1)
+    await second.open(REF, epoch=2)
     assert await append(second, "a") == [Appended(1)]
 
 
@@ -128,7 +127,7 @@ async def test_dropped_records_take_seal_and_version_with_them(logs: Opened) -> 
     writer = logs.writer()
     await writer.open(REF, epoch=1, version=3)
     await append(writer, "a", version=3)
-    await writer.seal(REF)
+    await writer.open(REF, epoch=1, version=3, sealed=True)
     await writer.drop_records(REF, epoch=2)
     await writer.open(REF, epoch=3, version=1)
     assert await append(writer, "a") == [Appended(2)]
@@ -136,8 +135,7 @@ async def test_dropped_records_take_seal_and_version_with_them(logs: Opened) -> 
 
 OWNERS_WORK: dict[str, Callable[[LogWriter], Awaitable[object]]] = {
     "append": lambda writer: append(writer, "x"),
-    "seal": lambda writer: writer.seal(REF),
-    "unseal": lambda writer: writer.unseal(REF, version=1),
+    "seal": lambda writer: writer.open(REF, epoch=1, sealed=True),
     "retain": lambda writer: retained(writer, settled=9, max_bytes=1),
     "move on": lambda writer: writer.move_on(REF, from_head=2, to_head=9),
 }

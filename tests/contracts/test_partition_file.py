@@ -146,9 +146,9 @@ def test_only_the_requests_of_another_version_are_refused(file: PartitionFile) -
 
 def test_a_seal_is_noticed_and_appends_go_on_after_it(file: PartitionFile) -> None:
     file.append([request("a")])
-    assert file.seal() == 1
+    assert file.open(1, 1, sealed=True).head == 1
     assert kinds(file.append([request("b")])) == [Sealed]
-    file.unseal(version=2)
+    file.open(1, 2)
     assert file.append([request("b", version=2)]) == [[Appended(2)]]
 
 

@@ -57,13 +57,17 @@ class LogWriter(Protocol):
     was opened, is refused with StoreChanged, until it is opened again, and moved on if need be.
     """
 
-    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
+    async def open(
+        self, ref: PartitionRef, *, epoch: int, version: int = 1, sealed: bool = False
+    ) -> Extent:
         """Make `ref` ready to be appended to under `epoch`; creates it when it's new.
 
         Stores `version`, the partitioning version that appends must carry, unless a higher one is
-        stored. Raises Fenced when a higher epoch has opened or dropped it before. A seal outlives
-        it. A store that has changed is opened as it is now: one that ends before what was given out
-        takes nothing until `move_on` has put its head behind that.
+        stored. With `sealed` it takes no appends until it is opened without, by whomever: what it
+        ends at then is where it stays. Appends that were handed in before come first. Opening it
+        again is how its owner changes either. Raises Fenced when a higher epoch has opened or
+        dropped it before. A store that has changed is opened as it is now: one that ends before
+        what was given out takes nothing until `move_on` has put its head behind that.
         """
 
     def append(
@@ -89,15 +93,6 @@ class LogWriter(Protocol):
         writes that were handed in before. Raises StorageFailed when the store can't tell now, such
         as StoreChanged.
         """
-
-    async def seal(self, ref: PartitionRef) -> int:
-        """Durably refuse appends from now on, and return the head: nothing comes after it.
-
-        Sealing again is allowed. Raises Fenced like `append`.
-        """
-
-    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
-        """Take appends again, under `version`. Raises Fenced like `append`."""
 
     async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
         """Where the head is `from_head`, leave out all seqs up to `to_head`; the extent after that.
@@ -141,6 +136,12 @@ class LogReader(Protocol):
 
         A record is the same, in every field, however often it is read: one that isn't is of another
         log.
+        """
+
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
+
+        Sees what is committed: whoever wants to know what became of a write asks its writer.
         """
 
     def read_arrow(

@@ -24,7 +24,7 @@ import pyarrow as pa
 from headgate.adapters.embedded.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.open_files import OpenFiles
-from headgate.adapters.embedded.schema import EXTENT, READ
+from headgate.adapters.embedded.schema import EXTENT, FIND, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.errors import StorageFailed
@@ -33,6 +33,7 @@ from headgate.ports.log import Extent
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
 MAX_SEQ = 2**63 - 1
+FIND_AT_ONCE = 500
 BUSY_TIMEOUT_MS = 500
 """A reader waits for a lock only while a writer's crash is being repaired."""
 IDLE_S = 60.0
@@ -76,6 +77,18 @@ class EmbeddedLogReader:
             Record(topic, partition, *row)
             for row in self._rows(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
         ]
+
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._reading(ref):
+            connection = self._connection(ref)
+            if connection is None:
+                return found
+            for at in range(0, len(event_ids), FIND_AT_ONCE):
+                some = event_ids[at : at + FIND_AT_ONCE]
+                marks = ", ".join("?" * len(some))
+                found |= dict(connection.execute(FIND.format(marks), some))
+        return found
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

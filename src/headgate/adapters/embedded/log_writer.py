@@ -51,8 +51,10 @@ class EmbeddedLogWriter:
         self._gathering: Gathering | None = None
         self._closed = False
 
-    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
-        return await self._thread(ref).call(lambda file: file.open(epoch, version))
+    async def open(
+        self, ref: PartitionRef, *, epoch: int, version: int = 1, sealed: bool = False
+    ) -> Extent:
+        return await self._thread(ref).call(lambda file: file.open(epoch, version, sealed=sealed))
 
     def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
@@ -69,12 +71,6 @@ class EmbeddedLogWriter:
         if not self._exists(ref):
             return {}
         return await self._thread(ref).call(lambda file: file.find(event_ids))
-
-    async def seal(self, ref: PartitionRef) -> int:
-        return await self._opened(ref).call(PartitionFile.seal)
-
-    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
-        await self._opened(ref).call(lambda file: file.unseal(version))
 
     async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
         return await self._opened(ref).call(lambda file: file.move_on(from_head, to_head))

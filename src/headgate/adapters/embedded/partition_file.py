@@ -85,15 +85,18 @@ class PartitionFile(LogFile):
         if head != self._head:
             self._given_out, self._head = max(self._reach, head), None
 
-    def open(self, epoch: int, version: int) -> Extent:
+    def open(self, epoch: int, version: int, *, sealed: bool = False) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
         self._connect_again()
         with self._transactions.begin():
             state = self._state()
             check_fence(self._ref, state, mine=epoch)
-            if state.epoch < epoch or state.version < version:
+            if state.epoch < epoch or state.version < version or state.sealed != sealed:
                 self._execute(
-                    "UPDATE partition SET epoch = ?, version = max(version, ?)", epoch, version
+                    "UPDATE partition SET epoch = ?, version = max(version, ?), sealed = ?",
+                    epoch,
+                    version,
+                    sealed,
                 )
         self._given_out = max(self._reach, state.head)
         self._epoch, self._head = epoch, state.head if state.head == self._given_out else None
@@ -200,17 +203,6 @@ class PartitionFile(LogFile):
         check_history(self._ref, state, given_out=self._reach)
         self._saw(state.head)
         return known
-
-    def seal(self) -> int:
-        with self._transactions.begin():
-            head = self._owned().head
-            self._execute("UPDATE partition SET sealed = 1")
-        return head
-
-    def unseal(self, version: int) -> None:
-        with self._transactions.begin():
-            self._owned()
-            self._execute("UPDATE partition SET sealed = 0, version = ?", version)
 
     def move_on(self, from_head: int, to_head: int) -> Extent:
         with self._transactions.begin():

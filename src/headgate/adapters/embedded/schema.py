@@ -85,6 +85,8 @@ READ = """
 SELECT seq, version, event_id, key, collection, op, document, earlier, source, time_ms
 FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
 """
+FIND = "SELECT event_id, seq FROM ids WHERE event_id IN ({})"
+"""With a mark for every id."""
 IDS_OF_RECORDS = "INSERT INTO ids SELECT event_id, seq, time_ms FROM records WHERE seq > ?"
 FRONT = """
 SELECT seq, time_ms, length(document), coalesce(length(earlier), 0)

@@ -67,9 +67,10 @@ class MemoryPartition:
         head = self.state.head
         return Extent(self.records[0].seq if self.records else head + 1, head)
 
-    def open(self, epoch: int, version: int) -> Extent:
+    def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
         check_fence(self.ref, self.state, mine=epoch)
-        self.state = replace(self.state, epoch=epoch, version=max(self.state.version, version))
+        version = max(self.state.version, version)
+        self.state = replace(self.state, epoch=epoch, version=version, sealed=sealed)
         return self.extent
 
     def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
@@ -99,15 +100,6 @@ class MemoryPartition:
         first = bisect_right(self.records, after_seq, key=_seq)
         end = bisect_right(self.records, up_to_seq, key=_seq)
         return self.records[first : min(end, first + max(limit, 0))]
-
-    def seal(self, *, mine: int | None) -> int:
-        self._check(mine)
-        self.state = replace(self.state, sealed=True)
-        return self.state.head
-
-    def unseal(self, version: int, *, mine: int | None) -> None:
-        self._check(mine)
-        self.state = replace(self.state, sealed=False, version=version)
 
     def move_on(self, from_head: int, to_head: int, *, mine: int | None) -> Extent:
         self._check(mine)

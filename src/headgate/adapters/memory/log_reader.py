@@ -41,6 +41,11 @@ class MemoryLogReader:
         await asyncio.sleep(0)
         return self._records(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
 
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        await asyncio.sleep(0)
+        partition = self.stored.partitions.get(ref)
+        return {} if partition is None else partition.find(event_ids)
+
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
     ) -> pa.RecordBatchReader:

@@ -25,8 +25,10 @@ class MemoryLogWriter:
         self._epochs: dict[PartitionRef, int] = {}
         self._closed = False
 
-    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
-        extent = self._partition(ref).open(epoch, version)
+    async def open(
+        self, ref: PartitionRef, *, epoch: int, version: int = 1, sealed: bool = False
+    ) -> Extent:
+        extent = self._partition(ref).open(epoch, version, sealed=sealed)
         self._epochs[ref] = epoch
         await asyncio.sleep(0)
         return extent
@@ -44,15 +46,6 @@ class MemoryLogWriter:
         found = self._partition(ref).find(event_ids)
         await asyncio.sleep(0)
         return found
-
-    async def seal(self, ref: PartitionRef) -> int:
-        head = self._partition(ref).seal(mine=self._epochs.get(ref))
-        await asyncio.sleep(0)
-        return head
-
-    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
-        self._partition(ref).unseal(version, mine=self._epochs.get(ref))
-        await asyncio.sleep(0)
 
     async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
         extent = self._partition(ref).move_on(from_head, to_head, mine=self._epochs.get(ref))

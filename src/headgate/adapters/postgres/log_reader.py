@@ -103,6 +103,27 @@ class PostgresLogReader:
         topic, partition = ref.topic, ref.partition
         return [Record(topic, partition, *_texts(row)) for row in await self._run(work, ref)]
 
+    async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        values = {
+            "topic": ref.topic,
+            "partition": ref.partition,
+            "ids": [event_id.encode("utf-8", "surrogatepass") for event_id in event_ids],
+        }
+
+        async def work(session: Session) -> list[tuple[Any, ...]]:
+            for _ in range(LOOKS):
+                statements = await self._find(session, ref)
+                if statements is None:
+                    break
+                with contextlib.suppress(UndefinedTable):
+                    if rows := await session.query(statements.find, values):
+                        return rows
+                self._statements.pop(ref, None)
+            return []
+
+        found = await self._run(work, ref)
+        return {event_id.decode(): seq for event_id, seq in found if event_id is not None}
+
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
     ) -> pa.RecordBatchReader:

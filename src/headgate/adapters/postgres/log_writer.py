@@ -73,8 +73,12 @@ class PostgresLogWriter:
         self._opened: set[PartitionRef] = set()
         self._closed = False
 
-    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
-        extent = await self._turns_of(ref).call(lambda table: table.open(epoch, version))
+    async def open(
+        self, ref: PartitionRef, *, epoch: int, version: int = 1, sealed: bool = False
+    ) -> Extent:
+        extent = await self._turns_of(ref).call(
+            lambda table: table.open(epoch, version, sealed=sealed)
+        )
         self._opened.add(ref)
         return extent
 
@@ -86,12 +90,6 @@ class PostgresLogWriter:
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         return await self._turns_of(ref).call(lambda table: table.find(event_ids))
-
-    async def seal(self, ref: PartitionRef) -> int:
-        return await self._open_turns(ref).call(PartitionTable.seal)
-
-    async def unseal(self, ref: PartitionRef, *, version: int) -> None:
-        await self._open_turns(ref).call(lambda table: table.unseal(version))
 
     async def move_on(self, ref: PartitionRef, *, from_head: int, to_head: int) -> Extent:
         return await self._open_turns(ref).call(lambda table: table.move_on(from_head, to_head))

@@ -55,7 +55,7 @@ class PartitionTable:
         """The highest head that was ever seen here; whoever was told of it may rely on it."""
         self._dropped = Portion(DROP_BYTES)
 
-    async def open(self, epoch: int, version: int) -> Extent:
+    async def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
 
         async def work(session: Session) -> Extent:
@@ -65,8 +65,8 @@ class PartitionTable:
             async with self._connections.transaction(session, self._what, lock) as [rows]:
                 state, earliest = self._state(rows)
                 check_fence(self._ref, state, mine=epoch)
-                if state.epoch < epoch or state.version < version:
-                    values = {**self._mine, "epoch": epoch, "version": version}
+                if state.epoch < epoch or state.version < version or state.sealed != sealed:
+                    values = {**self._mine, "epoch": epoch, "version": version, "sealed": sealed}
                     await session.query(statements.open, values)
             return Extent(earliest, state.head)
 
@@ -117,27 +117,6 @@ class PartitionTable:
             return _by_id(known)
 
         return await self._run(work)
-
-    async def seal(self) -> int:
-        async def work(session: Session) -> int:
-            statements = await self._stored(session)
-            lock = (statements.lock, self._mine)
-            async with self._connections.transaction(session, self._what, lock) as [rows]:
-                head = self._owned(rows).head
-                await session.query(statements.seal, self._mine)
-            return head
-
-        return await self._run(work)
-
-    async def unseal(self, version: int) -> None:
-        async def work(session: Session) -> None:
-            statements = await self._stored(session)
-            lock = (statements.lock, self._mine)
-            async with self._connections.transaction(session, self._what, lock) as [rows]:
-                self._owned(rows)
-                await session.query(statements.unseal, {**self._mine, "version": version})
-
-        await self._run(work)
 
     async def move_on(self, from_head: int, to_head: int) -> Extent:
         async def work(session: Session) -> Extent:

@@ -115,8 +115,8 @@ class PartitionStatements:
             " FROM {partitions} WHERE {mine} FOR UPDATE"
         )
         self.open = statement(
-            "UPDATE {partitions} SET epoch = %(epoch)s, version = greatest(version, %(version)s)"
-            " WHERE {mine}"
+            "UPDATE {partitions} SET epoch = %(epoch)s, version = greatest(version, %(version)s),"
+            " sealed = %(sealed)s WHERE {mine}"
         )
         self.known = statement("SELECT event_id, seq FROM {ids} WHERE event_id = ANY(%(ids)s)")
         self.write = statement(
@@ -128,10 +128,6 @@ class PartitionStatements:
             "%(event_id)b::bytea[], %(seq)b::int8[], %(time_ms)b::int8[]))"
             " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
             " WHERE {mine}"
-        )
-        self.seal = statement("UPDATE {partitions} SET sealed = true WHERE {mine}")
-        self.unseal = statement(
-            "UPDATE {partitions} SET sealed = false, version = %(version)s WHERE {mine}"
         )
         self.move_on = statement(
             "UPDATE {partitions} SET earliest = %(earliest)s, head = %(head)s WHERE {mine}"
@@ -160,6 +156,10 @@ class PartitionStatements:
             "UPDATE {partitions} SET epoch = %(epoch)s, head = greatest(head, %(given_out)s),"
             " earliest = greatest(head, %(given_out)s) + 1, size_bytes = 0, sealed = false,"
             " version = 1 WHERE {mine}"
+        )
+        self.find = statement(
+            "SELECT ids.event_id, ids.seq FROM {partitions} LEFT JOIN LATERAL (SELECT event_id, seq"
+            " FROM {ids} WHERE event_id = ANY(%(ids)s)) ids ON true WHERE {mine}"
         )
         # One row without a record where there is none to read, and no row where the number isn't
         # the partition's: one statement tells both.
