@@ -14,18 +14,51 @@ from headgate.model.groups import Group
 
 Placement = Literal["keyed", "opportunistic"]
 Role = Literal["coordinator", "ingest", "router", "gateway"]
+RepartitionPhase = Literal["announced", "sealing", "fenced", "draining", "drained"]
+
+
+class FormerVersion(msgspec.Struct, frozen=True, array_like=True):
+    """How a topic was partitioned before: of its records, those of this version are, in each
+    partition, behind the seq in `after` and up to that in `last`."""
+
+    version: int
+    after: tuple[int, ...]
+    last: tuple[int, ...]
+
+
+class Repartition(msgspec.Struct, frozen=True):
+    """A topic on its way to another number of partitions, `to`; `since` is the generation in which
+    it came to its `phase` (decide.coordination.repartitions has the table)."""
+
+    to: int
+    phase: RepartitionPhase
+    since: int
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """`version` is the partitioning version that keyed produces are routed under."""
+    """`version` is the partitioning version that keyed produces are routed under. It begins, in
+    each partition, behind the seq in `after`; empty is that of the first version, which begins with
+    the log. `former` versions are kept, the oldest first, for as long as somebody may read them."""
 
     name: str
     partitions: int
     placement: Placement = "keyed"
     version: int = 1
+    after: tuple[int, ...] = ()
+    former: tuple[FormerVersion, ...] = ()
+    repartition: Repartition | None = None
 
     def refs(self) -> list[PartitionRef]:
+        """Those that records are appended to."""
         return [PartitionRef(self.name, number) for number in range(self.partitions)]
+
+    def all_refs(self) -> list[PartitionRef]:
+        """Those that have records, or will: of the present version, of every one that is kept, and
+        of the one to come."""
+        counts = [len(former.last) for former in self.former]
+        to_come = self.repartition.to if self.repartition is not None else 0
+        most = max(self.partitions, to_come, *counts, 0)
+        return [PartitionRef(self.name, number) for number in range(most)]
 
 
 class Node(msgspec.Struct, frozen=True):
