@@ -52,6 +52,7 @@ class LogEvent(StrEnum):
     # topics and produce
     TOPIC_CREATED = "topic_created"
     TOPIC_DELETED = "topic_deleted"
+    TOPIC_REPARTITIONED = "topic_repartitioned"
     PARTITION_OPENED = "partition_opened"
     APPEND_FAILED = "append_failed"
     HISTORY_LOST = "history_lost"

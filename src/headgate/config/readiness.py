@@ -12,9 +12,5 @@ from collections.abc import Mapping
 ONLY_AVAILABLE: Mapping[str, frozenset[str]] = {}
 """Of the values the schema knows, those that work in this version."""
 
-NOT_YET: frozenset[str] = frozenset(
-    {
-        "coordinator.adoption_timeout",
-    }
-)
+NOT_YET: frozenset[str] = frozenset()
 """Settings that are checked but not read by anything yet."""

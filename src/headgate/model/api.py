@@ -12,7 +12,7 @@ from headgate.model.control import GatewayLink
 from headgate.model.event import Op
 from headgate.model.letters import GatewayLetters
 from headgate.model.position import Tally
-from headgate.model.topology import Placement, Topology
+from headgate.model.topology import Placement, RepartitionPhase, Topology
 
 DEFAULT_URL = "http://127.0.0.1:8780"
 """The public address of a Headgate on this machine."""
@@ -89,7 +89,51 @@ class Totals(msgspec.Struct, frozen=True):
     uncounted: int = 0
 
 
+class RepartitionTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of POST /v1/topics/{name}/repartition. A dry run only says what would happen."""
+
+    partitions: int
+    dry_run: bool = False
+
+
+class Predecessors(msgspec.Struct, frozen=True):
+    """New records of `partition` are delivered once those of the partitions `after` are that were
+    there before."""
+
+    partition: int
+    after: list[int]
+
+
+class RepartitionPlan(msgspec.Struct, frozen=True):
+    """What another number of partitions means: the share of all keys that change their partition,
+    who waits for whom, and how many records are unsettled now, which is what they wait for; at the
+    rate at which lanes have settled of late (0: unknown) that takes `drain_s`."""
+
+    topic: str
+    partitions: int
+    to: int
+    moved_share: float
+    waits: list[Predecessors]
+    backlog: int
+    settled_per_s: float
+    drain_s: float | None
+
+
+class RepartitionStatus(msgspec.Struct, frozen=True):
+    """A topic on its way to `to` partitions; `waits_for` is a phrase, empty where it goes on by
+    itself. `backlog` counts the unsettled records of former versions."""
+
+    to: int
+    phase: RepartitionPhase
+    waits_for: str
+    backlog: int
+    since_ms: int
+
+
 class TopicInfo(msgspec.Struct, frozen=True):
+    """`details` has every partition that has records; those from `partitions` on take no more.
+    `given_up` says why the last repartition came to nothing, if it did."""
+
     name: str
     partitions: int
     placement: Placement
@@ -98,6 +142,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     adopted: int = 0
     """The oldest generation by which anybody routes to the topic (0: nobody does)."""
     totals: Totals = msgspec.field(default_factory=Totals)
+    repartition: RepartitionStatus | None = None
+    given_up: str = ""
 
 
 class TopicList(msgspec.Struct, frozen=True):

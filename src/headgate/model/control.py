@@ -68,15 +68,24 @@ class Goodbye(Message, frozen=True):
     """I leave on purpose: nobody has to wait for my lease to end."""
 
 
+class Sealed(msgspec.Struct, frozen=True, array_like=True):
+    """A log partition takes no appends, under its owner's `epoch`, and ends at `head`."""
+
+    ref: PartitionRef
+    epoch: int
+    head: int
+
+
 class AckTopology(Message, frozen=True):
     """This generation is applied. `topics` are those that a client routes by it, `undropped` the
     deleted ones of which an ingest node couldn't drop everything yet, `unopened` what it owns and
-    couldn't open."""
+    couldn't open, and `sealed` what it owns that takes no appends by this topology."""
 
     generation: int
     topics: tuple[str, ...] = ()
     undropped: tuple[str, ...] = ()
     unopened: tuple[PartitionRef, ...] = ()
+    sealed: tuple[Sealed, ...] = ()
 
 
 class Recall(Message, frozen=True):

@@ -74,6 +74,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
             rebalance_ms=round(settings.rebalance * 1000),
             handoff_ms=round(handoff_s * 1000),
             learn_for_ms=round(settings.learn_for * 1000),
+            adoption_ms=round(settings.adoption_timeout * 1000),
         ),
         default_partitions=config.routing.num_partitions,
         balance=Balance(
@@ -169,6 +170,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
     return Ingest(
         ingest_options(config),
         writer=open_log_writer(log_store(config), folder),
+        reader=open_log_reader(log_store(config), folder),
         open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
         settled=open_checkpoints(checkpoint_place(config), folder).list,
         http=Http1Server(),

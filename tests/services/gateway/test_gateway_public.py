@@ -182,6 +182,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/topics/{name}",
         "/v1/topics/{name}/produce",
         "/v1/topics/{name}/partitions/{number}/reset",
+        "/v1/topics/{name}/repartition",
         "/v1/dead-letters",
         "/v1/dead-letters/retry",
         "/v1/dead-letters/delete",

@@ -31,6 +31,7 @@ from headgate.decide.coordination import (
     moving,
     operating,
     plausible,
+    repartitioning,
     resetting,
     sharing,
     subscribing,
@@ -174,7 +175,7 @@ class Cluster(State):
             return [Send(session, control.Refused(reason)), Hang(session)]
         if isinstance(message, control.CheckIn) or role == "client":
             return self._heard(session, message, now_ms)  # no invariant is about that
-        is_row = isinstance(message, control.AckTopology) and not self.unassigned
+        is_row = isinstance(message, control.AckTopology) and not self._awaits_adoption
         is_plea = isinstance(message, control.LaneReport) and bool(message.unclaimed)
         if (isinstance(message, NOTED) or is_row) and not is_plea:
             return checked(self, self._heard(session, message, now_ms))
@@ -189,7 +190,7 @@ class Cluster(State):
             case control.Goodbye():
                 return self._withheld(membership.goodbye(self, session, now_ms))
             case control.AckTopology():
-                return self._acknowledged(session, message)
+                return self._acknowledged(session, message, now_ms)
             case control.AckSubscriptions(revision) if lane is not None:
                 if revision > self.registry.revision:
                     return []  # of another coordinator
@@ -201,10 +202,7 @@ class Cluster(State):
                 released = moving.released(self, session, owners, now_ms)
                 return released + resetting.released(self, owners)
             case control.LaneReport() if lane is not None:
-                self.lanes.keep(session, {p.ref for p in message.partitions}, now_ms=now_ms)
-                lane.load.read(message.cpu_s, now_ms)
-                self.lane_totals.heard(lane.hello, message)
-                return hints.reported(self, lane, message) + self._unclaimable(message.unclaimed)
+                return self._lane_reported(session, message, now_ms)
             case control.EpochTooLow(ref, epoch, own) if member is not None and is_target(ref):
                 return sharing.overtaken(self, member.hello.node_id, ref, epoch, own=own)
             case control.EpochTooLow(ref, epoch) if member is not None:
@@ -220,6 +218,15 @@ class Cluster(State):
         return []
 
     _heard_whole = whole(_heard)
+
+    def _lane_reported(self, session: int, report: control.LaneReport, now_ms: int) -> list[Effect]:
+        lane = self.lanes.by_session[session]
+        self.lanes.keep(session, {p.ref for p in report.partitions}, now_ms=now_ms)
+        lane.load.read(report.cpu_s, now_ms)
+        self.lane_totals.heard(lane.hello, report)
+        for one in report.partitions:
+            self.settling.setdefault(one.ref, Meter()).read(one.settled, now_ms)
+        return hints.reported(self, lane, report) + self._unclaimable(report.unclaimed)
 
     def _claiming(
         self, session: int, message: control.MayClaim | control.Claimed, now_ms: int
@@ -269,7 +276,14 @@ class Cluster(State):
                 pass
         return []
 
-    def _acknowledged(self, session: int, message: control.AckTopology) -> list[Effect]:
+    @property
+    def _awaits_adoption(self) -> bool:
+        """Whether something follows from somebody's having applied a topology."""
+        return bool(self.unassigned) or repartitioning.is_under_way(self)
+
+    def _acknowledged(
+        self, session: int, message: control.AckTopology, now_ms: int
+    ) -> list[Effect]:
         generation = message.generation
         if generation > self.generation:
             return []  # of another coordinator: a client may have fetched it from a gateway
@@ -280,7 +294,9 @@ class Cluster(State):
             member.generation = max(member.generation, generation)
             member.undropped = frozenset(message.undropped)
             member.unopened = frozenset(message.unopened)
-            return topology_changes.assign_routers(self)
+            repartitioning.sealed(self, generation, message.sealed, now_ms)
+            assigned = topology_changes.assign_routers(self)
+            return assigned + repartitioning.advance(self, now_ms)
         return []
 
     def letters_revived(self, refs: Collection[PartitionRef]) -> list[Effect]:
@@ -308,6 +324,7 @@ class Cluster(State):
         effects += self._fence_again(now_ms)
         effects += moving.advance(self, now_ms)
         effects += resetting.advance(self, now_ms)
+        effects += repartitioning.advance(self, now_ms)
         effects += consuming.tick(self, now_ms)
         if now_ms >= self.plan_at_ms:
             effects += self._rebalance(now_ms)
@@ -370,6 +387,7 @@ class Cluster(State):
         self.registry.forgive(absent_ms)
         self.handoffs.forgive(absent_ms)
         self.resets.forgive(absent_ms)
+        self.repartitions.forgive(absent_ms)
         self.groups.forgive(absent_ms)
 
     # --- what the stores know better -----------------------------------------------------------
@@ -469,6 +487,14 @@ class Cluster(State):
     def letters_swept(self, names: Collection[str]) -> list[Effect]:
         """Of these deleted topics."""
         return [] if self.learning.is_on else operating.letters_swept(self, names)
+
+    @whole
+    def repartition(self, name: str, to: int, now_ms: int) -> list[Effect]:
+        """Bring a topic to `to` partitions while everything goes on."""
+        error = operating.learning_refusal(self) or repartitioning.refusal(self, name, to)
+        if error is not None:
+            return [Refuse(error)]
+        return repartitioning.begin(self, name, to, now_ms)
 
     @whole
     def rebalance(self, now_ms: int) -> list[Effect]:

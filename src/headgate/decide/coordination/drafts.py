@@ -18,7 +18,7 @@ from headgate.decide.coordination import invariants
 from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.state import State
 
-IN_PLACE = frozenset({"registry", "clients", "lane_totals", "growth", "load"})
+IN_PLACE = frozenset({"registry", "clients", "lane_totals", "growth", "settling", "load"})
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
 T = TypeVar("T")

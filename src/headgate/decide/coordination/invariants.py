@@ -21,6 +21,7 @@ from typing import Literal
 
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
+from headgate.decide.lineage import contradictions as contradictions_of
 from headgate.decide.planning.standing import is_weight
 from headgate.model.api import MAX_PARTITIONS
 from headgate.model.groups import MAX_TARGETS, group_id
@@ -99,7 +100,7 @@ def _weights(state: State) -> Iterator[str]:
 def _owners(state: State) -> Iterator[str]:
     if state.learning.is_on:
         return  # nobody has said yet what there is
-    counts = {topic.name: topic.partitions for topic in state.topics.values()}
+    counts = {topic.name: len(topic.all_refs()) for topic in state.topics.values()}
     for role, table in (("ingest", state.logs), ("router", state.sources)):
         known = {node.id for node in state.nodes() if node.role == role}
         for ref, owner in table.owners.items():
@@ -139,7 +140,7 @@ def _resets(state: State) -> Iterator[str]:
     resets = state.resets
     for ref in (*resets.releasing, *resets.putting):
         topic = state.topics.get(ref.topic)
-        if topic is None or not 0 <= ref.partition < topic.partitions:
+        if topic is None or ref not in topic.all_refs():
             yield f"{ref} is to be reset and doesn't exist"
     for ref in resets.putting:
         if ref in resets.releasing or ref not in state.unfenced:
@@ -170,6 +171,7 @@ def _topics(state: State) -> Iterator[str]:
     for name, topic in state.topics.items():
         if name != topic.name or not 1 <= topic.partitions <= MAX_PARTITIONS:
             yield f"{name} is {topic}"
+        yield from contradictions_of(topic)
     for name in state.deleted:
         if name in state.topics or name not in state.deleted_at:
             yield f"{name} is deleted, and there"

@@ -320,6 +320,13 @@ class Lanes:
         """The session of the lane that reads `ref`."""
         return self._running.get(ref)
 
+    def settled(self, ref: PartitionRef) -> int:
+        """How far whoever reads `ref` says that it is settled; 0 where nobody says so."""
+        session = self.reader(ref)
+        report = None if session is None else self.by_session[session].report
+        reports = () if report is None else report.partitions
+        return next((one.settled for one in reports if one.ref == ref), 0)
+
     def running(self) -> dict[PartitionRef, Owner]:
         """What lanes read, under the epochs they began with."""
         return {

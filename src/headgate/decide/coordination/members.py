@@ -17,6 +17,9 @@ class Timing:
 
     Plans are made every `rebalance_ms`, and `settle_ms` after somebody came or went, so that a
     whole rack that starts is planned for once. A donor has `handoff_ms` to let go of a partition.
+    A repartition is given up when its partitions aren't served within `announce_ms` or, once
+    appends wait for it, not sealed within `seal_ms`; one that is drained waits for everybody to
+    route by it for `adoption_ms`.
     """
 
     lease_ms: int = 30_000
@@ -26,6 +29,9 @@ class Timing:
     settle_ms: int = 1_000
     handoff_ms: int = 20_000
     learn_for_ms: int = 60_000
+    announce_ms: int = 30_000
+    seal_ms: int = 5_000
+    adoption_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)

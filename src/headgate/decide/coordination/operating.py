@@ -68,15 +68,18 @@ def delete_topic(state: State, name: str) -> list[Effect]:
     topic = state.topics.pop(name)
     state.deleted.add(name)
     state.swept.discard(name)
-    state.handoffs.end(topic.refs())
+    refs = topic.all_refs()
+    state.handoffs.end(refs)
+    state.repartitions.end(name)
     readers = {o.node_id for o in state.sources.owned() if o.ref.topic == name}
     # A new epoch, though nobody gets it: a lane that still reads must not count for a topic
     # of the same name that comes later, and the records are dropped under it.
-    fenced = tuple(state.sources.take(ref, NOBODY) for ref in topic.refs())
-    for ref in topic.refs():
+    fenced = tuple(state.sources.take(ref, NOBODY) for ref in refs)
+    for ref in refs:
         state.logs.take(ref, NOBODY)
         state.heads.pop(ref, None)
         state.growth.pop(ref, None)
+        state.settling.pop(ref, None)
         state.resets.end(ref)
     change = state.registry.topic_gone(name)
     told = consuming.topic_gone(state, name)

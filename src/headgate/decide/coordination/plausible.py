@@ -15,13 +15,14 @@ from collections.abc import Collection, Iterable, Mapping
 from headgate.decide.coordination import topic_rules
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
+from headgate.decide.lineage import contradictions
 from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN, is_weight
 from headgate.model import control
 from headgate.model.api import MAX_PARTITIONS
 from headgate.model.control import Hello, JoinGroup, SessionRole, ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import MAX_TARGETS, Group, group_id, is_target
-from headgate.model.topology import Owner, Topology
+from headgate.model.topology import Owner, Topic, Topology
 
 NUMBERS_END = 1 << 62
 """Generations, revisions, epochs and the like stay below: nobody counts so far, and whoever goes
@@ -101,13 +102,25 @@ def join_refusal(state: State, message: JoinGroup) -> str:
     return _owners_refusal(message.owns, message.consumer)
 
 
+def _topic_refusal(topic: Topic) -> str:
+    """Why there can't be such a topic."""
+    if (error := topic_rules.refusal(topic.name, topic.partitions)) is not None:
+        return f"it recalls what can't be: {error.message}"
+    to = topic.partitions if topic.repartition is None else topic.repartition.to
+    seqs = [seq for one in topic.former for seq in (*one.after, *one.last)]
+    numbers = (topic.version, *topic.after, *seqs)
+    if not 1 <= to <= MAX_PARTITIONS or not all(_is_number(number) for number in numbers):
+        return f"it recalls versions of {topic.name} that nobody can count to"
+    return next((f"it recalls what can't be: {what}" for what in contradictions(topic)), "")
+
+
 def _topology_refusal(topology: Topology) -> str:
     """Why no coordinator can have published `topology`."""
     if not _is_number(topology.generation):
         return f"generation {topology.generation} is beyond what anybody can count to"
     for topic in topology.topics:
-        if (error := topic_rules.refusal(topic.name, topic.partitions)) is not None:
-            return f"it recalls what can't be: {error.message}"
+        if reason := _topic_refusal(topic):
+            return reason
     if not all(_is_name(node.id) for node in topology.nodes):
         return "it recalls a node without a name"
     for group in topology.groups:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from headgate.model.control import PushTopology, SessionRole
-from headgate.model.topology import Role, Topology
+from headgate.model.topology import Role, Topic, Topology
 
 ROLES: tuple[SessionRole, ...] = ("ingest", "router", "gateway", "lane", "client")
 
@@ -59,20 +59,31 @@ def _content(role: SessionRole, topology: Topology) -> object:
     """The part of a topology that makes a difference to `role`."""
     match role:
         case "client":
-            return topology.topics, topology.logs, _addresses(topology, "ingest")
+            return _routed(topology), topology.logs, _addresses(topology, "ingest")
         case "ingest":
             return topology.topics, topology.logs, _addresses(topology, "ingest"), topology.emptied
         case "gateway":
             known = topology.topics, topology.sources, _addresses(topology, "ingest")
             return known, topology.ring, _doors(topology)
         case "lane":
-            return _processes(topology), topology.ring
+            return _processes(topology), topology.ring, _repartitioned(topology)
         case "router":
             # What it owns comes with its assignment. There are few routers, so they hear of all
             # the rest too, and remember it for a coordinator that has lost its own memory.
             everything = topology.topics, topology.nodes, topology.logs, topology.sources
             gone = topology.deleted, topology.emptied
             return everything, gone, topology.groups, topology.targets
+
+
+def _routed(topology: Topology) -> tuple[tuple[str, int, str, int], ...]:
+    """What produces are routed by."""
+    topics = topology.topics
+    return tuple((one.name, one.partitions, one.placement, one.version) for one in topics)
+
+
+def _repartitioned(topology: Topology) -> tuple[Topic, ...]:
+    """The topics of which a lane must know in which order their partitions are read."""
+    return tuple(one for one in topology.topics if one.former or one.repartition is not None)
 
 
 def _addresses(topology: Topology, role: Role) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,7 @@ def fitting(stored: StoredState) -> StoredState:
     """`stored` without what belongs to nothing that is there. While somebody learns, what is owned
     may well belong to what nobody has named yet."""
     topics = {topic.name for topic in stored.topics}
-    refs = {ref for topic in stored.topics for ref in topic.refs()}
+    refs = {ref for topic in stored.topics for ref in topic.all_refs()}
     roles = {node.id: node.role for node in stored.nodes}
     groups = [group for group in stored.groups if stored.learning or group.topic in topics]
     targets = {ref for group in groups for ref in group.refs()}

@@ -45,10 +45,17 @@ def refusal(state: State, ref: PartitionRef) -> HeadgateError | None:
     topic = state.topics.get(ref.topic)
     if topic is None:
         return unknown_topic(ref.topic, state.topics)
-    if ref not in topic.refs():
-        last = topic.partitions - 1
+    refs = topic.all_refs()
+    if ref not in refs:
+        last = len(refs) - 1
         return NotFound(
             f"topic {ref.topic} has no partition {ref.partition}; it has 0 to {last}", name=str(ref)
+        )
+    if topic.repartition is not None and topic.repartition.phase != "announced":
+        return NotNow(
+            f"{ref.topic} is on its way to {topic.repartition.to} partitions "
+            f"({topic.repartition.phase}); reset its positions when that is over",
+            topic=ref.topic,
         )
     if ref in state.handoffs.by_ref:
         return NotNow(f"{ref} is on its way to another router; try again in a moment")

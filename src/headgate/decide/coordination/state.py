@@ -21,6 +21,7 @@ from headgate.decide.coordination.quotas import Quotas
 from headgate.decide.coordination.rates import Meter
 from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
 from headgate.decide.coordination.remembered import fitting
+from headgate.decide.coordination.repartitions import Repartitions
 from headgate.decide.coordination.resets import Resets
 from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.decide.gateway_ring import ring_of
@@ -60,6 +61,8 @@ class State:
     heads: dict[PartitionRef, int] = field(default_factory=dict)
     growth: dict[PartitionRef, Meter] = field(default_factory=dict)
     """How fast the heads grow."""
+    settling: dict[PartitionRef, Meter] = field(default_factory=dict)
+    """How fast the positions do."""
     logs: Ownership = field(init=False)
     sources: Ownership = field(init=False)
     handoffs: Handoffs = field(init=False)
@@ -83,6 +86,8 @@ class State:
     settled after it is read again."""
     resets: Resets = field(init=False)
     """Where operators want positions to be."""
+    repartitions: Repartitions = field(default_factory=Repartitions)
+    """How far topics are that get another number of partitions."""
     fence_at_ms: int = 0
     """When to ask again for those."""
     plan_at_ms: int = field(init=False)
@@ -207,7 +212,8 @@ class State:
         )
 
     def refs(self) -> list[PartitionRef]:
-        return [ref for topic in self.topics.values() for ref in topic.refs()]
+        """Every partition that has owners, or should."""
+        return [ref for topic in self.topics.values() for ref in topic.all_refs()]
 
     def adoption_floor(self, topic: str) -> int:
         """The oldest generation by which anybody who is there routes `topic`; 0: nobody does."""

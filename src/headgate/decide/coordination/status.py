@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import gcd, lcm
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from headgate.decide.coordination import accounting, moving
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.group_status import describe_groups, planned_targets
 from headgate.decide.coordination.members import Member
+from headgate.decide.lineage import boundaries
 from headgate.model import api, control
 from headgate.model.control import PartitionReport
 from headgate.model.event import PartitionRef
@@ -38,7 +40,7 @@ def unreported(cluster: Cluster, stored: Mapping[PartitionRef, Position]) -> lis
     return [
         ref
         for topic in cluster.topics.values()
-        for ref in topic.refs()
+        for ref in topic.all_refs()
         if not _tells_age(reports.get(ref))
         and cluster.heads.get(ref, 0) > stored.get(ref, Position()).settled
     ]
@@ -116,7 +118,7 @@ def describe_topic(
     reports = _reports(cluster)
     details = [
         _partition(cluster, ref, reports.get(ref), stored, now_ms=now_ms, wall_ms=wall_ms)
-        for ref in topic.refs()
+        for ref in topic.all_refs()
     ]
     return api.TopicInfo(
         topic.name,
@@ -126,6 +128,50 @@ def describe_topic(
         details,
         cluster.adoption_floor(topic.name),
         accounting.totals(details),
+        _repartition(cluster, topic, details, now_ms),
+        cluster.repartitions.given_up.get(topic.name, ""),
+    )
+
+
+def _repartition(
+    cluster: Cluster, topic: Topic, details: list[api.TopicPartition], now_ms: int
+) -> api.RepartitionStatus | None:
+    if (under_way := topic.repartition) is None:
+        return None
+    settled = {one.partition: one.settled for one in details}
+    ends = {ref.partition: last for ref, last in boundaries(topic).items()}
+    progress = cluster.repartitions.progress.get(topic.name)
+    return api.RepartitionStatus(
+        under_way.to,
+        under_way.phase,
+        progress.waits_for if progress is not None else "",
+        sum(max(0, last - settled[number]) for number, last in ends.items()),
+        max(0, now_ms - progress.since_ms) if progress is not None else 0,
+    )
+
+
+def repartition_plan(
+    cluster: Cluster, info: api.TopicInfo, to: int, *, now_ms: int
+) -> api.RepartitionPlan:
+    """What it means to bring a topic to `to` partitions, as it is now."""
+    count, step = info.partitions, gcd(info.partitions, to)
+    is_ordered = info.placement == "keyed"
+    waits = [
+        api.Predecessors(number, [n for n in range(number % step, count, step) if n != number])
+        for number in (range(to) if is_ordered else ())
+    ]
+    backlog = sum(one.lag for one in info.details)
+    meters = [m for ref, m in cluster.settling.items() if ref.topic == info.name]
+    rate = sum(meter.per_s(now_ms) for meter in meters)
+    return api.RepartitionPlan(
+        info.name,
+        count,
+        to,
+        round(1 - min(count, to) / lcm(count, to), 4) if is_ordered else 0.0,
+        [one for one in waits if one.after],
+        backlog,
+        round(rate, 1),
+        (0.0 if not backlog else round(backlog / rate, 1) if rate else None) if is_ordered else 0.0,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import operating, resetting
+from headgate.decide.coordination import operating, repartitioning, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.group_status import unreached
@@ -23,6 +23,7 @@ from headgate.decide.coordination.status import (
     describe,
     describe_topic,
     planned_moves,
+    repartition_plan,
 )
 from headgate.decide.unknown_topic import unknown_topic
 from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed
@@ -73,6 +74,7 @@ class CoordinatorRoutes:
             Route("GET", "/v1/topics", self._list_topics),
             Route("GET", "/v1/topics/{name}", self._describe_topic),
             Route("DELETE", "/v1/topics/{name}", self._delete_topic),
+            Route("POST", "/v1/topics/{name}/repartition", self._repartition),
             Route("POST", "/v1/topics/{name}/partitions/{number}/reset", self._reset),
             Route("GET", "/v1/status", self._status),
             Route("GET", "/v1/topology", self._topology),
@@ -169,6 +171,25 @@ class CoordinatorRoutes:
             now_ms=term.now_ms(),
             wall_ms=self._machine.wall_ms(),
         )
+
+    async def _repartition(self, request: Request) -> Response:
+        """Answers with what it means, once it has begun; `GET /v1/topics/{name}` says how far."""
+        term, name = self._term(), request.params["name"]
+        body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.RepartitionTopic)
+        info = await self._topic_info(term, name)
+
+        def decide(now_ms: int) -> list[Effect]:
+            cluster = term.cluster
+            if not body.dry_run:
+                return cluster.repartition(name, body.partitions, now_ms)
+            error = repartitioning.refusal(cluster, name, body.partitions)
+            return [] if error is None else [Refuse(error)]
+
+        await term.apply(decide)
+        plan = repartition_plan(term.cluster, info, body.partitions, now_ms=term.now_ms())
+        if not body.dry_run:
+            log.info(LogEvent.TOPIC_REPARTITIONED, topic=name, partitions=body.partitions)
+        return json_response(plan, 200 if body.dry_run else 202)
 
     async def _reset(self, request: Request) -> Response:
         """Put the position of a partition elsewhere; answers when it is there."""
