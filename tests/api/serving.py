@@ -12,6 +12,7 @@ from typing import Any
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.config import Config
 from headgate.model.control import AckTopology
@@ -84,6 +85,7 @@ def _ingest(writer: FaultyLogWriter, coordinator: ScriptedCoordinator) -> Ingest
     return Ingest(
         IngestOptions(NODE, "start"),
         writer=writer,
+        reader=MemoryLogReader(writer.stored),
         open_session=coordinator.open,
         settled=nothing_settled,
         http=Http1Server(),

@@ -10,6 +10,7 @@ from typing import Any
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.http import MemoryHttpCalls, MemoryWeb
 from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.errors import OutcomeUnknown, PeerUnreachable
@@ -93,10 +94,16 @@ class FaultyLogWriter(MemoryLogWriter):
         stored = self.stored.partitions.items()
         return defaultdict(list, {ref: list(partition.records) for ref, partition in stored})
 
-    async def open(self, ref: PartitionRef, *, epoch: int, version: int = 1) -> Extent:
+    async def seal(self, ref: PartitionRef, *, sealed: bool = True) -> None:
+        """As its owner would."""
+        await MemoryLogWriter.open(self, ref, epoch=self.opened[ref], sealed=sealed)
+
+    async def open(
+        self, ref: PartitionRef, *, epoch: int, version: int = 1, sealed: bool = False
+    ) -> Extent:
         _fail(self.open_failures, ref)
         self.opened[ref] = epoch
-        return await super().open(ref, epoch=epoch, version=version)
+        return await super().open(ref, epoch=epoch, version=version, sealed=sealed)
 
     async def append(
         self, ref: PartitionRef, events: Sequence[Event], *, version: int, now_ms: int
@@ -203,6 +210,7 @@ class World:
             WritingOptions(**options),
             node_id=NODE,
             writer=writer,
+            reader=MemoryLogReader(getattr(writer, "stored", None)),
             settled=self.settled,
             peers=peers or NoPeers(),
             machine=machine or ScriptedMachine(begins_ms=0),

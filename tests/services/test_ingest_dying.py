@@ -12,6 +12,7 @@ import pytest
 
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.model.api import Health
@@ -36,6 +37,7 @@ class Stage:
         self.node = Ingest(
             IngestOptions(NODE, "start-1", report_every_s=0.02, stop_timeout_s=5.0, **options),
             writer=self.writer,
+            reader=MemoryLogReader(self.writer.stored),
             open_session=self.coordinator.open,
             settled=self._settled,
             http=Http1Server(),

@@ -12,6 +12,7 @@ import pytest
 
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.decide.admission import ProduceLimits
@@ -84,6 +85,7 @@ async def serve() -> AsyncIterator[Serve]:
             node = Ingest(
                 IngestOptions(NODE, "start", stop_timeout_s=stop_timeout_s, writing=options),
                 writer=writer,
+                reader=MemoryLogReader(writer.stored),
                 open_session=coordinator.open,
                 settled=nothing_settled,
                 http=Http1Server(),

@@ -10,6 +10,7 @@ import pytest
 from headgate import errors
 from headgate.adapters.memory.http import MemoryHttpListener, MemoryWeb
 from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.answering import HttpApp
 from headgate.client.http import HttpClient
@@ -48,6 +49,7 @@ class Stage:
             self.nodes[name] = Ingest(
                 IngestOptions(name, "start"),
                 writer=FaultyLogWriter(self.log),
+                reader=MemoryLogReader(self.log),
                 open_session=coordinator.open,
                 settled=nothing_settled,
                 http=MemoryHttpListener(self.web),

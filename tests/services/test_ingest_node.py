@@ -14,6 +14,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
@@ -82,6 +83,7 @@ async def serve() -> AsyncIterator[Serve]:
                     NODE, "start-1", **{"report_every_s": 0.05, "stop_timeout_s": 5.0, **options}
                 ),
                 writer=writer,
+                reader=MemoryLogReader(getattr(writer, "stored", None)),
                 open_session=coordinator.open,
                 settled=settled_positions,
                 http=Http1Server(),

@@ -16,6 +16,7 @@ from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.decide.placement import partition_of
@@ -177,7 +178,7 @@ def test_a_sealed_partition_holds_its_events_until_it_is_open_again() -> None:
         await asyncio.sleep(2)
         assert not writing.done()
         assert len(writer.records[PartitionRef("flights", 2)]) == 1
-        await writer.unseal(PartitionRef("flights", 1), version=1)
+        await writer.seal(PartitionRef("flights", 1), sealed=False)
         assert codes(await writing) == [None, None, None]
         assert asyncio.get_running_loop().time() < 2.1
 
@@ -342,6 +343,7 @@ async def start() -> AsyncIterator[Start]:
             node = Ingest(
                 IngestOptions(node_id, "start", stop_timeout_s=5.0),
                 writer=writer,
+                reader=MemoryLogReader(getattr(writer, "stored", None)),
                 open_session=coordinator.open,
                 settled=nothing_settled,
                 http=Http1Server(),

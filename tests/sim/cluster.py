@@ -159,6 +159,7 @@ class MemoryCluster:
         return Ingest(
             replace(options, node_id=name, incarnation=machine.token(16), host=name),
             writer=self.writer(),
+            reader=self.reader(),
             open_session=self._to_coordinator(machine, PORTS[0]),
             settled=self.checkpoints().list,
             http=MemoryHttpListener(self.web),

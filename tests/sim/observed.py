@@ -44,8 +44,8 @@ class ObservedPartition(MemoryPartition):
         self._oracle = oracle
         self._meets = meets
 
-    def open(self, epoch: int, version: int) -> Extent:
-        extent = super().open(epoch, version)
+    def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
+        extent = super().open(epoch, version, sealed=sealed)
         self._oracle.owned_by(("log", self.ref, epoch), _caller().name)
         return extent
 

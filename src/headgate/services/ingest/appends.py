@@ -39,6 +39,8 @@ class OpenPartition:
     head: int
     opened_s: float
     found_head: int
+    sealed: bool = False
+    """It takes no appends, and ends at `head`."""
     lost: bool = False
     lost_to: int = 0
     """The epoch of whoever is newer, as far as the store said."""

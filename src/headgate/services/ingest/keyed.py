@@ -4,7 +4,8 @@ Invariants: the partition is computed here, under the version that this node ser
 part for one partition is written whole or not at all, and every event has its own outcome. A part
 that another node owns is handed on, a bounded number of times, or redirected when its sender routes
 by itself (it named a version). What the store holds back (a partition that is being sealed, or is a
-version ahead of us) is placed anew until the request's time is up. A write without an answer within
+version ahead of us) is placed anew until the request's time is up; what was written before the
+topic was repartitioned is not written again. A write without an answer within
 the write timeout stays with its partition, and is read back there until the request's time is up.
 """
 
@@ -22,6 +23,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
 from headgate.ports.log import Appended
 from headgate.services.ingest.appends import Appends, ending
+from headgate.services.ingest.former_keys import FormerKeys
 from headgate.services.ingest.handing_on import HandingOn, Incoming
 from headgate.services.ingest.outcomes import Outcome, placed, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
@@ -42,12 +44,14 @@ class Keyed:
         partitions: Partitions,
         appends: Appends,
         handing_on: HandingOn,
+        former_keys: FormerKeys,
         *,
         rules: PlacingRules,
     ) -> None:
         self._partitions = partitions
         self._appends = appends
         self._handing_on = handing_on
+        self._former_keys = former_keys
         self._rules = rules
 
     async def write(self, request: int, incoming: Incoming) -> list[Outcome]:
@@ -87,6 +91,8 @@ class Keyed:
             again = set(pending)
             kept = {number: [i for i in part if i in again] for number, part in parts.items()}
             parts = {number: part for number, part in kept.items() if part}
+        if topic.former:
+            parts = await self._unknown(topic, incoming, parts, outcomes)
         events = {number: [offered[i] for i in part] for number, part in parts.items()}
         appends: dict[int, asyncio.Future[list[Appended]]] = {}
         asked: dict[int, asyncio.Future[list[Outcome]]] = {}
@@ -124,6 +130,26 @@ class Keyed:
             outcomes |= zip(part, told, strict=True)
             unwritten += part
         return unwritten
+
+    async def _unknown(
+        self,
+        topic: Topic,
+        incoming: Incoming,
+        parts: Mapping[int, Part],
+        outcomes: dict[int, Outcome],
+    ) -> Mapping[int, Part]:
+        """`parts` without the events that were written before the topic was repartitioned, which
+        have their outcomes. Whoever owns a partition looks."""
+        mine = {
+            number: part
+            for number, part in parts.items()
+            if self._partitions.get(PartitionRef(topic.name, number)) is not None
+        }
+        timeout_s = min(self._rules.write_timeout_s, max(_left_s(incoming), 0))
+        found = await self._former_keys.found(topic, incoming.events, mine, timeout_s=timeout_s)
+        outcomes |= found
+        left = {number: [i for i in part if i not in found] for number, part in parts.items()}
+        return {number: part for number, part in left.items() if part}
 
     def _elsewhere(
         self, topic: Topic, ref: PartitionRef, incoming: Incoming, events: Sequence[Event]

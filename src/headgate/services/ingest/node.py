@@ -36,7 +36,7 @@ from headgate.model.http import JSON, Request, Response, Route, json_response
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
-from headgate.ports.log import LogWriter, Retention
+from headgate.ports.log import LogReader, LogWriter, Retention
 from headgate.ports.machine import Machine
 from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
@@ -81,6 +81,7 @@ class Ingest:
         options: IngestOptions,
         *,
         writer: LogWriter,
+        reader: LogReader,
         open_session: Callable[[HelloSource], ControlSession],
         settled: SettledPositions,
         http: HttpListener,
@@ -89,6 +90,7 @@ class Ingest:
     ) -> None:
         self._options = options
         self._writer = writer
+        self._reader = reader
         self._open_session = open_session
         self._machine = machine
         self._now_s = machine.monotonic_s
@@ -98,6 +100,7 @@ class Ingest:
             options.writing,
             node_id=options.node_id,
             writer=writer,
+            reader=reader,
             settled=self._settled,
             peers=ProducePeers(calls),
             machine=machine,
@@ -149,6 +152,7 @@ class Ingest:
         self._writing.close()
         await self._calls.close()
         await self._writer.close()
+        await self._reader.close()
 
     def _retention(self) -> RetentionLoop:
         options = self._options
@@ -209,7 +213,10 @@ class Ingest:
             await self._say_too_low(session)
             unopened = () if is_open else partitions.unopened()
             acknowledged = AckTopology(
-                partitions.generation, undropped=undropped, unopened=unopened
+                partitions.generation,
+                undropped=undropped,
+                unopened=unopened,
+                sealed=partitions.sealed(),
             )
             await session.send(acknowledged)
             await session.send(IngestReport(self._partitions.heads()))

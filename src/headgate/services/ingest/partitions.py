@@ -2,6 +2,7 @@
 
 Invariants: a partition is served only while the topology says it's ours and the store agrees, under
 the epoch it was opened with; an older topology changes nothing. Never opens what another node owns.
+A partition is sealed, for as long as the topology says so, before that topology is acknowledged.
 A log that ends before what was settled or acknowledged of it has lost its history: it goes on
 behind that, so that no seq is given out twice. What a deleted topic left is emptied under the epoch
 of its deletion, whoever had it open: a topic of the same name finds nothing of it, and loses
@@ -18,6 +19,7 @@ import structlog
 from headgate import errors
 from headgate.decide import history
 from headgate.decide.unknown_topic import unknown_topic
+from headgate.model.control import Sealed
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import Extent, LogWriter
@@ -91,6 +93,14 @@ class Partitions:
 
     def owns(self) -> tuple[Owner, ...]:
         return tuple(partition.owner for partition in self.opened())
+
+    def sealed(self) -> tuple[Sealed, ...]:
+        """Those that take no appends, as the topology wants it, and where each ends."""
+        return tuple(
+            Sealed(one.owner.ref, one.owner.epoch, one.head)
+            for one in self.opened()
+            if one.sealed and one.owner.ref not in self._unopened
+        )
 
     def heads(self) -> tuple[tuple[PartitionRef, int], ...]:
         return tuple((partition.owner.ref, partition.head) for partition in self.opened())
@@ -190,28 +200,39 @@ class Partitions:
         news = [owner for owner in mine.values() if self._is_news(owner)]
         if news:
             await self._settled.read()
-        opened = [await self._open_one(owner) for owner in news]
+        opened = await asyncio.gather(*map(self._open_one, news))
         await self._empty(topology.emptied)
         self._tell()
         self.on_change()
         return all(opened)
 
     def _version(self, ref: PartitionRef) -> int:
-        topic = self._topology.topic(ref.topic)
+        topic = self._topics.get(ref.topic)
         return 1 if topic is None else topic.version
+
+    def _is_sealed(self, ref: PartitionRef) -> bool:
+        """Whether it is to take no appends: its topic is about to be repartitioned, or nothing is
+        placed there any more, or yet."""
+        topic = self._topics.get(ref.topic)
+        if topic is None:
+            return False
+        under_way = topic.repartition
+        is_sealing = under_way is not None and under_way.phase == "sealing"
+        return is_sealing or ref.partition >= topic.partitions
 
     def _is_news(self, owner: Owner) -> bool:
         known = self._open.get(owner.ref)
         if known is None or known.owner.epoch < owner.epoch:
             return True
-        return known.version < self._version(owner.ref)
+        is_newer = known.version < self._version(owner.ref)
+        return is_newer or known.sealed != self._is_sealed(owner.ref)
 
     async def _open_one(self, owner: Owner) -> bool:
-        ref, version = owner.ref, self._version(owner.ref)
+        ref, version, sealed = owner.ref, self._version(owner.ref), self._is_sealed(owner.ref)
         known = self._open.get(ref)
         acknowledged = 0 if known is None else known.head
         try:
-            extent = await self._writer.open(ref, epoch=owner.epoch, version=version)
+            extent = await self._writer.open(ref, epoch=owner.epoch, version=version, sealed=sealed)
             extent = await self._behind_what_is_lost(ref, extent, acknowledged=acknowledged)
         except errors.Fenced as error:
             # Somebody newer has it, and the topology that says so is on its way; or the
@@ -229,10 +250,13 @@ class Partitions:
         log.info(LogEvent.PARTITION_OPENED, partition=str(ref), epoch=owner.epoch)
         if known is None:
             opened_s = asyncio.get_running_loop().time()
-            self._open[ref] = OpenPartition(owner, version, extent.head, opened_s, extent.head)
+            self._open[ref] = OpenPartition(
+                owner, version, extent.head, opened_s, extent.head, sealed
+            )
         else:
             # The same value, because appends under way still move its head.
             known.owner, known.version, known.lost = owner, version, False
+            known.sealed = sealed
             known.saw(extent.head)
         return True
 

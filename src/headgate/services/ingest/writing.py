@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from headgate.decide.admission import ProduceLimits
 from headgate.decide.placing import PlacingRules
-from headgate.ports.log import LogWriter
+from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
 from headgate.services.ingest.appends import Appends, WriteBounds
+from headgate.services.ingest.former_keys import FormerKeys
 from headgate.services.ingest.handing_on import HandingOn
 from headgate.services.ingest.keyed import Keyed
 from headgate.services.ingest.opportunistic import Opportunistic
@@ -36,6 +37,7 @@ class Writing:
         *,
         node_id: str,
         writer: LogWriter,
+        reader: LogReader,
         settled: Settled,
         peers: ProducePeers,
         machine: Machine,
@@ -59,7 +61,13 @@ class Writing:
         self.produce = Produce(
             partitions=self.partitions,
             appends=self.appends,
-            keyed=Keyed(self.partitions, self.appends, handing_on, rules=options.placing),
+            keyed=Keyed(
+                self.partitions,
+                self.appends,
+                handing_on,
+                FormerKeys(reader, ttl_s=options.idempotency_ttl_s),
+                rules=options.placing,
+            ),
             opportunistic=self.opportunistic,
             limits=options.limits,
             machine=machine,

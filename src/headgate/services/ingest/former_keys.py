@@ -1,0 +1,95 @@
+"""Finds events that were written before their topic was repartitioned.
+
+A producer that didn't hear the answer sends an event again, and by then its key may belong to
+another partition, whose own idempotency keys don't know it. So for as long as keys are kept, what
+comes for a partition is looked for in those of the former versions that share keys with it. They
+take no such events any more, so what isn't there never will be.
+
+Invariant: an event that may be there is not written: a store that can't tell is no reason to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from headgate import errors
+from headgate.decide.lineage import Lineage, lineage_of
+from headgate.model.api import ProduceResult
+from headgate.model.event import Event, PartitionRef
+from headgate.model.topology import Topic
+from headgate.ports.log import LogReader
+from headgate.services.ingest.outcomes import Outcome
+
+Parts = Mapping[int, Sequence[int]]
+"""By partition, which events of a request belong there."""
+
+
+class FormerKeys:
+    """`ttl_s` is how long idempotency keys are kept. This node may have started after the last
+    repartition, so it counts from when it first heard of it."""
+
+    def __init__(self, reader: LogReader, *, ttl_s: float) -> None:
+        self._reader = reader
+        self._ttl_s = ttl_s
+        self._heard_s: dict[str, tuple[int, float]] = {}
+
+    async def found(
+        self, topic: Topic, events: Sequence[Event], parts: Parts, *, timeout_s: float
+    ) -> dict[int, Outcome]:
+        """Of the events in `parts`, by their index: where those are that were written before, and
+        why it can't be said of others."""
+        lineage = lineage_of(topic)
+        if lineage.is_plain or not self._is_recent(topic):
+            return {}
+        looks = [
+            self._found_at(lineage, PartitionRef(topic.name, former), number, events, part)
+            for number, part in parts.items()
+            for former in lineage.before(topic.version, number)
+        ]
+        try:
+            async with asyncio.timeout(timeout_s):
+                answers = await asyncio.gather(*looks)
+        except TimeoutError:
+            answers = [dict.fromkeys((i for part in parts.values() for i in part), _unsure(topic))]
+        outcomes: dict[int, Outcome] = {}
+        for answer in answers:
+            for index, outcome in answer.items():
+                if isinstance(outcome, ProduceResult) or index not in outcomes:
+                    outcomes[index] = outcome
+        return outcomes
+
+    async def _found_at(
+        self,
+        lineage: Lineage,
+        former: PartitionRef,
+        number: int,
+        events: Sequence[Event],
+        part: Sequence[int],
+    ) -> dict[int, Outcome]:
+        last = lineage.before(lineage.topic.version, number)[former.partition]
+        try:
+            seqs = await self._reader.find(former, [events[i].event_id for i in part])
+        except errors.HeadgateError:
+            return dict.fromkeys(part, _unsure(lineage.topic))
+        return {
+            i: ProduceResult(event.event_id, former.partition, seq)
+            for i in part
+            if (seq := seqs.get((event := events[i]).event_id)) is not None and seq <= last
+        }
+
+    def _is_recent(self, topic: Topic) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        version, heard_s = self._heard_s.get(topic.name, (0, 0.0))
+        if version != topic.version:
+            self._heard_s[topic.name] = (topic.version, now_s)
+            return True
+        return now_s - heard_s < self._ttl_s
+
+
+def _unsure(topic: Topic) -> errors.NotNow:
+    return errors.NotNow(
+        f"{topic.name} was repartitioned, and the log can't say now whether these events were "
+        "written before; nothing was written, try again",
+        topic=topic.name,
+    )
