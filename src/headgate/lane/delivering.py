@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
@@ -145,6 +145,16 @@ class Dispatcher:
 
     async def _send_again(self, gateway_id: str, delivery: Delivery) -> Verdict | None:
         return await self._pipeline(gateway_id).send_again(delivery)
+
+    async def fall_behind(self, ref: PartitionRef, before: Mapping[PartitionRef, int]) -> None:
+        """What comes of `ref` is newer than what is parked of others up to there: where it is, it
+        is parked too. Raises what the store of letters raises."""
+        if not before:
+            return
+        for gateway_id in {*self._holding.urls, *self._pipelines}:
+            letters = await self._store.parked(gateway_id, before, each=1)
+            if any(letter.delivery.seq <= before[letter.ref] for letter in letters):
+                self._pipeline(gateway_id).fall_behind(ref)
 
     def drop(self, ref: PartitionRef) -> None:
         """The partition is somebody else's."""

@@ -150,6 +150,11 @@ class GatewayPipeline:
         self._give_up(self._outbound.drop(ref))
         self._wake.set()
 
+    def fall_behind(self, ref: PartitionRef) -> None:
+        """Something that comes before what is next of `ref` is parked."""
+        self._outbound.fall_behind(ref)
+        self._wake.set()
+
     def look_again(self, *, renewed: bool) -> None:
         """Something has changed around it: `renewed`, the gateway moved or started anew."""
         if renewed:

@@ -6,28 +6,34 @@ letters looks things up here each time, because the next moment may be another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from headgate.decide.delivery.parts import narrowed
+from headgate.decide.lineage import lineage_of
 from headgate.lane.adopted import Adopted
 from headgate.lane.partition import SourcePartition
 from headgate.lane.sink import ref_of
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.topology import Owner
+from headgate.model.topology import Owner, Topic
+
+FIRST_VERSION = 1
+NOTHING: Mapping[PartitionRef, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class Holding:
     """`urls` is where each gateway takes deliveries, `incarnations` the process that does, `gone`
-    what was planned for the lane and others have by now."""
+    what was planned for the lane and others have by now, `topics` how each is partitioned."""
 
     adopted: Adopted
     partitions: dict[PartitionRef, SourcePartition] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     gone: set[PartitionRef] = field(default_factory=set)
+    topics: dict[str, Topic] = field(default_factory=dict)
 
     def is_at(self, subscription_id: str, gateway_id: str) -> bool:
         """Is the subscription alive, and at that gateway?"""
@@ -85,6 +91,32 @@ class Holding:
 
     def read_so_far(self) -> dict[PartitionRef, int]:
         return {ref: partition.read_seq for ref, partition in self.partitions.items()}
+
+    def readable_version(self, topic: str) -> int:
+        """The newest partitioning version of `topic` that every gateway knows."""
+        known = self.topics.get(topic)
+        if known is None:
+            return FIRST_VERSION
+        is_news = known.repartition is not None and known.repartition.phase == "fenced"
+        return known.version - 1 if is_news else known.version
+
+    def before(self, ref: PartitionRef, version: int) -> Mapping[PartitionRef, int]:
+        """Up to where others are to be settled before records of `version` in `ref`."""
+        topic = self.topics.get(ref.topic)
+        if topic is None or not topic.former:
+            return NOTHING
+        found = lineage_of(topic).before(version, ref.partition)
+        return {PartitionRef(ref.topic, number): last for number, last in found.items()}
+
+    def version(self, ref: PartitionRef) -> int:
+        """The partitioning version that is read of `ref`."""
+        partition = self.partitions.get(ref)
+        return 0 if partition is None else partition.version
+
+    def version_of(self, ref: PartitionRef, seq: int) -> int:
+        """The partitioning version of the record of `ref` with that seq."""
+        topic = self.topics.get(ref.topic)
+        return FIRST_VERSION if topic is None else lineage_of(topic).version_of(ref.partition, seq)
 
     def unsettled(self) -> int:
         return sum(partition.tracker.unsettled for partition in self.partitions.values())

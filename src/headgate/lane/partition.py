@@ -52,6 +52,11 @@ class SourcePartition:
         """Why the position couldn't be saved the last time, if it couldn't."""
         self.leaving = False
         self.to_be_skipped = gaps.skipped(position)
+        self.version = 0
+        """The partitioning version up to which its records may be read: of what comes before them
+        elsewhere, all is settled."""
+        self.awaits = 0
+        """The version of the record that comes next, where that has to wait."""
         self.read_ms = 0
         """Time of the last record that was read; 0 before the first one."""
         self.unread_ms = 0

@@ -1,11 +1,11 @@
 """A lane reads its partitions: what is new is matched and handed on, what is lost is said.
 
 Order per partition is that of the log. Reading stops where too much is unsettled or a pipeline has
-no room, and goes on by itself; a partition whose letters wait for their store is passed over, and
-has the first turn when it may be read again. One that can't be read is said to have failed, and
-tried again with growing pauses; the others go on. Invariant: nothing is passed over without a word,
-neither a hole in `seq` nor the end of a log that lies before what was read, nor, after a pause,
-another log in its place.
+no room, and goes on by itself; a partition whose letters wait for their store, or whose next record
+waits for others (crossing.py), is passed over, and has the first turn when it may be read again.
+One that can't be read is said to have failed, and tried again with growing pauses; the others go
+on. Invariant: nothing is passed over without a word, neither a hole in `seq` nor the end of a log
+that lies before what was read, nor, after a pause, another log in its place.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import structlog
 
 from headgate.decide.gaps import Gap, dense
 from headgate.errors import OperatorError
+from headgate.lane.crossing import Crossing
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.holding import Holding
 from headgate.lane.matching import Matching
@@ -37,8 +38,8 @@ BUSY_LOOK_EVERY_S = 0.1
 """How often a lane that has something to read looks at its other partitions: it hears of their news
 only when it has nothing."""
 HELD_S = 0.05
-"""How often a lane looks whether a partition may be read again whose letters wait for their store:
-thousands do, so the store isn't out of work before that."""
+"""How often a lane looks whether a partition may be read again whose letters wait for their store
+(thousands do, so the store isn't out of work before that) or that waits for others."""
 TURN = 100
 """Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
 event loop, and how long those are is how many deliveries per second there can be to a gateway."""
@@ -54,6 +55,7 @@ class Reading:
         matching: Matching,
         dispatcher: Dispatcher,
         saving: Saving,
+        crossing: Crossing,
         machine: Machine,
     ) -> None:
         self._settings = settings
@@ -63,6 +65,7 @@ class Reading:
         self._matching = matching
         self._dispatcher = dispatcher
         self._saving = saving
+        self._crossing = crossing
         self._machine = machine
         self._is_level = False
         """Was everything read that there was?"""
@@ -92,7 +95,9 @@ class Reading:
     async def _has_turn(self, ref: PartitionRef, hungry: set[PartitionRef]) -> bool:
         """Read some of it, unless it is held."""
         partition = self._partitions.get(ref)
-        if partition is not None and self._dispatcher.holds(ref):
+        if partition is not None and (
+            self._dispatcher.holds(ref) or self._crossing.holds(partition)
+        ):
             return False
         self._dispatcher.reads(ref)
         if partition is None or not await self._tried(partition):
@@ -144,7 +149,7 @@ class Reading:
             return False
         if gap := partition.gap_before(found[0], settings.gap_max_s):
             self._pass(partition, gap)
-        records = dense(found)
+        records = self._crossing.cleared(partition, dense(found))
         for begin in range(0, len(records), TURN):
             if not self._may_read(partition):
                 return False

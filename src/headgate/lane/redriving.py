@@ -129,6 +129,7 @@ class Redriving:
         found = await self._store.parked(
             self._gateway_id, refs, each=step.each, after_seqs=step.after_seqs
         )
+        found, refs = await self._behind_their_elders(found, refs)
         ripe = [letter for letter in found if letter.delivery.seq <= horizons[letter.ref].read_seq]
         beyond = set(refs).difference(letter.ref for letter in ripe)
         for ref in beyond:
@@ -136,6 +137,31 @@ class Redriving:
         current = {ref for ref in beyond if horizons[ref].mark == mark}
         self._none_to_send(current, {letter.ref for letter in found}, step)
         await self._send_wanted(self._up_to_a_halt(ripe), step)
+
+    async def _behind_their_elders(
+        self, letters: Sequence[Letter], refs: Sequence[PartitionRef]
+    ) -> tuple[list[Letter], list[PartitionRef]]:
+        """`letters` and `refs` without those of partitions that have to wait for others: where a
+        topic was repartitioned, what is parked of its former versions goes first. Letters of one
+        version at a time."""
+        versions: dict[PartitionRef, int] = {}
+        for letter in letters:
+            version = self._holding.version_of(letter.ref, letter.delivery.seq)
+            versions.setdefault(letter.ref, version)
+        waiting: set[PartitionRef] = set()
+        for ref in refs:
+            before = self._holding.before(ref, versions.get(ref) or self._holding.version(ref))
+            elders = await self._store.parked(self._gateway_id, before, each=1) if before else []
+            if any(elder.delivery.seq <= before[elder.ref] for elder in elders):
+                waiting.add(ref)
+        self._outbound.unread(waiting, now_s=self._now_s())
+        going = [
+            letter
+            for letter in letters
+            if letter.ref not in waiting
+            and self._holding.version_of(letter.ref, letter.delivery.seq) == versions[letter.ref]
+        ]
+        return going, [ref for ref in refs if ref not in waiting]
 
     async def _written_horizons(
         self, refs: Sequence[PartitionRef], mark: int

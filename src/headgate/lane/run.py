@@ -32,6 +32,7 @@ from headgate.errors import HeadgateError, StorageFailed
 from headgate.lane.adopted import Adopted, KeptIndex
 from headgate.lane.beginning import LOOK_EVERY_S, Beginning
 from headgate.lane.claiming import Claiming
+from headgate.lane.crossing import Crossing
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.handing_off import HandingOff
 from headgate.lane.hearing import Hearing
@@ -134,6 +135,12 @@ class Lane:
         self._topology = Topology(0)
         self._found_gateways = asyncio.Event()
         self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
+        self._crossing = Crossing(
+            ports.checkpoints,
+            holding=self.holding,
+            dispatcher=self._dispatcher,
+            saving=self._saving,
+        )
         self._reading = Reading(
             spec.settings,
             ports.reader,
@@ -141,6 +148,7 @@ class Lane:
             matching=self._matching,
             dispatcher=self._dispatcher,
             saving=self._saving,
+            crossing=self._crossing,
             machine=machine,
         )
         self._reason = ""
@@ -203,6 +211,7 @@ class Lane:
         if self._life.state is Hold.READING:
             self._intake.need("reading", self._follow())
             self._intake.need("checkpoints", self._saving.run())
+            self._intake.need("crossing", self._crossing.run())
         failures = (self._intake.failed(), self._crew.failed(), stream.failed())
         await first_of(self._ends(), *failures)
         await self._intake.close()
@@ -434,6 +443,8 @@ class Lane:
         gateways = [node for node in topology.of_role("gateway") if node.url]
         urls = self.holding.urls = {node.id: node.url for node in gateways}
         self.holding.incarnations = {node.id: node.incarnation for node in gateways}
+        self.holding.topics = {topic.name: topic for topic in topology.topics}
+        self._crossing.heard()
         settings = self._spec.settings
         self._matching.routes = Routes(
             urls, settings.mode, max_fanout=settings.max_fanout, ring=topology.ring
@@ -483,7 +494,10 @@ class Lane:
 
     async def _report(self, session: ControlSession) -> None:
         while True:
-            await asyncio.sleep(self._spec.settings.report_interval_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._spec.settings.report_interval_s):
+                    await self._crossing.reached.wait()
+            self._crossing.reached.clear()
             self._ports.notes.give_sign()
             await self._reading.look_ahead()
             await session.send(self._lane_report(unclaimed=self._claiming.failing))

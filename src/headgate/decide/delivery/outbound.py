@@ -201,6 +201,11 @@ class Outbound:
         self._again.append(delivery)
         return True
 
+    def fall_behind(self, ref: PartitionRef) -> None:
+        """Everything of `ref` is set aside from now on, until somebody has looked for its letters
+        and for those that come before them, and found none."""
+        self._letters.park(ref)
+
     def renewed(self) -> None:
         """The gateway has another address: whatever was wrong, try again."""
         self.breaker.renewed()
