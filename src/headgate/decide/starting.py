@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from headgate import errors
+from headgate.decide.lineage import begins_after, oldest_version
+from headgate.model.topology import Topic
 
 Start = Literal["now", "earliest"] | dict[int, int]
 """A dict gives, per partition, the first seq that is wanted."""
@@ -72,6 +74,15 @@ def parse_positions(text: str, parameter: str) -> dict[int, int]:
             parameter=parameter,
         )
     return positions
+
+
+def since_then(start: Start, topic: Topic) -> Start:
+    """`start` with those partitions that came to the topic after its positions were saved, which
+    can't name them: they begin with their first record."""
+    if not isinstance(start, dict):
+        return start
+    begins = begins_after(topic, oldest_version(topic))
+    return {number: after + 1 for number, after in begins.items()} | start
 
 
 def starts_after(start: Start, stretches: Mapping[int, Stretch], topic: str) -> dict[int, int]:

@@ -15,6 +15,11 @@ and changes from one to the other inside a single call, so that nothing falls be
     live      -> held                 `hold`, when the registry has forgotten the subscription
     catching up -> live               `replayed`, once the position reached the target
 
+Where the topic was repartitioned, a partition is held at the end of each version until all of the
+former ones that may have the same keys has been taken up (decide.lineage): a live delivery waits
+for those that catch up, and is read from the log then. Those that are live need no waiting for:
+lanes deliver in that order.
+
 What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
 (the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
 
@@ -40,6 +45,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from headgate.decide.lineage import Lineage
 from headgate.decide.redeliveries import Redeliveries, Redelivery, Sized
 
 T = TypeVar("T", bound=Sized)
@@ -131,6 +137,7 @@ class Feed(Generic[T]):
         "_held",
         "_last_read",
         "_left_out",
+        "_lineage",
         "_positions",
         "_queue",
         "_queued_bytes",
@@ -151,8 +158,10 @@ class Feed(Generic[T]):
         read_limit: int,
         when_slow: WhenSlow = "park",
         budget: Budget | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         """`starts` are the seqs after which each partition begins. Held until `release`."""
+        self._lineage = None if lineage is None or lineage.is_plain else lineage
         self._positions = dict(starts)
         self._targets = dict(starts)
         self._sent = dict(starts)
@@ -179,6 +188,15 @@ class Feed(Generic[T]):
         self._flowing = False
         """Everything is live and nothing waits: what comes next may go out at once. `_sent` is
         behind the positions meanwhile."""
+
+    def repartitioned(self, lineage: Lineage, begins: Mapping[int, int]) -> None:
+        """The topic has another version; those of `begins` that are news begin after these seqs."""
+        self._end_flow()
+        self._lineage = None if lineage.is_plain else lineage
+        for partition, seq in begins.items():
+            if partition not in self._positions:
+                for table in (self._positions, self._targets, self._sent):
+                    table[partition] = seq
 
     # --- from the lanes --------------------------------------------------------------------------
 
@@ -253,7 +271,7 @@ class Feed(Generic[T]):
         """What becomes of what a lane delivered up to `seq`; None when it may be queued."""
         position = self._positions[partition]
         behind = self._targets.get(partition, 0) > position or since > position
-        if not self._held and not behind:
+        if not self._held and not behind and not self._comes_later(partition, seq):
             if self._has_room() or self._makes_room():
                 return None
             if self._when_slow == "disconnect":
@@ -261,6 +279,17 @@ class Feed(Generic[T]):
         self._end_flow()
         self._targets[partition] = max(seq, self._targets.get(partition, 0))
         return Delivered.DEFERRED
+
+    def _comes_later(self, partition: int, seq: int) -> bool:
+        """Must something be taken up first that may have the same key?"""
+        if self._lineage is None:
+            return False
+        version = self._lineage.version_of(partition, seq)
+        positions, targets = self._positions, self._targets
+        return any(
+            positions.get(number, 0) < min(last, targets.get(number, 0))
+            for number, last in self._lineage.before(version, partition).items()
+        )
 
     def _begin_flow(self) -> bool:
         """Whether nothing has to be asked of what comes from now on, until `_end_flow`."""
@@ -297,14 +326,25 @@ class Feed(Generic[T]):
         if self._held or not self.roomy:
             return None
         behind = self.behind()
+        if self._lineage is not None:
+            positions = self._positions
+            behind = [one for one in behind if not self._comes_later(one, positions[one] + 1)]
         if not behind:
             return None
         partition = next((number for number in behind if number > self._last_read), behind[0])
         self._last_read = partition
         # Half of the room, so that partitions that are live can stay so meanwhile.
         room = self._capacity - len(self._queue)
-        self._reserved = min(self._read_limit, (room + 1) // 2)
+        self._reserved = min(self._read_limit, (room + 1) // 2, self._left_of_version(partition))
         return Read(partition, self._positions[partition], self._reserved)
+
+    def _left_of_version(self, partition: int) -> int:
+        """How many records may be read before somebody has to ask again what comes first."""
+        if self._lineage is None:
+            return UNLIMITED
+        position = self._positions[partition]
+        end = self._lineage.end_of(partition, position + 1)
+        return UNLIMITED if end is None else end - position
 
     def replayed(self, read: Read, through_seq: int, matches: Sequence[tuple[int, T]]) -> None:
         """The result of `read`: its matches, and how far it went (matching or not)."""

@@ -16,11 +16,13 @@ from typing import Protocol
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
+from headgate.decide.lineage import begins_after, lineage_of
 from headgate.decide.paged import Paged
 from headgate.decide.redeliveries import Redelivery
 from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
 from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
+from headgate.model.topology import Topic
 from headgate.services.gateway.wire import encode_name, own_part, vector
 
 READ_FIRST = 16
@@ -72,7 +74,8 @@ class Find(Protocol):
 
 
 class Subscriber:
-    """`name` is what the subscriber itself calls its subscription; unique per connection."""
+    """`name` is what the subscriber itself calls its subscription; unique per connection. `version`
+    is the partitioning version of its topic that it knows."""
 
     __slots__ = (
         "__weakref__",
@@ -97,6 +100,7 @@ class Subscriber:
         "tail",
         "topic",
         "unprocessed",
+        "version",
     )
 
     def __init__(
@@ -108,6 +112,7 @@ class Subscriber:
         feed: Feed[bytes],
         starts: dict[int, int],
         totals: Totals,
+        version: int = 1,
     ) -> None:
         self.subscription = subscription
         self.id = subscription.id
@@ -116,6 +121,7 @@ class Subscriber:
         self.matches = matches
         self.feed = feed
         self.starts = starts
+        self.version = version
         self.encoded_name = encode_name(name)
         self.tail = own_part(self.encoded_name)
         self.ready: Callable[[], None] = _nobody
@@ -141,6 +147,15 @@ class Subscriber:
         self.ready = ready
         if self.closing is None:
             self._line = line
+
+    def repartitioned(self, topic: Topic) -> None:
+        """Its topic may have another version: what came with that begins with its first record."""
+        if topic.version <= self.version:
+            return
+        begins = begins_after(topic, self.version)
+        self.starts = {**begins, **self.starts}
+        self.feed.repartitioned(lineage_of(topic), begins)
+        self.version = topic.version
 
     # --- in --------------------------------------------------------------------------------------
 

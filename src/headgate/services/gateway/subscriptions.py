@@ -16,7 +16,8 @@ import structlog
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.gateway_ring import subscription_id
-from headgate.decide.starting import Start, gaps, starts_after
+from headgate.decide.lineage import lineage_of
+from headgate.decide.starting import Start, gaps, since_then, starts_after
 from headgate.decide.subscriber import Budget, Feed, WhenSlow
 from headgate.decide.targets import Shard
 from headgate.metrics.roles import GatewayMetrics
@@ -163,7 +164,8 @@ class Subscriptions:
         matches = compile_filter(question.where)
         topic = await self.topic(question.topic)
         extents = await self.extents(topic)
-        starts = starts_after(question.start, extents, topic.name)
+        start = since_then(question.start, topic)
+        starts = starts_after(start, extents, topic.name)
         self._check_room()
         if topic.name in _deleted(self._control.topology):
             raise _deleted_topic(topic.name)  # while the log was looked at
@@ -174,9 +176,10 @@ class Subscriptions:
             read_limit=READ_LIMIT,
             when_slow="park" if question.shard else self._bounds.when_slow.of(question.priority),
             budget=self.budget,
+            lineage=lineage_of(topic),
         )
-        if isinstance(question.start, dict):
-            for partition, (first, earliest) in gaps(question.start, extents).items():
+        if isinstance(start, dict):
+            for partition, (first, earliest) in gaps(start, extents).items():
                 feed.resync(partition, first - 1, earliest)
         own_id = _new_id(question.subscriber, self._machine)
         ttl_ms = round(self._bounds.ttl_s * 1000)
@@ -196,8 +199,10 @@ class Subscriptions:
             feed=feed,
             starts=starts,
             totals=self.totals,
+            version=topic.version,
         )
         self._table[subscriber.id] = subscriber
+        self._bring_up(subscriber)  # while the log was looked at
         self.broadcasts.came(subscriber.subscription)
         try:
             await self._adopt(subscriber, topic)
@@ -262,10 +267,17 @@ class Subscriptions:
         """Only a topic that was deleted on purpose ends its subscriptions; one that is merely
         absent may be back with the next topology."""
         self.fences.raise_to(topology.sources)
+        for subscriber in self:
+            self._bring_up(subscriber)
         deleted = _deleted(topology)
         for subscriber in self:
             if subscriber.topic in deleted:
                 subscriber.close(_deleted_topic(subscriber.topic))
+
+    def _bring_up(self, subscriber: Subscriber) -> None:
+        topic = self._control.topology.topic(subscriber.topic)
+        if topic is not None:
+            subscriber.repartitioned(topic)
 
     def refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         subscriber = self._table.get(subscription_id)
@@ -352,7 +364,8 @@ class Subscriptions:
         return await self._control.topic(name, grace_s=self._bounds.topic_grace_s)
 
     async def extents(self, topic: Topic) -> dict[int, Extent]:
-        refs = topic.refs()
+        """What there is of each partition, also of those that nothing is appended to any more."""
+        refs = topic.all_refs()
         found = await asyncio.gather(*(self._reader.extent(ref) for ref in refs))
         return {ref.partition: extent for ref, extent in zip(refs, found, strict=True)}
 

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from headgate import errors
 from headgate.decide.in_hand import InHand
+from headgate.decide.lineage import begins_after, oldest_version
 from headgate.decide.subscriber import Item, Resync
 from headgate.decide.tries import Place, RecordsTried, TriedInVain
-from headgate.model.event import Fence
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group
 from headgate.model.letters import Letter
 from headgate.model.position import Position, Tally, Tries
@@ -85,6 +86,7 @@ class Target:
         self._part = target_part(self.number, owner.epoch)
         self._subscriber: Subscriber | None = None
         self._hand = InHand({}, {})
+        self._claimed: set[int] = set()
         self._letters = letters
         self._tried_again = tried_again or TriedInVain()
         self.max_deliveries = 0
@@ -110,11 +112,15 @@ class Target:
         """
         group = self._group
         topic = await self._subscriptions.topic(group.topic)
-        found = await self._claim(range(topic.partitions))
+        partitions = len(topic.all_refs())
+        found = await self._claim(range(partitions))
         if self._letters is not None and (self.max_deliveries or _any_tried(found.values())):
-            await self._letters.claim(group, self.number, self._fence, topic.partitions)
+            await self._letters.claim(group, self.number, self._fence, partitions)
         saved = {number: position.settled for number, position in found.items()}
-        starts = {number: self._start(number, position) for number, position in found.items()}
+        since = begins_after(topic, oldest_version(topic))
+        starts = {
+            number: self._start(number, position, since) for number, position in found.items()
+        }
         # One that was put back, and isn't where it had been, may not have been told of it: its
         # consumer takes new records for those it had, whoever has acknowledged some since.
         gone_back = {n: one.settled for n, one in found.items() if one.redeliver_to > one.settled}
@@ -150,10 +156,13 @@ class Target:
             on_given_up=self.on_given_up,
         )
 
-    def _start(self, partition: int, position: Position) -> int:
-        """Where the group begins means nothing to one that has a position, or was put back to 0."""
+    def _start(self, partition: int, position: Position, since: Mapping[int, int]) -> int:
+        """Where the group begins means nothing to one that has a position, or was put back to 0,
+        nor where the topic got the partition later: `since` says with which record."""
         if position.settled or position.redeliver_to:
             return position.settled
+        if partition >= len(self._group.starts):
+            return since.get(partition, 0)
         return self._group.begins_after(partition)
 
     async def _end_of(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
@@ -167,11 +176,12 @@ class Target:
             await self._checkpoints.reset(ref, self._fence, head)
         return beyond
 
-    async def _claim(self, partitions: range) -> dict[int, Position]:
+    async def _claim(self, partitions: Collection[int]) -> dict[int, Position]:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
         claims = (self._checkpoints.claim(ref, self._fence) for ref in refs.values())
         asked_s = asyncio.get_running_loop().time()
         found = await asyncio.gather(*claims)
+        self._claimed.update(partitions)
         self.confirm(asked_s)
         return dict(zip(refs, found, strict=True))
 
@@ -336,7 +346,7 @@ class Target:
     async def _save_failures(self) -> None:
         failing = self._failing
         for partition, tries in failing.tried.unsaved().items():
-            ref = self._group.position_ref(self.number, partition)
+            ref = await self._claimed_ref(partition)
             await self._checkpoints.note_tries(ref, self._fence, tries)
             failing.tried.saved(partition, tries)
         if failing.processed and self._letters is not None:
@@ -345,9 +355,15 @@ class Target:
             failing.removed(processed)
 
     async def _save(self, partition: int, seq: int) -> None:
-        ref = self._group.position_ref(self.number, partition)
+        ref = await self._claimed_ref(partition)
         await self._checkpoints.save(ref, self._fence, seq, Tally())
         self._hand.saved(partition, seq)
+
+    async def _claimed_ref(self, partition: int) -> PartitionRef:
+        """Where its position is kept, which may have come to the topic since this was opened."""
+        if partition not in self._claimed:
+            await self._claim([partition])
+        return self._group.position_ref(self.number, partition)
 
     async def check(self) -> None:
         """Raises Fenced when somebody else has the target by now."""
@@ -356,9 +372,9 @@ class Target:
     async def take_again(self) -> None:
         """The store has lost what it had, or an older state is back: what it lacks is saved anew.
         Raises Fenced when somebody else has the target by now."""
-        await self._take_again(range(len(self.starts)))
+        await self._take_again(sorted(self._claimed))
 
-    async def _take_again(self, partitions: range) -> None:
+    async def _take_again(self, partitions: Collection[int]) -> None:
         for number, position in (await self._claim(partitions)).items():
             self._hand.store_has(number, position.settled)
 

@@ -1,0 +1,67 @@
+"""A topic is repartitioned while it is written and read: all that is acknowledged arrives, once and
+in order per key, at subscribers and in groups, whichever counts follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from headgate.model.api import RepartitionPlan, RepartitionTopic, TopicInfo
+from tests.sim.cluster import MemoryCluster, running
+from tests.sim.test_cluster import SHARED_S, TOPIC, Reader, _share, send, wanted
+from tests.virtual_time import run_virtual
+
+PHASE_S = 30.0
+
+
+async def repartition(cluster: MemoryCluster, to: int) -> None:
+    """Until it is finalized."""
+    async with cluster.http(cluster.gateways[0].url) as http:
+        path = f"/v1/topics/{TOPIC}"
+        await http.post(f"{path}/repartition", RepartitionTopic(to), RepartitionPlan)
+        async with asyncio.timeout(PHASE_S):
+            while (info := await http.get(path, TopicInfo)).repartition is not None:  # noqa: ASYNC110 - over HTTP
+                await asyncio.sleep(0.05)
+        assert info.partitions == to, info.given_up
+
+
+async def moved_across(
+    seed: int, counts: Sequence[int], events: int
+) -> tuple[Reader, Reader, list[Reader]]:
+    everything, even, shares = Reader(), Reader(), [Reader(), Reader()]
+    first_count, *others = counts
+    async with running(seed) as cluster:
+        await cluster.create_topic(cluster.gateways[0].url, TOPIC, first_count)
+        first, second = (gateway.url for gateway in cluster.gateways)
+        async with (
+            cluster.subscriber(first, TOPIC) as one,
+            cluster.subscriber(second, TOPIC, where="number % 2 == 0") as two,
+            cluster.consumer(first, TOPIC, "packers") as three,
+            cluster.consumer(second, TOPIC, "packers") as four,
+            asyncio.timeout(600),
+            asyncio.TaskGroup() as reading,
+        ):
+            reading.create_task(everything.read(one, lambda: len(everything) == events))
+            reading.create_task(even.read(two, lambda: len(even) == events // 2))
+            for share, consumer in zip(shares, (three, four), strict=True):
+                reading.create_task(_share(share, consumer, shares, events))
+            await asyncio.sleep(SHARED_S)
+            sending = reading.create_task(send(cluster, events))
+            for to in others:
+                await asyncio.sleep(0.3)
+                await repartition(cluster, to)
+            await sending
+    return everything, even, shares
+
+
+@pytest.mark.parametrize("counts", [(4, 8), (4, 6, 3), (8, 1), (1, 4), (3, 5, 3)])
+def test_every_key_stays_in_order(counts: Sequence[int]) -> None:
+    events = 3_000
+    everything, even, shares = run_virtual(moved_across(1, counts, events))
+    assert everything.numbers == wanted(events)
+    assert even.numbers == wanted(events, lambda number: number % 2 == 0)
+    together = {key: numbers for share in shares for key, numbers in share.numbers.items()}
+    assert together == wanted(events)
+    assert sum(map(len, shares)) == events, "no key has two consumers"
