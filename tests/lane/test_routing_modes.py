@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from headgate.errors import PeerUnreachable
 from headgate.model import control
 from headgate.model.delivery import Delivery
 from headgate.model.topology import GatewayRing, Node, Topology
@@ -50,6 +51,24 @@ async def test_a_broadcast_goes_to_everybody_and_names_whom_it_knows() -> None:
         assert all(one.broadcast for one in got(world, gateway_id))
     assert [one.subscriptions for one in got(world, "gateway-2")] == [("s1",), ("s1",)]
     assert [one.subscriptions for one in got(world, "gateway-3")] == [(), ()]
+
+
+@on_virtual_time
+async def test_a_broadcast_names_nobody_of_whom_the_lane_does_not_know_any_more() -> None:
+    """Who is there all the same, because the gateway is cut off, has to look into the log: what was
+    for them alone has been released."""
+    world = LaneWorld(mode="broadcast", max_fanout=0)
+    await started(world, topology(2, *THREE))
+    await world.subscribed(everything("s1", "gateway-2"), everything("s2", "gateway-3"))
+    for gateway_id in ("gateway-2", "gateway-3"):
+        world.gateways.scripts[gateway_id] = [PeerUnreachable("not now")]
+    world.append(1)
+    await settle_down(0.05)
+    assert not got(world, "gateway-2")
+    world.push(control.SubscriptionChanges(world.revision + 1, (), ("s1",)))
+    await settle_down()
+    assert [(one.subscriptions, one.broadcast) for one in got(world, "gateway-2")] == [((), True)]
+    assert [one.subscriptions for one in got(world, "gateway-3")] == [("s2",)]
 
 
 @on_virtual_time

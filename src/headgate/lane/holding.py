@@ -44,17 +44,17 @@ class Holding:
         """The delivery for those of its subscriptions that are there; None when none is."""
         if ref_of(delivery) not in self.partitions:
             return None
-        if delivery.lost_from or delivery.broadcast:
+        is_there = gateway_id in self.urls
+        if delivery.lost_from:
             # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
             # the log, and find a gap by themselves.
-            if gateway_id in self.urls:
-                return delivery
-            if delivery.lost_from:
-                return None
+            return delivery if is_there else None
         here = [name for name in delivery.subscriptions if self.is_at(name, gateway_id)]
-        if here and len(here) == len(delivery.subscriptions):
-            return delivery
-        return narrowed(delivery, frozenset(here)) if here else None
+        if len(here) < len(delivery.subscriptions):
+            # Also of a broadcast: whom the gateway finds there by itself looks into the log for
+            # what is before, which may have been released.
+            delivery = narrowed(delivery, frozenset(here))
+        return delivery if here or (delivery.broadcast and is_there) else None
 
     def low(self, subscriptions: Sequence[str]) -> list[str]:
         """Those of low priority."""
