@@ -45,14 +45,14 @@ SHARING = {
 SPARK_S = {
     SHARED_SPARK: 260,
     "tests/system/test_faults.py": 130,
-    "tests/system/test_executors.py": 70,
+    "tests/system/test_executors.py": 80,
     "tests/system/test_demo_dares.py": 60,
 }
 """What starts Spark, and how long it takes on two cores."""
 WAITING_S = {
     "tests/system/test_cluster_faults.py": 110,
     "tests/system/test_delivery_faults.py": 100,
-    "tests/system/test_handoff.py": 80,
+    "tests/system/test_handoff.py": 40,
     "tests/system/test_gateway_faults.py": 25,
     "tests/system/test_consumer_group.py": 15,
     "tests/system/test_reset.py": 8,

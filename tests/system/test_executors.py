@@ -1,5 +1,6 @@
-"""Lanes on Spark executors of their own: no event passes through the driver, and an executor that
-is killed costs nothing but time, also while there is no coordinator."""
+"""Lanes on Spark executors of their own: no event passes through the driver, partitions go to
+another router and come back, and an executor that is killed costs nothing but time, also while
+there is no coordinator."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ import pytest
 from headgate.decide.health import DISCONNECTED
 from tests.system import hasty_router
 from tests.system.accounting import accounted_for
-from tests.system.cluster import Cluster
+from tests.system.cluster import PLAIN_ROUTER, Cluster
 from tests.system.harness import until
+from tests.system.moving import drained_and_back, shared
 from tests.system.traffic import Traffic
 from tests.waiting import arguments
 
@@ -34,11 +36,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "HEADGATE_ROUTER__MASTER": "local-cluster[2,1,1024]",
         "HEADGATE_ROUTER__SLOTS": "2",
         "HEADGATE_ROUTER__WINDOW": f"{WINDOW_S:g}s",
+        "HEADGATE_COORDINATOR__REBALANCE": "2s",
     }
     data = tmp_path_factory.mktemp("executors") / "data"
     program = (sys.executable, hasty_router.__file__)
-    with Cluster(data, routers=1, settings=settings, router_program=program) as running:
+    with Cluster(
+        data, routers=1, recording=True, settings=settings, router_program=program
+    ) as running:
         yield running
+        assert running.gateway is not None
+        running.gateway.check_fences()
 
 
 def is_executor(process: psutil.Process) -> bool:
@@ -85,6 +92,18 @@ def test_no_event_passes_through_the_driver(cluster: Cluster) -> None:
         assert len({executor_of(worker) for worker in workers}) == 2, "one lane per executor"
         assert all(touches_events(worker, cluster, port) for worker in workers)
         assert not [p for p in family(cluster) if touches_events(p, cluster, port)]
+
+
+@pytest.mark.timeout(240)
+def test_a_drained_router_hands_everything_over_and_takes_it_back(cluster: Cluster) -> None:
+    cluster.begin("router", "router-2", program=PLAIN_ROUTER)
+    try:
+        cluster.await_ready("router-2")
+        with Traffic(cluster) as traffic:
+            shared(cluster, traffic.topic, "router-1", "router-2")
+            drained_and_back(cluster, traffic, "router-1", "router-2")
+    finally:
+        cluster.stop("router-2")
 
 
 @pytest.mark.timeout(240)

@@ -1,17 +1,18 @@
-"""Partitions change hands between routers while events flow, and everything arrives."""
+"""Partitions change hands between routers while events flow, and everything arrives.
+
+These routers' lanes are plain; one on Spark hands over, too (test_executors.py)."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.system.cluster import PLAIN_ROUTER, Cluster
-from tests.system.harness import HEADGATE, until
+from tests.system.harness import until
+from tests.system.moving import drained_and_back, shared
 from tests.system.traffic import Traffic
 
 LEASE_S = 6.0
@@ -34,47 +35,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         running.gateway.check_fences()
 
 
-def shared(cluster: Cluster, topic: str, *routers: str) -> None:
-    """Wait until every partition has come to rest, spread over exactly these routers."""
-
-    def is_so() -> bool:
-        status, owners = cluster.status(), cluster.routers(topic)
-        return set(owners.values()) == set(routers) and not status["moves"]
-
-    until(is_so, f"{topic} is with {routers}", 60.0)
-
-
 def restarted(cluster: Cluster, node_id: str) -> None:
     cluster.start(node_id.rpartition("-")[0], node_id)
 
 
-def test_a_drained_router_on_spark_hands_everything_over_and_takes_it_back(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with Cluster(
-        data, routers=1, recording=True, settings=SETTINGS, router_program=PLAIN_ROUTER
-    ) as on_spark:
-        on_spark.begin("router", "router-2", program=HEADGATE)
-        on_spark.await_ready("router-2")
-        drained_and_back(on_spark)
-        assert on_spark.gateway is not None
-        on_spark.gateway.check_fences()
-
-
 def test_a_drained_router_hands_everything_over_and_takes_it_back(cluster: Cluster) -> None:
-    drained_and_back(cluster)
-
-
-def drained_and_back(cluster: Cluster) -> None:
     with Traffic(cluster) as traffic:
         shared(cluster, traffic.topic, "router-1", "router-2")
-        assert cluster.command("node", "drain", "router-2").wait() == 0
-        shared(cluster, traffic.topic, "router-1")
-        traffic.flows()
-        assert cluster.command("node", "drain", "router-2", "--cancel").wait() == 0
-        shared(cluster, traffic.topic, "router-1", "router-2")
-        counts = Counter(cluster.routers(traffic.topic).values())
-        assert set(counts.values()) == {2}
-        traffic.flows()
+        drained_and_back(cluster, traffic, "router-2", "router-1")
 
 
 def test_a_router_that_leaves_gives_its_lease_back_at_once(cluster: Cluster) -> None:
