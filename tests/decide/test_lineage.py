@@ -28,12 +28,15 @@ def topics(draw: st.DrawFn) -> Topic:
             heads[partition] += draw(st.integers(0, 2))
         versions.append(FormerVersion(number, after, tuple(heads[:count])))
     *former, present = versions
+    original = numbers[0]
     return Topic(
         "t",
         len(present.last),
         version=present.version,
         after=present.after if former else (),
         former=tuple(former),
+        original=original if former else 0,
+        begins=(0,) * (max(numbers) - original) if former else (),
     )
 
 
@@ -133,7 +136,7 @@ def test_partitions_that_came_later_begin_where_they_first_came() -> None:
 
 
 def test_a_topic_has_the_partitions_of_all_its_versions() -> None:
-    topic = Topic("t", 2, version=2, former=(FormerVersion(1, (0,) * 3, (1,) * 3),))
+    topic = Topic("t", 2, version=2, former=(FormerVersion(1, (0,) * 3, (1,) * 3),), original=3)
     assert [ref.partition for ref in topic.all_refs()] == [0, 1, 2]
     assert [ref.partition for ref in topic.refs()] == [0, 1]
     grows = Topic("t", 2, repartition=Repartition(5, "announced", 1))

@@ -10,9 +10,11 @@ from headgate.decide.starting import (
     parse_positions,
     parse_start,
     refuse_gaps,
+    since_then,
     starts_after,
 )
 from headgate.errors import InvalidRequest, NotFound
+from headgate.model.topology import FormerVersion, Topic
 from headgate.ports.log import Extent
 
 STRETCHES = {0: Extent(5, 20), 1: Extent(1, 0), 2: Extent(1, 7)}
@@ -94,3 +96,28 @@ def test_a_wanted_record_that_is_gone_is_a_gap() -> None:
     refuse_gaps({0: 5, 1: 1, 9: 1}, STRETCHES, "flights")
     with pytest.raises(NotFound, match="doesn't have the records from 3 to 4 any more"):
         refuse_gaps({0: 3}, STRETCHES, "flights")
+
+
+class TestSinceThen:
+    TOPIC = Topic(
+        "flights",
+        4,
+        version=3,
+        after=(9, 9, 3, 0),
+        former=(FormerVersion(2, (5, 7, 0), (9, 9, 3)),),
+        original=2,
+        begins=(0, 0),
+    )
+
+    def test_partitions_that_came_later_begin_with_their_first_record(self) -> None:
+        assert since_then({0: 6, 1: 8}, self.TOPIC) == {0: 6, 1: 8, 2: 1, 3: 1}
+
+    def test_those_that_are_named_begin_where_that_says(self) -> None:
+        assert since_then({0: 6, 2: 3}, self.TOPIC) == {0: 6, 2: 3, 3: 1}
+
+    def test_now_and_earliest_are_what_they_are(self) -> None:
+        assert since_then("now", self.TOPIC) == "now"
+        assert since_then("earliest", self.TOPIC) == "earliest"
+
+    def test_a_topic_of_one_version_is_left_alone(self) -> None:
+        assert since_then({0: 6}, Topic("flights", 4)) == {0: 6}

@@ -101,9 +101,9 @@ def begins_after(topic: Topic, known_version: int) -> dict[int, int]:
     return {number: seq for number, seq in found.items() if number >= known}
 
 
-def oldest_version(topic: Topic) -> int:
-    """The oldest one that is kept."""
-    return topic.former[0].version if topic.former else topic.version
+def came_later(topic: Topic) -> dict[int, int]:
+    """Of the partitions that the topic didn't have at first, the seq behind which each begins."""
+    return dict(enumerate(topic.begins, start=topic.original))
 
 
 def boundaries(topic: Topic) -> dict[PartitionRef, int]:
@@ -129,5 +129,7 @@ def contradictions(topic: Topic) -> Iterator[str]:
         if any(ends.get(number, 0) > after for number, after in enumerate(one.after)):
             yield f"version {one.version} of {topic.name} begins before another has ended"
         ends |= dict(enumerate(one.last))
+    if topic.original and max(len(one.last) for one in known) > topic.original + len(topic.begins):
+        yield f"{topic.name} has had partitions that came from nowhere"
     if topic.former and len(topic.after) != topic.partitions:
         yield f"version {topic.version} of {topic.name} doesn't say where it begins"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from headgate import errors
-from headgate.decide.lineage import begins_after, oldest_version
+from headgate.decide.lineage import came_later
 from headgate.model.topology import Topic
 
 Start = Literal["now", "earliest"] | dict[int, int]
@@ -81,8 +81,7 @@ def since_then(start: Start, topic: Topic) -> Start:
     can't name them: they begin with their first record."""
     if not isinstance(start, dict):
         return start
-    begins = begins_after(topic, oldest_version(topic))
-    return {number: after + 1 for number, after in begins.items()} | start
+    return {number: after + 1 for number, after in came_later(topic).items()} | start
 
 
 def starts_after(start: Start, stretches: Mapping[int, Stretch], topic: str) -> dict[int, int]:

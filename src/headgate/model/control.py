@@ -260,7 +260,10 @@ class LaneReport(Message, frozen=True, kw_only=True):
 
 
 class IngestReport(Message, frozen=True):
+    """`earliest` is the first seq that the log still has, of topics with former versions."""
+
     heads: tuple[tuple[PartitionRef, int], ...]
+    earliest: tuple[tuple[PartitionRef, int], ...] = ()
 
 
 class GatewayReport(Message, frozen=True):

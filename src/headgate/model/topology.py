@@ -38,7 +38,9 @@ class Repartition(msgspec.Struct, frozen=True):
 class Topic(msgspec.Struct, frozen=True):
     """`version` is the partitioning version that keyed produces are routed under. It begins, in
     each partition, behind the seq in `after`; empty is that of the first version, which begins with
-    the log. `former` versions are kept, the oldest first, for as long as somebody may read them."""
+    the log. `former` versions are kept, the oldest first, for as long as the log has something of
+    them. Partitions from `original` on came later, each behind the seq in `begins`; a number stays,
+    whether records are appended to it or not. (0: it has had one version only.)"""
 
     name: str
     partitions: int
@@ -46,6 +48,8 @@ class Topic(msgspec.Struct, frozen=True):
     version: int = 1
     after: tuple[int, ...] = ()
     former: tuple[FormerVersion, ...] = ()
+    original: int = 0
+    begins: tuple[int, ...] = ()
     repartition: Repartition | None = None
 
     def refs(self) -> list[PartitionRef]:
@@ -53,11 +57,10 @@ class Topic(msgspec.Struct, frozen=True):
         return [PartitionRef(self.name, number) for number in range(self.partitions)]
 
     def all_refs(self) -> list[PartitionRef]:
-        """Those that have records, or will: of the present version, of every one that is kept, and
-        of the one to come."""
-        counts = [len(former.last) for former in self.former]
+        """Those that have or had records, or will: of every version there was, and of the one to
+        come."""
         to_come = self.repartition.to if self.repartition is not None else 0
-        most = max(self.partitions, to_come, *counts, 0)
+        most = max(self.partitions, to_come, self.original + len(self.begins))
         return [PartitionRef(self.name, number) for number in range(most)]
 
 

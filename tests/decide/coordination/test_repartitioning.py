@@ -276,3 +276,37 @@ def test_nor_is_it_begun_while_one_is_reset() -> None:
 def test_what_is_not_in_the_table_is_a_mistake() -> None:
     with pytest.raises(OutOfTurn):
         LIFE.after(Phase.FENCED, Event.TOO_LATE)
+
+
+def test_a_version_is_forgotten_when_the_log_has_nothing_of_it(world: Cutover) -> None:
+    drained(world)
+    world.acknowledge(world.ingest)
+    alive = (world.gateway, world.ingest, world.router)
+    world.wait(1_000, alive=alive)
+    places = [ref("flights", number) for number in range(2)]
+    world.say(world.ingest, control.IngestReport((), ((places[0], 6), (places[1], 7))))
+    world.wait(1_000, alive=alive)
+    assert world.topic.former, "record 7 of partition 1 is still there"
+    world.say(world.ingest, control.IngestReport((), ((places[1], 8),)))
+    world.wait(1_000, alive=alive)
+    assert world.topic.former == ()
+    assert (world.topic.original, world.topic.begins) == (2, (0, 0))
+    assert world.topic.after == (5, 7, 0, 0)
+
+
+def test_a_number_stays_when_its_version_is_forgotten() -> None:
+    world = Cutover()
+    world.begin(partitions=4, to=2)
+    world.to_fenced()
+    world.acknowledge(world.gateway, world.router)
+    world.settle(world.lane(*world.sources("flights")), p0=5, p1=7)
+    alive = (world.gateway, world.ingest, world.router)
+    world.wait(1_000, alive=alive)
+    world.acknowledge(world.ingest)
+    world.wait(1_000, alive=alive)
+    ends = {0: 6, 1: 8, 2: 1, 3: 1}
+    earliest = tuple((ref("flights", number), seq) for number, seq in ends.items())
+    world.say(world.ingest, control.IngestReport((), earliest))
+    world.wait(1_000, alive=alive)
+    assert world.topic.former == ()
+    assert [owner.ref.partition for owner in world.sources("flights")] == [0, 1, 2, 3]

@@ -207,8 +207,9 @@ class Cluster(State):
                 return sharing.overtaken(self, member.hello.node_id, ref, epoch, own=own)
             case control.EpochTooLow(ref, epoch) if member is not None:
                 return self._log_overtaken(member, ref, epoch)
-            case control.IngestReport(heads):
+            case control.IngestReport(heads, earliest):
                 self.heads.update(heads)
+                self.earliest.update(earliest)
                 for ref, head in heads:
                     self.growth.setdefault(ref, Meter()).read(head, now_ms)
             case _ if member is not None:

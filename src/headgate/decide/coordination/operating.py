@@ -78,6 +78,7 @@ def delete_topic(state: State, name: str) -> list[Effect]:
     for ref in refs:
         state.logs.take(ref, NOBODY)
         state.heads.pop(ref, None)
+        state.earliest.pop(ref, None)
         state.growth.pop(ref, None)
         state.settling.pop(ref, None)
         state.resets.end(ref)

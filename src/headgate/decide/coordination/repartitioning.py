@@ -100,6 +100,7 @@ def advance(state: State, now_ms: int) -> list[Effect]:
     if state.learning.is_on:
         return effects
     for name in sorted(state.topics):
+        effects += _forget_versions(state, state.topics[name])
         while (event := _happened(state, state.topics[name], now_ms)) is not None:
             effects += _follows(state, state.topics[name], event, now_ms)
     return effects
@@ -175,6 +176,7 @@ def _fenced(topic: Topic, progress: Progress, *, since: int) -> Topic:
     assert topic.repartition is not None
     to, ends = topic.repartition.to, progress.sealed
     heads = [ends[ref].head for ref in topic.all_refs()]
+    original = topic.original or topic.partitions
     former = FormerVersion(
         topic.version,
         topic.after or (0,) * topic.partitions,
@@ -186,6 +188,8 @@ def _fenced(topic: Topic, progress: Progress, *, since: int) -> Topic:
         version=topic.version + 1,
         after=tuple(heads[:to]),
         former=(*topic.former, former),
+        original=original,
+        begins=(*topic.begins, *heads[original + len(topic.begins) :]),
         repartition=Repartition(to, "fenced", since),
     )
 
@@ -208,6 +212,22 @@ def without(state: State, refs: Iterable[PartitionRef]) -> list[Effect]:
             readers.add(owner.node_id)
             fenced.append(state.sources.take(ref, NOBODY))
     return changed(state, shrunk=readers, fenced=fenced)
+
+
+def _forget_versions(state: State, topic: Topic) -> list[Effect]:
+    """Those of which the log has nothing any more, and lanes have nothing to settle."""
+    kept = topic.former
+    if topic.repartition is not None:
+        return []
+    while kept and all(
+        state.earliest.get(ref, 0) > last and state.lanes.settled(ref) >= last
+        for ref, last in zip(topic.all_refs(), kept[0].last, strict=False)
+    ):
+        kept = kept[1:]
+    if kept == topic.former:
+        return []
+    state.topics[topic.name] = replace(topic, former=kept)
+    return changed(state)
 
 
 # --- what it waits for -------------------------------------------------------------------------

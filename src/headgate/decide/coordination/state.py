@@ -59,6 +59,8 @@ class State:
     lane_totals: LaneTotals = field(default_factory=LaneTotals)
     window_ends: WindowEnds = field(default_factory=WindowEnds)
     heads: dict[PartitionRef, int] = field(default_factory=dict)
+    earliest: dict[PartitionRef, int] = field(default_factory=dict)
+    """The first record that the log still has, of topics that were repartitioned."""
     growth: dict[PartitionRef, Meter] = field(default_factory=dict)
     """How fast the heads grow."""
     settling: dict[PartitionRef, Meter] = field(default_factory=dict)

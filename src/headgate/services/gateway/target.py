@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from headgate import errors
 from headgate.decide.in_hand import InHand
-from headgate.decide.lineage import begins_after, oldest_version
+from headgate.decide.lineage import came_later
 from headgate.decide.subscriber import Item, Resync
 from headgate.decide.tries import Place, RecordsTried, TriedInVain
 from headgate.model.event import Fence, PartitionRef
@@ -117,7 +117,7 @@ class Target:
         if self._letters is not None and (self.max_deliveries or _any_tried(found.values())):
             await self._letters.claim(group, self.number, self._fence, partitions)
         saved = {number: position.settled for number, position in found.items()}
-        since = begins_after(topic, oldest_version(topic))
+        since = came_later(topic)
         starts = {
             number: self._start(number, position, since) for number, position in found.items()
         }

@@ -39,6 +39,8 @@ class OpenPartition:
     head: int
     opened_s: float
     found_head: int
+    earliest: int = 0
+    """The first seq that is still there, as far as somebody has looked."""
     sealed: bool = False
     """It takes no appends, and ends at `head`."""
     lost: bool = False

@@ -189,7 +189,7 @@ class Ingest:
             case Welcome(learning=learning):
                 if learning:
                     await session.send(Recall(self._partitions.topology))
-                await session.send(IngestReport(self._partitions.heads()))
+                await session.send(self._extents())
             case PushTopology(topology=topology):
                 self._unapplied = topology
                 await self._apply(session)
@@ -219,7 +219,10 @@ class Ingest:
                 sealed=partitions.sealed(),
             )
             await session.send(acknowledged)
-            await session.send(IngestReport(self._partitions.heads()))
+            await session.send(self._extents())
+
+    def _extents(self) -> IngestReport:
+        return IngestReport(self._partitions.heads(), self._partitions.earliest())
 
     async def _say_too_low(self, session: ControlSession) -> None:
         for ref, epoch in self._partitions.too_low():
@@ -228,7 +231,7 @@ class Ingest:
     async def _report(self, session: ControlSession) -> None:
         while True:
             await asyncio.sleep(self._options.report_every_s)
-            await session.send(IngestReport(self._partitions.heads()))
+            await session.send(self._extents())
             await self._vitals.look()
             async with self._applying:
                 await self._partitions.open_again()

@@ -105,6 +105,15 @@ class Partitions:
     def heads(self) -> tuple[tuple[PartitionRef, int], ...]:
         return tuple((partition.owner.ref, partition.head) for partition in self.opened())
 
+    def earliest(self) -> tuple[tuple[PartitionRef, int], ...]:
+        """The first seq that is still there, of topics that were repartitioned."""
+        repartitioned = {topic.name for topic in self._topics.values() if topic.former}
+        return tuple(
+            (one.owner.ref, one.earliest)
+            for one in self.opened()
+            if one.owner.ref.topic in repartitioned
+        )
+
     def opened(self) -> list[OpenPartition]:
         return [self._open[ref] for ref in sorted(self._open) if not self._open[ref].lost]
 
@@ -250,14 +259,15 @@ class Partitions:
         log.info(LogEvent.PARTITION_OPENED, partition=str(ref), epoch=owner.epoch)
         if known is None:
             opened_s = asyncio.get_running_loop().time()
-            self._open[ref] = OpenPartition(
-                owner, version, extent.head, opened_s, extent.head, sealed
+            known = self._open[ref] = OpenPartition(
+                owner, version, extent.head, opened_s, extent.head, sealed=sealed
             )
         else:
             # The same value, because appends under way still move its head.
             known.owner, known.version, known.lost = owner, version, False
             known.sealed = sealed
             known.saw(extent.head)
+        known.earliest = extent.earliest
         return True
 
     def store_changed(self, ref: PartitionRef, error: errors.StoreChanged) -> None:

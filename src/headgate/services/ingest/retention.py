@@ -63,13 +63,14 @@ class RetentionLoop:
     async def _retain(self, partition: OpenPartition, settled: int, now_ms: int) -> None:
         ref = partition.owner.ref
         try:
-            await self._writer.retain(
+            extent = await self._writer.retain(
                 ref,
                 self._options.keep,
                 settled=settled,
                 ids_ms=round(self._options.idempotency_ttl_s * 1_000),
                 now_ms=now_ms,
             )
+            partition.earliest = extent.earliest
         except errors.Fenced as error:
             partition.overtaken(error)
             log.warning(LogEvent.FENCED, partition=str(ref), epoch=partition.owner.epoch)
