@@ -9,7 +9,7 @@ import pytest
 
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
-from headgate.model.api import ResetAnswer, ResetPartition, UnreachedGroup
+from headgate.model.api import ResetAnswer, ResetPartition
 from headgate.model.http import Request, Response, Route, json_response
 from tests.cli.command import headgate
 
@@ -53,20 +53,6 @@ async def test_it_says_what_comes_again_and_does_it(coordinator: Coordinator) ->
     assert {one.to for one in coordinator.asked} == {"earliest"}
 
 
-async def test_it_says_to_whom_nothing_comes_again(coordinator: Coordinator) -> None:
-    coordinator.plan = msgspec.structs.replace(
-        coordinator.plan,
-        unreached=[UnreachedGroup("radar", [3]), UnreachedGroup("tower", [0, 1])],
-    )
-    result = await headgate(
-        "partition", "reset", "flights:3", "--to", "earliest", "--yes", url=coordinator.url
-    )
-    assert result.err.splitlines()[1:] == [
-        f"no consumer of group {whose} at the moment: what was processed of that doesn't come again"
-        for whose in ("radar has target 3", "tower has targets 0, 1")
-    ]
-
-
 @pytest.mark.parametrize("resync", [False, True], ids=["in silence", "with a resync"])
 async def test_it_says_what_is_skipped_and_who_hears_of_it(
     coordinator: Coordinator, resync: bool
@@ -81,7 +67,7 @@ async def test_it_says_what_is_skipped_and_who_hears_of_it(
     assert result.err == (f"flights:3 goes on from 601 to 602: 1 record will be skipped, {told}\n")
     assert result.json == {
         "topic": "flights", "partition": 3, "settled": 600, "next_seq": 602, "repeats": 0,
-        "skips": 1, "resync": resync, "dry_run": False, "unreached": [],
+        "skips": 1, "resync": resync, "dry_run": False,
     }  # fmt: skip
     assert {one.to for one in coordinator.asked} == {602}
 

@@ -119,6 +119,10 @@ class GivingUp:
         things = {(partition, seq, again) for partition, seq, again in message["items"]}
         self._held[link, (message["target"], message["epoch"])] = things
 
+    def begins_anew(self, place: Place) -> None:
+        """It comes again, as if nobody had had it."""
+        self._failures.pop((place, False), None)
+
     def asked_for(self, link: GroupLink, target: int) -> None:
         """What is to be released need not be alone until then."""
         last = self._last.get(link)

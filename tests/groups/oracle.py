@@ -16,6 +16,8 @@ Judged at once:
 - bounds: what went over a wire and wasn't acknowledged over it, per target and in all;
 - positions: a target is never given out past a record that none of its owners said to be processed;
 - resyncs tell of records that the log doesn't have any more, marks of what an operator wished;
+- resets: a target goes back only where an operator put its partition, and then nothing behind that
+  counts as processed, whoever had said so;
 - what a group gives up, and sends again, to nobody else: giving_up.py. A dead letter of the group
   accounts for its record as if that were processed.
 Judged at the end: everything is processed, told or a letter, every wish is fulfilled.
@@ -27,7 +29,7 @@ import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.decide.placement import partition_of
@@ -159,6 +161,10 @@ class Oracle:
         self.ever_wished: set[Place] = set()
         self.by_reset: set[Place] = set()
         self.resets: list[tuple[int, int, float]] = []
+        self._gone_back: set[tuple[int, int, float]] = set()
+        """Target, and the partition and time of a reset that it has gone back for."""
+        self._backs: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+        """Per target and partition, when a consumer was told that it goes back, and to where."""
         self.appended_s: dict[Place, float] = {}
         self.overlaps: Counter[tuple[str, int, float]] = Counter()
         self.happened: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
@@ -255,7 +261,7 @@ class Oracle:
     def reset(self, partition: int, to: int, settled: int) -> None:
         """By an operator, who saw it at `settled`."""
         for seq in range(to + 1, settled + 1):
-            self.wished((partition, seq))
+            self.wishes[partition, seq] = self.now_s
             self.by_reset.add((partition, seq))
         self.resets.append((partition, to, self.now_s))
 
@@ -266,8 +272,7 @@ class Oracle:
                 del self.wishes[place]
 
     def unfulfilled(self) -> list[Place]:
-        """What a reset brings while nobody owns a target comes to nobody, and a lane's letter goes
-        to the others: see ADR 13."""
+        """A lane's letter goes to the others while nobody owns a target: see ADR 13."""
         return [
             place
             for place, at_s in self.wishes.items()
@@ -275,7 +280,7 @@ class Oracle:
         ]
 
     def _went_elsewhere(self, place: Place, at_s: float) -> bool:
-        return place in self.by_reset or self._bystander_got_s.get(place, -math.inf) >= at_s
+        return place not in self.by_reset and self._bystander_got_s.get(place, -math.inf) >= at_s
 
     def _was_unowned(self, place: Place, at_s: float) -> bool:
         """Or its owner was at a gateway that nobody heard, and that may have been given up."""
@@ -283,18 +288,32 @@ class Oracle:
         ways = [self._owners[target], *self.nodes.values()]
         return target < 0 or any(way.broken(at_s - RESET_S, at_s + RESET_S) for way in ways)
 
-    def _was_wished(self, place: Place) -> bool:
-        """A reset may find more to be settled than was known when it was asked for."""
-        return place in self.ever_wished or any(
-            place[0] == partition and place[1] > to and self.appended_s[place] <= at_s + RESET_S
-            for partition, to, at_s in self.resets
-        )
-
     def _kind_of_mark(self, place: Place) -> str:
-        if place in self.giving_up.sent_again:
-            return "sent again"
-        is_by_reset = place in self.by_reset or place not in self.ever_wished
-        return "reset" if is_by_reset else "redelivery"
+        return "sent again" if place in self.giving_up.sent_again else "redelivery"
+
+    def _goes_back(self, target: int, partition: int, seq: int) -> None:
+        """A consumer is told that it gets what follows `seq` again."""
+        self.seen["reset"] += 1
+        self.tag("reset", target)
+        where = target, partition
+        self._backs[where].append((self.now_s, seq))
+        wanted = [one for one in self.resets if one[0] == partition and one[1] <= seq]
+        if not wanted:
+            self.violated(f"target {target} goes back to {(partition, seq)}, and nobody wished it")
+        self.said[where] = [replace(one, seq=min(seq, one.seq)) for one in self.said[where]]
+        new = {(target, partition, at_s) for _, to, at_s in wanted if to == seq} - self._gone_back
+        self._gone_back |= new
+        if new:
+            again = [one for one in self.keys if one[0] == partition and one[1] > seq]
+            for place in [one for one in again if self.placed(self.keys[one]) == target]:
+                self.acked.discard(place)
+                self.giving_up.begins_anew(place)
+                self._passed[partition, self.keys[place]] = 0
+
+    def _is_from_before(self, work: Work) -> bool:
+        """Whether its target has gone back behind it since it came."""
+        backs = self._backs[work.target, work.place[0]]
+        return any(at_s >= work.came_s and seq < work.place[1] for at_s, seq in backs)
 
     def removed(self, partition: int, earliest: int) -> None:
         """By retention: what isn't there can't come again."""
@@ -330,15 +349,17 @@ class Oracle:
             self.violated(f"{work.key} is in two targets")
         if work.marked:
             self.tag(self._kind_of_mark(place), work.target)
-            if not self._was_wished(place) and place not in self.giving_up.sent_again:
+            if place not in self.ever_wished and place not in self.giving_up.sent_again:
                 self.violated(f"{place} is marked, and nobody wished it", work.key)
-        else:
+        elif not self._is_from_before(work):
             self._judge_order(work)
             self._judge_repeat(work)
         self._judge_others(work)
         self.active[work.key].append(work)
 
     def _told(self, item: Resync) -> None:
+        if item.reason == "reset":
+            return
         self.seen["resync"] += 1
         self.tag("retention", item.target)
         if item.from_seq > self.earliest(item.partition):
@@ -364,7 +385,7 @@ class Oracle:
             return
         self._note(work, "acknowledges")
         self.acked.add(work.place)
-        if not work.marked:
+        if not work.marked and not self._is_from_before(work):
             self.acked_by.setdefault((work.member, work.place), self.now_s)
         if self.wishes.get(work.place, math.inf) <= work.begun_s:
             del self.wishes[work.place]
@@ -404,7 +425,10 @@ class Oracle:
 
     def _judge_repeat(self, work: Work) -> None:
         partition, seq = work.place
-        if self.acked_by.get((work.member, work.place), math.inf) < work.taken_s:
+        acked_s = self.acked_by.get((work.member, work.place), math.inf)
+        backs = self._backs[work.target, partition]
+        is_back = any(at_s >= acked_s - SAVED_S and to < seq for at_s, to in backs)
+        if acked_s < work.taken_s and not is_back:
             self.violated(f"{work.member} has processed {work.place} itself", work.key)
         for said in reversed(self.said[work.target, partition]):
             if said.seq < seq:
@@ -487,6 +511,8 @@ class Oracle:
     def to_client(self, link: GroupLink, message: dict[str, Any]) -> None:
         if link.member == BYSTANDER:
             self._judge_bystander(message)
+        elif message["type"] == "resync" and message["reason"] == "reset":
+            self._goes_back(message["target"], message["partition"], message["from"] - 1)
         elif message["type"] in ("event", "resync") and "target" in message:
             where = message["target"], message["epoch"]
             out = self._out[link].setdefault(where, set())
@@ -531,7 +557,7 @@ class Oracle:
             place = message["partition"], message["seq"]
             self.seen["bystander"] += 1
             self._bystander_got_s[place] = self.now_s
-            if message.get("redelivery", False) and not self._was_wished(place):
+            if message.get("redelivery", False) and place not in self.ever_wished:
                 self.violated(f"{place} is sent again to another group", self.keys[place])
 
     def arrived(self, link: GroupLink, message: dict[str, Any]) -> None:

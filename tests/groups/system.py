@@ -103,18 +103,24 @@ class VirtualCoordinator(DecidingCoordinator):
         cluster = self.cluster
         done: list[Owner] = []
         overtaken: list[tuple[PartitionRef, int]] = []
+        put_back: set[PartitionRef] = set()
         for owner in wanted.owners:
             fence, reset = Fence(owner.epoch), wanted.resets.get(owner.ref)
             try:
-                await self._checkpoints.claim(owner.ref, fence)
+                position = await self._checkpoints.claim(owner.ref, fence)
                 await self._letters.claim({owner.ref: fence})
                 if reset is not None:
+                    if reset.goes_back_from(position):
+                        put_back.add(owner.ref)
+                        for group in wanted.groups:
+                            for ref in group.position_refs(owner.ref.partition):
+                                await self._checkpoints.put_back(ref, reset.settled)
                     await self._checkpoints.reset(owner.ref, fence, reset.settled)
                 done.append(owner)
             except errors.Fenced as error:
                 overtaken.append((owner.ref, max(error.epoch, owner.epoch)))
         if self.cluster is cluster:
-            self.apply(cluster.fenced(done, overtaken=overtaken))
+            self.apply(cluster.fenced(done, overtaken=overtaken, put_back=put_back))
 
     def restart(self, *, with_nothing: bool = False) -> None:
         """The next term; with nothing it has to learn from those who come back."""

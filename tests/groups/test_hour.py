@@ -38,8 +38,7 @@ test_giving_up.py beside C, which has letters that are away, too; so do these ho
 three with a failure (P).
 A nack alone is in M and W. p: here, but too rarely to assert it, or not counted. Left out: a socket
 that takes no more, which the bounds of a group never fill; a reset that skips records; a store of
-positions that is away (C has it alone). What a reset brings again while a target has no owner, or a
-gateway is cut off, may come to nobody, and is not asked for here.
+positions that is away (C has it alone).
 """
 
 from __future__ import annotations
@@ -81,6 +80,7 @@ MUST_MEET = {
 }
 MUST_BE_SEEN = (
     "resync",
+    "reset",
     "nack",
     "held",
     "still",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.decide.history import next_head
 from headgate.errors import NotNow
 from headgate.model import control
 from headgate.model.position import Position, Tally
+from headgate.model.subscription import Subscription
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+from tests.virtual_time import run_virtual
 
 
 def partition(world: LaneWorld) -> control.PartitionReport:
@@ -98,6 +102,29 @@ async def test_what_an_operator_wants_again_is_marked() -> None:
     await settle_down()
     got = world.gateways.accepted["gateway-1"]
     assert [(one.seq, one.redelivery) for one in got] == [(2, True), (3, True), (4, False)]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_to_groups_it_is_the_record_that_their_positions_bring_again(*, is_alone: bool) -> None:
+    """Beside others at their gateway it is marked for those."""
+
+    async def scenario() -> None:
+        world = LaneWorld()
+        world.checkpoints.put(world.refs[0], Position(1, redeliver_to=3))
+        world.append(4)
+        world.start()
+        targets = [
+            Subscription(f"t{number}", "gateway-1", world.refs[0].topic, shard=(2, number))
+            for number in range(2)
+        ]
+        await world.subscribed(*targets, *([] if is_alone else [everything("s1")]))
+        await settle_down()
+        got = world.gateways.accepted["gateway-1"]
+        marked = not is_alone
+        assert [(one.seq, one.redelivery) for one in got] == [(2, marked), (3, marked), (4, False)]
+        assert {one.in_turn for one in got[:2]} == {marked}
+
+    run_virtual(scenario())
 
 
 @on_virtual_time

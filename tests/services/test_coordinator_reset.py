@@ -14,8 +14,9 @@ from headgate.client.http import HttpClient
 from headgate.decide.coordination import resetting
 from headgate.decide.coordination.effects import FenceCheckpoints
 from headgate.errors import HeadgateError, NotNow, StorageFailed
-from headgate.model.api import ResetAnswer, ResetPartition
+from headgate.model.api import ResetAnswer, ResetPartition, ResetTo
 from headgate.model.event import Event, Fence, PartitionRef
+from headgate.model.groups import Group, group_id
 from headgate.model.position import Position, Tally
 from headgate.model.topology import Owner
 from headgate.services.coordinator import routes
@@ -130,6 +131,52 @@ async def test_what_a_coordinator_could_not_reset_before_its_end_is_reset_by_the
         await term.until(lambda: resetting.is_done(term.cluster, REF), timeout_s=10)
         assert (await positions.list())[REF].settled == 0
     await positions.close()
+
+
+GROUP = Group(group_id("flights", "radar"), "flights", "radar", 2)
+
+
+async def with_group(served: Served, positions: EmbeddedCheckpointStore) -> None:
+    """Of its two targets one has processed five records; nobody is there."""
+    served.coordinator._leading().cluster.groups.by_id[GROUP.id] = GROUP
+    for target, settled in enumerate((5, 1)):
+        place = GROUP.position_ref(target, 0)
+        await positions.claim(place, Fence(1))
+        await positions.save(place, Fence(1), settled, Tally())
+
+
+async def found(positions: EmbeddedCheckpointStore) -> list[Position]:
+    return [await positions.claim(place, Fence(9)) for place in GROUP.position_refs(0)]
+
+
+async def test_groups_go_back_with_the_partition(tmp_path: Path) -> None:
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        await with_group(served, positions)
+        await ask(served, ResetPartition(4))
+        assert await found(positions) == [Position(3, again_to=5), Position(1)]
+        await positions.close()
+
+
+@pytest.mark.parametrize("to", ["latest", 9], ids=["to the end", "on to a record"])
+async def test_groups_stay_where_they_are_when_it_goes_forward(tmp_path: Path, to: ResetTo) -> None:
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        await with_group(served, positions)
+        await ask(served, ResetPartition(to))
+        assert await found(positions) == [Position(5), Position(1)]
+        await positions.close()
+
+
+async def test_groups_are_put_back_by_the_next_coordinator_too(tmp_path: Path) -> None:
+    """The first one has put the partition back, and nobody knows."""
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        await with_group(served, positions)
+        await positions.reset(REF, HELD, 3)
+        await ask(served, ResetPartition(4))
+        assert await found(positions) == [Position(3, again_to=5), Position(1)]
+        await positions.close()
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,9 @@ def reset(
 ) -> None:
     """Go back in a partition, or past records of it.
 
-    Going back delivers records again, marked as redeliveries, to whoever is subscribed. Going
-    forward skips records: subscribers don't get them, and hear of it only with --resync.
+    Going back delivers records again, marked as redeliveries, to whoever is subscribed, and puts
+    consumer groups back. Going forward skips records: subscribers don't get them, and hear of it
+    only with --resync.
     """
     topic, number = _partition(partition)
     target = _target(to)
@@ -70,8 +71,6 @@ def reset(
             )
         typer.confirm(f"Reset {partition}?", abort=True, err=True)
     done = await_(_reset(url, topic, number, target, resync, dry_run=False))
-    if done.unreached != planned.unreached:
-        _warn_of_unreached(done)
     if as_json:
         print_json(done)
     else:
@@ -102,7 +101,6 @@ def _warn(planned: ResetAnswer) -> None:
             f"{place} goes back from {planned.settled + 1:,} to {planned.next_seq:,}: "
             f"{_records(planned.repeats)} will be delivered again, marked as redeliveries"
         )
-        _warn_of_unreached(planned)
     elif planned.skips:
         told = "subscribers are told to resync" if planned.resync else "and nobody is told"
         say(
@@ -111,16 +109,6 @@ def _warn(planned: ResetAnswer) -> None:
         )
     else:
         say(f"{place} is there already; what is on its way may be delivered twice")
-
-
-def _warn_of_unreached(answer: ResetAnswer) -> None:
-    for one in answer.unreached:
-        some = "target " if len(one.targets) == 1 else "targets "
-        some += ", ".join(map(str, one.targets))
-        say(
-            f"no consumer of group {one.group} has {some} at the moment: what was processed of "
-            "that doesn't come again"
-        )
 
 
 def _records(count: int) -> str:

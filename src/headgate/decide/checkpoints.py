@@ -1,8 +1,8 @@
 """Who may move the position of a partition: the one rule that every checkpoint store applies.
 
-Invariant: what these functions return has a fence that is at least the one stored, and, but for an
-operator's reset, so is the position. The tally only changes with the position. A store must compare
-and set: what it passes in must still be there when it writes what comes out.
+Invariant: what these functions return has a fence that is at least the one stored, and, but for
+what an operator wants again, so is the position. The tally only changes with the position. A store
+must compare and set: what it passes in must still be there when it writes what comes out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally, Tries
 
 FIRST_VERSION = 1
+NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,13 @@ class Reset:
     settled: int
     resync: bool = False
     only_forward: bool = False
+
+    def goes_back_from(self, position: Position) -> bool:
+        """Whether records come again; also where it was put there before, and nobody knows."""
+        if self.only_forward or self.resync:
+            return False
+        was_put = self.settled == position.settled < position.redeliver_to
+        return was_put or self.settled < position.settled
 
 
 def put_after(position: Position, reset: Reset | None, *, again: int | None) -> Reset | None:
@@ -56,6 +64,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
     skip_to: int = 0
     tried: Tries = ()
     stopped: str = ""
+    again_to: int = 0
+    back_to: int = NOWHERE
+    """Where whoever claims it next begins, at the latest: an operator wants what follows again."""
 
     @property
     def fence(self) -> Fence:
@@ -65,7 +76,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def position(self) -> Position:
         tried = tuple(one for one in self.tried if one[0] > self.settled)
         return Position(
-            self.settled, self.tally, self.redeliver_to, self.skip_to, tried, self.stopped
+            self.settled,
+            self.tally,
+            self.redeliver_to,
+            self.skip_to,
+            tried,
+            self.stopped,
+            self.again_to,
         )
 
 
@@ -85,9 +102,28 @@ def claimed(
         return Checkpoint(fence.epoch, fence.window, fence.attempt, settled=0)
     if stored.fence > fence:
         raise fenced(ref, stored.fence, fence)
+    found = _gone_back(stored) if stored.fence < fence else stored
     return msgspec.structs.replace(
-        stored, epoch=fence.epoch, window=fence.window, attempt=fence.attempt
+        found, epoch=fence.epoch, window=fence.window, attempt=fence.attempt
     )
+
+
+def _gone_back(stored: Checkpoint) -> Checkpoint:
+    """What another holder finds. The one before had its own positions in memory, and would have
+    saved those."""
+    if stored.back_to == NOWHERE or stored.back_to >= stored.settled:
+        return msgspec.structs.replace(stored, back_to=NOWHERE)
+    again_to = max(stored.again_to, stored.settled)
+    return msgspec.structs.replace(
+        stored, settled=stored.back_to, again_to=again_to, tried=(), back_to=NOWHERE
+    )
+
+
+def wanted_back(stored: Checkpoint | None, settled: int) -> Checkpoint:
+    """What to store when an operator wants what follows `settled` again, whoever holds it."""
+    held = stored or Checkpoint(0, 0, 0, settled=0)
+    is_lower = held.back_to == NOWHERE or settled < held.back_to
+    return msgspec.structs.replace(held, back_to=settled) if is_lower else held
 
 
 def moved(

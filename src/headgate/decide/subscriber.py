@@ -53,9 +53,10 @@ T = TypeVar("T", bound=Sized)
 WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 """What happens when a subscriber's queue is full."""
 UNLIMITED = 2**62
-ResyncReason = Literal["retention", "gap", "slow", "lost_history"]
+ResyncReason = Literal["retention", "gap", "slow", "lost_history", "reset"]
 """Why records are left out: the log doesn't have them any more, a router never got to read them, or
-the subscriber was too slow; or the log has lost its history, and gives out its seqs again."""
+the subscriber was too slow; or the log has lost its history, and gives out its seqs again. After a
+reset none are: an operator has a consumer group go back, and records come again."""
 REDELIVERIES_SHARE = 4
 """This part of a queue's bounds is what may wait beside it."""
 

@@ -63,8 +63,19 @@ class Matching:
                 made[gateway_id] = _delivery(record, op, subscriptions, gone, partition, since)
             if made and not routes.lead_to(made):
                 made = rerouted(made, routes, record.seq)
+            if made and record.seq <= partition.redeliver_to:
+                made = {gateway_id: self._to_groups(one) for gateway_id, one in made.items()}
             if made:
                 yield record, made
+
+    def _to_groups(self, delivery: Delivery) -> Delivery:
+        """As it is, or as an ordinary record where it is for targets of consumer groups alone: they
+        go back by their own positions, so what they have is a repeat to them, and what was on its
+        way to one that leaves needs no letter."""
+        found = [self._adopted.index.subscription(name) for name in delivery.subscriptions]
+        if delivery.broadcast or any(one is None or one.shard is None for one in found):
+            return delivery
+        return replace(delivery, redelivery=False, wish=0, in_turn=False)
 
     def anew(self, delivery: Delivery) -> dict[str, Delivery]:
         """A delivery that was made before, for those who want the record now, per gateway: who it

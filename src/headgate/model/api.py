@@ -265,16 +265,9 @@ class ResetPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class UnreachedGroup(msgspec.Struct, frozen=True):
-    """Targets of a consumer group that no consumer has at the moment."""
-
-    group: str
-    targets: list[int]
-
-
 class ResetAnswer(msgspec.Struct, frozen=True):
-    """`next_seq` is read next; `repeats` records that were settled come again, marked as
-    redeliveries, but to the `unreached`; `skips` records never come."""
+    """`next_seq` is read next; `repeats` records that were settled come again, `skips` records
+    never come."""
 
     topic: str
     partition: int
@@ -284,7 +277,6 @@ class ResetAnswer(msgspec.Struct, frozen=True):
     skips: int
     resync: bool
     dry_run: bool
-    unreached: list[UnreachedGroup] = []
 
 
 class LaneStatus(msgspec.Struct, frozen=True):

@@ -92,7 +92,9 @@ class Resync(
     """Matching records with after_seq < seq < from_seq are left out, because the log doesn't have
     them any more (`retention`), because a router couldn't read them or an operator skipped them
     (`gap`), or because this subscriber was too slow (`slow`). A consumer may hear that the log has
-    lost its history (`lost_history`): seqs that it has seen come again, and are other records."""
+    lost its history (`lost_history`): seqs that it has seen come again, and are other records. Or
+    that an operator wants records again (`reset`): none are left out, and those from `from_seq` on
+    come, whoever has processed them before."""
 
     subscription: str
     topic: str
@@ -104,6 +106,11 @@ class Resync(
     epoch: int = 0
 
     def __str__(self) -> str:
+        if self.reason == "reset":
+            return (
+                f"partition {self.partition} of {self.topic} was reset; its records come again "
+                f"from {self.from_seq} on"
+            )
         why = _RESYNC_REASONS.get(self.reason, "don't come")
         return (
             f"records {self.after_seq + 1} to {self.from_seq - 1} of partition {self.partition} of "

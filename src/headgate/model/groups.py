@@ -39,6 +39,10 @@ class Group(msgspec.Struct, frozen=True):
         """Where the store keeps how far `target` has processed `partition` of the topic."""
         return PartitionRef(self.target_name(target), partition)
 
+    def position_refs(self, partition: int) -> list[PartitionRef]:
+        """Where it keeps how far all its targets have processed `partition`."""
+        return [self.position_ref(number, partition) for number in range(self.targets)]
+
     def target_name(self, target: int) -> str:
         """Under which its positions and its letters are kept; another for another number of
         targets, which cut the topic otherwise."""

@@ -46,7 +46,8 @@ class Position(msgspec.Struct, frozen=True):
     `skip_to` are not to be read: an operator wants them skipped, and subscribers told to resync; it
     means nothing once `settled` is there. `tried` says of records after `settled` how often they
     were handed to consumers of a group in vain. `stopped` says why nothing is to be read after
-    `settled` before an operator has reset the position; empty where nothing keeps anybody."""
+    `settled` before an operator has reset the position; empty where nothing keeps anybody. Records
+    up to `again_to` were processed by consumers of a group before: an operator wants them again."""
 
     settled: int = 0
     tally: Tally = Tally()
@@ -54,6 +55,7 @@ class Position(msgspec.Struct, frozen=True):
     skip_to: int = 0
     tried: Tries = ()
     stopped: str = ""
+    again_to: int = 0
 
     @property
     def repeated(self) -> int:

@@ -55,6 +55,14 @@ class CheckpointStore(Protocol):
         higher fence holds it.
         """
 
+    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+        """An operator wants the records after `settled` again, of a position of a consumer group.
+
+        Its holder goes on as before; whoever claims it under a higher fence begins there, if it is
+        further by then (`Position.again_to`). Wanted twice, the lower one counts. Nothing happens
+        where nobody has claimed it yet. Durable on return.
+        """
+
     async def list(self) -> dict[PartitionRef, Position]:
         """Every stored position of a topic's partitions.
 

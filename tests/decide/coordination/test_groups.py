@@ -8,15 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.decide.coordination.effects import Persist, Send
-from headgate.decide.coordination.group_status import (
-    describe_groups,
-    planned_targets,
-    unreached,
-)
+from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
+from headgate.decide.coordination.group_status import describe_groups, planned_targets
 from headgate.decide.coordination.sharing import KEEP_MS
 from headgate.model import control
-from headgate.model.api import ConsumerStatus, GroupStatus, UnreachedGroup
+from headgate.model.api import ConsumerStatus, GroupStatus
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.stored import StoredState
@@ -759,26 +756,54 @@ def test_the_names_of_targets_are_those_of_the_groups_that_there_are() -> None:
     assert not groups.is_target_name(f"{group_id('flights', 'other')}/0-of-{count}")
 
 
-# --- who gets what a reset brings again ----------------------------------------------------------
+# --- what a reset puts back ----------------------------------------------------------------------
 
 
-def test_a_reset_reaches_the_targets_of_consumers_that_are_there(place: Place) -> None:
-    place.join("one", keys=200)
-    assert unreached(place.world.cluster, "flights") == []
-    place.leave("one", for_good=False)
-    everything = [UnreachedGroup("radar", [0, 1])]
-    assert unreached(place.world.cluster, "flights") == everything, "its lease goes on"
-    assert unreached(place.world.cluster, "ships") == []
-    place.wait(2 * TIMING.lease_ms)
-    assert unreached(place.world.cluster, "flights") == everything, "nobody has them"
+def reset(place: Place, *, put_back: bool) -> FenceCheckpoints:
+    """Of a partition that nobody reads, in a store that finds that it goes back, or doesn't."""
+    world = place.world
+    world.fences = False
+    ref = PartitionRef("flights", 0)
+    world.apply(world.cluster.reset(ref, Reset(3), world.now_ms))
+    asked = [one for one in world.effects if isinstance(one, FenceCheckpoints)][-1]
+    refs = (ref,) if put_back else ()
+    world.apply(world.cluster.fenced(asked.owners, put_back=refs))
+    return asked
 
 
-def test_a_reset_does_not_reach_what_is_on_its_way(place: Place) -> None:
-    place.join("one", keys=200)
+def test_a_reset_says_which_groups_go_back_with_it(place: Place) -> None:
+    place.join("one")
+    place.join("other", group="tower")
+    place.world.create("ships")
+    place.join("sailor", topic="ships")
+    asked = reset(place, put_back=True)
+    assert [group.name for group in asked.groups] == ["radar", "tower"]
+
+
+def test_owners_claim_anew_what_a_reset_puts_back(place: Place) -> None:
+    """Whoever has a target, has lost its connection or is asked for it: under the epoch that it has
+    it would go on where it is."""
+    place.join("one", keys=300)
     place.join("two")
+    place.join("gone")
     place.wait(11 * SECOND)
-    assert len(place.world.cluster.groups.handoffs.by_ref) == 1
-    [group] = unreached(place.world.cluster, "flights")
-    assert len(group.targets) == 1
+    cluster = place.world.cluster
+    assert cluster.groups.handoffs.by_ref, "some are on their way"
+    place.leave("gone", for_good=False)
+    before = place.epochs()
+    owners = place.owners()
+    reset(place, put_back=True)
+    assert place.epochs() == {target: epoch + 1 for target, epoch in before.items()}
+    assert place.owners() == owners
+    assert {o.epoch for o in place.told("one").owners} <= set(place.epochs().values())
+    assert place.world.persisted().targets == cluster.groups.targets.all()
+    assert cluster.groups.handoffs.by_ref, "they are still on their way"
     place.release()
-    assert unreached(place.world.cluster, "flights") == []
+    assert not cluster.groups.handoffs.by_ref
+
+
+def test_a_reset_that_goes_forward_leaves_groups_where_they_are(place: Place) -> None:
+    place.join("one")
+    before = place.epochs()
+    reset(place, put_back=False)
+    assert place.epochs() == before

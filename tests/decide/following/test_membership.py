@@ -903,6 +903,23 @@ def test_after_a_loss_of_history_nothing_is_taken_for_a_repeat(*, tells: bool) -
     assert membership.phase is Phase.LIVE
 
 
+def test_what_an_operator_wants_again_is_handed_out_though_it_was_processed_here() -> None:
+    membership, driver = joined("manual")
+    former = [take(driver), take(driver)]
+    driver.do(membership.ack(former[0], driver.now_s))
+    begins_again(driver, "reset")
+    resync = driver.take()
+    assert isinstance(resync, Resync)
+    driver.do(membership.ack(resync, driver.now_s))
+    driver.do(membership.ack(former[1], driver.now_s))
+    new = [take(driver), take(driver)]
+    assert [item.seq for item in new] == [1, 2]
+    assert driver.gateway.groups["g"].settled == 0
+    for item in new:
+        driver.do(membership.ack(item, driver.now_s))
+    assert driver.gateway.groups["g"].settled == 2
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_what_was_lost_with_the_history_says_nothing_of_what_has_its_seq_now(
     *, again: bool

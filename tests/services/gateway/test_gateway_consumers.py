@@ -200,12 +200,10 @@ async def test_what_a_reset_brings_for_the_first_time_is_guarded_by_a_position()
         await world.lanes.deliver(made[:1])
         ack(socket, first := await socket.next())
         reset = [msgspec.structs.replace(one, in_turn=True) for one in again(made[:2])]
-        assert (await world.lanes.deliver([*reset, made[2]])).verdicts[1:] == ("accepted",) * 2
-        heard = [await socket.next() for _ in range(3)]
-        assert [(one["seq"], "redelivery" in one) for one in heard] == [
-            (1, True), (2, False), (3, False),
-        ]  # fmt: skip
-        ack_again(socket, heard[0])
+        verdicts = (await world.lanes.deliver([*reset, made[2]])).verdicts
+        assert verdicts == ("duplicate", "accepted", "accepted"), "its own position goes back"
+        heard = [await socket.next() for _ in range(2)]
+        assert [(one["seq"], "redelivery" in one) for one in heard] == [(2, False), (3, False)]
         socket.leave()
         await until(lambda: not coordinator.registry)
         assert committed(world, first["target"], 0) == 1
@@ -371,6 +369,32 @@ async def test_one_that_is_never_moved_on_is_read_from_its_end_and_the_group_tol
         assert [(m["partition"], m["seq"]) for m in came] == later, "nothing is taken for a repeat"
         ack(socket, came[-1])
         await until(lambda: committed(world, 0, 0) == came[-1]["seq"])
+
+
+async def test_one_that_was_put_back_begins_there_and_the_group_is_told() -> None:
+    checkpoints = FaultyCheckpoints()
+    async with grouped(checkpoints=checkpoints, consumers=ConsumerBounds(save_s=0.02)) as (
+        world,
+        coordinator,
+    ):
+        records = of_target(append(world, *range(0, 80, 2)), 0)
+        await commit(checkpoints, 0, seq=records[-1][1])
+        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 3)
+        for epoch in (2, 3):
+            coordinator.give("one", 0, epoch=epoch)
+            socket = await join(world, incarnation=str(epoch))
+            owned = await assigned(socket, 1)
+            assert owned[0]["positions"]["0"] == 3
+            resync = await socket.next()
+            assert (resync["type"], resync["reason"]) == ("resync", "reset")
+            assert (resync["after"], resync["from"]) == (3, 4), "nothing is left out"
+            expected = [record for record in records if record[1] > 3]
+            came = [await socket.next() for _ in expected]
+            assert [(m["partition"], m["seq"]) for m in came] == expected
+            assert not any("redelivery" in message for message in came)
+            socket.leave()
+            await until(lambda: not coordinator.registry)
+            assert committed(world, 0, 0) == 3, "nobody has processed any of it"
 
 
 async def commit(checkpoints: FaultyCheckpoints, target: int, *, seq: int) -> None:

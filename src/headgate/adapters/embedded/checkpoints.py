@@ -22,7 +22,15 @@ import msgspec
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
+from headgate.decide.checkpoints import (
+    Checkpoint,
+    claimed,
+    moved,
+    noted,
+    put,
+    stopped,
+    wanted_back,
+)
 from headgate.errors import Fenced, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX, PREFIX_END
@@ -35,7 +43,10 @@ is stored is no position, and has changed nothing then."""
 _Refused = Fenced | StorageFailed
 
 BUSY_TIMEOUT_MS = 4_000
-_COLUMNS = "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, stopped"
+_COLUMNS = (
+    "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, stopped, "
+    "again_to, back_to"
+)
 _OF_TOPICS = f"""
 SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
 UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
@@ -76,6 +87,9 @@ class EmbeddedCheckpointStore:
         await self._change(
             ref, lambda stored: put(stored, ref, fence, settled=settled, resync=resync)
         )
+
+    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+        await self._change(ref, lambda stored: wanted_back(stored, settled))
 
     async def list(self) -> dict[PartitionRef, Position]:
         return await self._run(self._list)
@@ -157,14 +171,14 @@ def _applied(
     if new != stored:
         connection.execute(
             f"INSERT OR REPLACE INTO checkpoints (topic, partition, {_COLUMNS}) "  # noqa: S608 - names from here
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (ref.topic, ref.partition, *_row(new)),
         )
     return new
 
 
 def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
-    epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, why = row
+    epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, why, *back = row
     try:
         return Checkpoint(
             epoch,
@@ -176,6 +190,8 @@ def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
             skip_to=skip_to,
             tried=msgspec.json.decode(tried, type=Tries),
             stopped=why,
+            again_to=back[0],
+            back_to=back[1],
         )
     except msgspec.MsgspecError as error:
         raise StorageFailed(
@@ -190,7 +206,8 @@ def _row(new: Checkpoint) -> tuple[Any, ...]:
     tally = msgspec.json.encode(new.tally).decode()
     tried = msgspec.json.encode(new.tried).decode()
     fence = msgspec.structs.astuple(new.fence)
-    return (*fence, new.settled, tally, new.redeliver_to, new.skip_to, tried, new.stopped)
+    operators = (new.redeliver_to, new.skip_to, tried, new.stopped, new.again_to, new.back_to)
+    return (*fence, new.settled, tally, *operators)
 
 
 def _add_later_columns(connection: apsw.Connection) -> None:

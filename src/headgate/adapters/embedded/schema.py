@@ -57,6 +57,8 @@ CREATE TABLE checkpoints (
     skip_to INTEGER NOT NULL DEFAULT 0,
     tried TEXT NOT NULL DEFAULT '[]',
     stopped TEXT NOT NULL DEFAULT '',
+    again_to INTEGER NOT NULL DEFAULT 0,
+    back_to INTEGER NOT NULL DEFAULT -1,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
@@ -66,6 +68,8 @@ LATER_CHECKPOINT_COLUMNS = {
     "skip_to": "ALTER TABLE checkpoints ADD COLUMN skip_to INTEGER NOT NULL DEFAULT 0",
     "tried": "ALTER TABLE checkpoints ADD COLUMN tried TEXT NOT NULL DEFAULT '[]'",
     "stopped": "ALTER TABLE checkpoints ADD COLUMN stopped TEXT NOT NULL DEFAULT ''",
+    "again_to": "ALTER TABLE checkpoints ADD COLUMN again_to INTEGER NOT NULL DEFAULT 0",
+    "back_to": "ALTER TABLE checkpoints ADD COLUMN back_to INTEGER NOT NULL DEFAULT -1",
 }
 """What files of former versions lack."""
 

@@ -13,7 +13,15 @@ import aetcd
 import msgspec
 
 from headgate.adapters.etcd.connection import EtcdConnection
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
+from headgate.decide.checkpoints import (
+    Checkpoint,
+    claimed,
+    moved,
+    noted,
+    put,
+    stopped,
+    wanted_back,
+)
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
@@ -67,6 +75,13 @@ class EtcdCheckpointStore:
             ref,
             lambda stored: put(stored, ref, fence, settled=settled, resync=resync),
             what=f"resetting the position of {ref}",
+        )
+
+    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+        await self._change(
+            ref,
+            lambda stored: wanted_back(stored, settled),
+            what=f"putting back the position of {ref}",
         )
 
     async def list(self) -> dict[PartitionRef, Position]:

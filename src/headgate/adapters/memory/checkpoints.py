@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped
+from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped, wanted_back
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
 from headgate.model.position import Position, Tally, Tries
@@ -46,6 +46,10 @@ class MemoryCheckpointStore:
     ) -> None:
         stored = self.stored.get(ref)
         self.stored[ref] = put(stored, ref, fence, settled=settled, resync=resync)
+        await asyncio.sleep(0)
+
+    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+        self.stored[ref] = wanted_back(self.stored.get(ref), settled)
         await asyncio.sleep(0)
 
     async def list(self) -> dict[PartitionRef, Position]:

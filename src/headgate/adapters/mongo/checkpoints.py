@@ -27,7 +27,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from headgate.decide.checkpoints import FIRST_VERSION, Checkpoint, fenced, put
+from headgate.decide.checkpoints import FIRST_VERSION, NOWHERE, Checkpoint, claimed, fenced, put
 from headgate.errors import Fenced, InvalidConfig, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX
@@ -50,6 +50,8 @@ _NOISE = (", full error:", " (configured timeouts:", ", Timeout:", ", Topology D
 """What follows the reason in PyMongo's messages."""
 
 
+_NOT_WANTED_BACK: Document = {"back_to": {"$in": [None, NOWHERE]}}
+"""Documents that lack it have none."""
 _OF_TOPICS = {"topic": {"$not": {"$regex": f"^{PREFIX}"}}}
 """Not those of consumer groups."""
 
@@ -76,10 +78,13 @@ class MongoCheckpointStore:
             for _ in range(TRIES):
                 with contextlib.suppress(DuplicateKeyError):
                     return await self._claim(ref, fence)
-                # It exists and isn't ours to take, or it was made between looking and making it.
-                held = await self._holder(ref)
-                if held is not None and held > fence:
-                    raise fenced(ref, held, fence)
+                # It exists and isn't ours to take, or is to go back, or it was made between looking
+                # and making it.
+                stored = await self._stored(ref)
+                if stored is not None:
+                    new = claimed(stored, ref, fence)
+                    if await self._replaced(ref, stored, new):
+                        return new.position
             raise _contended(ref, "claiming")
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
@@ -106,19 +111,18 @@ class MongoCheckpointStore:
     ) -> None:
         async with self._errors(f"resetting the position of {ref}"):
             for _ in range(TRIES):
-                found = await self._positions.find_one({"_id": _key(ref)})
-                stored = None if found is None else _checkpoint(found)
+                stored = await self._stored(ref)
                 new = put(stored, ref, fence, settled=settled, resync=resync)
-                with contextlib.suppress(DuplicateKeyError):
-                    # Whoever saved or claimed in between makes it another document than was read.
-                    written = await self._positions.replace_one(
-                        _place(ref) if stored is None else _as_read(ref, stored),
-                        _place(ref) | msgspec.to_builtins(new),
-                        upsert=stored is None,
-                    )
-                    if written.matched_count or written.upserted_id is not None:
-                        return
+                if await self._replaced(ref, stored, new):
+                    return
             raise _contended(ref, "resetting")
+
+    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+        async with self._errors(f"putting back the position of {ref}"):
+            await self._positions.update_one(
+                {"_id": _key(ref), "$or": [_NOT_WANTED_BACK, {"back_to": {"$gt": settled}}]},
+                {"$set": {"back_to": settled}},
+            )
 
     async def list(self) -> dict[PartitionRef, Position]:
         async with self._errors("reading the positions"):
@@ -136,7 +140,7 @@ class MongoCheckpointStore:
         A document that doesn't match isn't updated but made, which its `_id` then prevents.
         """
         document = await self._positions.find_one_and_update(
-            {"_id": _key(ref), "$or": _at_most(fence)},
+            {"_id": _key(ref), "$or": _at_most(fence), **_NOT_WANTED_BACK},
             {
                 "$set": _held(fence),
                 "$setOnInsert": {
@@ -175,9 +179,27 @@ class MongoCheckpointStore:
         if found is None:
             raise fenced(ref, await self._holder(ref), fence)
 
-    async def _holder(self, ref: PartitionRef) -> Fence | None:
+    async def _stored(self, ref: PartitionRef) -> Checkpoint | None:
         found = await self._positions.find_one({"_id": _key(ref)})
-        return None if found is None else _checkpoint(found).fence
+        return None if found is None else _checkpoint(found)
+
+    async def _holder(self, ref: PartitionRef) -> Fence | None:
+        stored = await self._stored(ref)
+        return None if stored is None else stored.fence
+
+    async def _replaced(
+        self, ref: PartitionRef, stored: Checkpoint | None, new: Checkpoint
+    ) -> bool:
+        """False where somebody was quicker: whoever saved or claimed in between makes it another
+        document than was read."""
+        with contextlib.suppress(DuplicateKeyError):
+            written = await self._positions.replace_one(
+                _place(ref) if stored is None else _as_read(ref, stored),
+                _place(ref) | msgspec.to_builtins(new),
+                upsert=stored is None,
+            )
+            return bool(written.matched_count) or written.upserted_id is not None
+        return False
 
     @contextlib.asynccontextmanager
     async def _errors(self, what: str) -> AsyncIterator[None]:
@@ -234,8 +256,9 @@ def _held(fence: Fence) -> Document:
 
 
 def _as_read(ref: PartitionRef, stored: Checkpoint) -> Document:
-    """Matches while nobody has changed it; only a reset changes neither fence nor position."""
-    return {"_id": _key(ref), **_held(stored.fence), "settled": stored.settled}
+    """Matches while nobody has changed it; only a reset changes none of these."""
+    back = _NOT_WANTED_BACK if stored.back_to == NOWHERE else {"back_to": stored.back_to}
+    return {"_id": _key(ref), **_held(stored.fence), "settled": stored.settled, **back}
 
 
 def _checkpoint(document: Document) -> Checkpoint:

@@ -400,9 +400,11 @@ class Cluster(State):
         *,
         overtaken: Iterable[tuple[PartitionRef, int]] = (),
         unclaimed: Iterable[Unclaimed] = (),
+        put_back: Collection[PartitionRef] = (),
     ) -> list[Effect]:
         """The checkpoints are claimed: whoever got these partitions may hear of it. Those in
-        `overtaken` are held under a higher epoch, those in `unclaimed` can't be claimed.
+        `overtaken` are held under a higher epoch, those in `unclaimed` can't be claimed. Those in
+        `put_back` an operator has put back, and with them what groups have processed of them.
 
         Before that it is kept that a position is where an operator wants it, or where nobody misses
         anything: a coordinator that didn't know would put it there again, back from where the new
@@ -410,11 +412,13 @@ class Cluster(State):
         who doesn't know him, it is kept from where that is to be read again.
         """
         effects = [e for ref, epoch in overtaken for e in self.overtaken(ref, epoch)]
-        is_news = False
+        is_news, gone_back = False, set[str]()
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
                 del self.unfenced[owner.ref]
-                is_news |= self.resets.putting.pop(owner.ref, None) is not None
+                if self.resets.putting.pop(owner.ref, None) is not None:
+                    is_news = True
+                    gone_back |= {owner.ref.topic} if owner.ref in put_back else set()
                 is_news |= self.again_from.pop(owner.ref, None) is not None
                 if self.unclaimed.pop(owner.ref, None) is not None:
                     topology_changes.claimed_at_last(self, owner)
@@ -425,7 +429,7 @@ class Cluster(State):
                 if one.head is not None and ref not in self.again_from:
                     self.again_from[ref], is_news = one.head, True
         effects += [Persist(self.to_store())] if is_news else []
-        effects += topology_changes.assign_routers(self)
+        effects += sharing.renew(self, gone_back) + topology_changes.assign_routers(self)
         return effects + subscribing.settle_floor(self)
 
     def _unclaimable(self, owners: Iterable[Owner]) -> list[Effect]:

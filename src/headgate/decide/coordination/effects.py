@@ -13,6 +13,7 @@ from headgate.decide.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.control import FromCoordinator
 from headgate.model.event import PartitionRef
+from headgate.model.groups import Group
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
 
@@ -43,6 +44,7 @@ class Persist:
 class FenceCheckpoints:
     """Claim each partition's checkpoint at its new epoch before any later effect, and put those in
     `resets` where an operator wants them, those in `again` back to there if they are beyond it.
+    Where an operator wants one back, the positions of `groups` go back first.
 
     The cluster wants to know what came of it: `Cluster.fenced`, also where a higher epoch holds
     one, or where it can't be claimed (`Unclaimed`). It asks again for those.
@@ -51,6 +53,7 @@ class FenceCheckpoints:
     owners: tuple[Owner, ...]
     resets: Mapping[PartitionRef, Reset] = field(default_factory=dict)
     again: Mapping[PartitionRef, int] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from headgate.decide.coordination import sharing
 from headgate.decide.coordination.groups import Consumer
 from headgate.decide.coordination.state import State
 from headgate.model import api
-from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 
 
@@ -23,27 +22,6 @@ def planned_targets(state: State) -> list[api.PlannedMove]:
         for group in state.groups.all()
         for move in sharing.planned(state, group)
     ]
-
-
-def unreached(state: State, topic: str) -> list[api.UnreachedGroup]:
-    """To whom what a partition of `topic` brings again doesn't come: a target is there while its
-    consumer is, and not on its way to another one."""
-    found: list[api.UnreachedGroup] = []
-    for group in state.groups.all():
-        targets = [ref.partition for ref in group.refs() if not _is_at_work(state, ref)]
-        if group.topic == topic and targets:
-            found.append(api.UnreachedGroup(group.name, targets))
-    return found
-
-
-def _is_at_work(state: State, ref: PartitionRef) -> bool:
-    """Whether a consumer that is there has this target."""
-    groups = state.groups
-    owner = groups.targets.owners.get(ref)
-    if owner is None or ref in groups.handoffs.by_ref:
-        return False
-    consumer = groups.consumers.get((ref.topic, owner.node_id))
-    return consumer is not None and sharing.is_connected(state, consumer)
 
 
 def _described(state: State, group: Group) -> api.GroupStatus:

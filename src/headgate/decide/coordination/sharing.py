@@ -11,7 +11,7 @@ Invariant: a connected consumer loses a target only by a handoff.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headgate.decide.coordination import moving
 from headgate.decide.coordination.effects import Effect, Persist, Send
@@ -174,6 +174,19 @@ def overtaken(
         return []
     groups.targets.raise_above(ref, epoch)
     return changed(state) + assign(state, {consumer.key})
+
+
+def renew(state: State, topics: Collection[str]) -> list[Effect]:
+    """Positions of the groups of these topics are to go back: whoever owns a target claims it anew,
+    and begins there. What is on its way elsewhere goes on its way, and its donor is asked anew."""
+    groups = state.groups
+    touched: set[Key] = set()
+    for group in groups.all():
+        for ref in group.refs() if group.topic in topics else ():
+            if groups.targets.is_owned(ref):
+                owner = groups.targets.take(ref, groups.targets.owners[ref].node_id)
+                touched.add((group.id, owner.node_id))
+    return changed(state) + assign(state, touched) if touched else []
 
 
 def still_in_hand(state: State, owner: Owner, now_ms: int) -> None:

@@ -55,7 +55,10 @@ def changed(
 def fence(state: State, owners: Collection[Owner]) -> FenceCheckpoints:
     refs = [owner.ref for owner in owners]
     again = {ref: state.again_from[ref] for ref in refs if ref in state.again_from}
-    return FenceCheckpoints(tuple(owners), state.resets.wanted(refs), again)
+    resets = state.resets.wanted(refs)
+    topics = {ref.topic for ref in resets}
+    groups = tuple([group for group in state.groups.all() if group.topic in topics])
+    return FenceCheckpoints(tuple(owners), resets, again, groups)
 
 
 def claimed_at_last(state: State, owner: Owner) -> None:

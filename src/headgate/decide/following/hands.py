@@ -31,7 +31,7 @@ class Hands:
         self._processed: set[Place] = set()
         """Acknowledged, which no gateway has heard; they come again."""
         self._begun_anew: dict[tuple[int, int], int] = {}
-        """Per target and partition whose log has lost its history, the epoch it goes on under."""
+        """Per target and partition that went back, the epoch it goes on under."""
         self._at_work: dict[Copy, int] = {}
         """What the user has, and which delivery of it that is; 0 of what can't fail."""
         self._times: Counter[Copy] = Counter()
@@ -97,8 +97,9 @@ class Hands:
         return seq > self._done.get((target, partition), 0)
 
     def goes_back(self, target: int, partition: int, seq: int, *, epoch: int) -> None:
-        """The log has lost its history and goes on after `seq`: that is to be handed out, and what
-        follows, under `epoch` and later ones, is new, whatever was here under the same seqs."""
+        """The log has lost its history, or an operator wants records again: it goes on after `seq`.
+        That is to be handed out, and what follows, under `epoch` and later ones, is new, whatever
+        was here under the same seqs."""
         where = target, partition
         self._begun_anew[where] = epoch
         self._done[where] = min(seq - 1, self._done.get(where, 0))
@@ -106,8 +107,8 @@ class Hands:
             places.difference_update([place for place in places if place[:2] == where])
 
     def is_lost(self, target: int, partition: int, *, epoch: int) -> bool:
-        """Whether what came under that epoch was lost with the history of its log: its seq means
-        another record now."""
+        """Whether what came under that epoch was lost with the history of its log, so that its seq
+        means another record now, or comes again."""
         return epoch < self._begun_anew.get((target, partition), 0)
 
     def assigned(self, target: int, positions: Mapping[int, int]) -> None:

@@ -54,6 +54,7 @@ ACK_EVERY = 32
 ACK_EVERY_S = 0.05
 """Acknowledgements are said together: after so many, so long, or when nothing waits."""
 LOST_HISTORY = "lost_history"
+RESET = "reset"
 MOST_DELIVERIES = 10_000
 MOST_AT_WORK = 1_000
 """Items that a gateway is told of, as far as they fit into a message."""
@@ -451,9 +452,10 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return None if self._later.holds(item) else item
 
     def _goes_back(self, resync: Resync) -> bool:
-        """Whether the log has lost its history, and its seqs are given out again."""
+        """Whether the log has lost its history, and its seqs are given out again; or an operator
+        wants records again."""
         if self.joined is not None and self.joined.tells_lost_history:
-            return resync.reason == LOST_HISTORY
+            return resync.reason in {LOST_HISTORY, RESET}
         return not resync.after_seq
 
     def _begin(self, share: Share, item: Item) -> bool:

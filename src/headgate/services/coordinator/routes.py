@@ -17,7 +17,6 @@ from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import operating, repartitioning, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
-from headgate.decide.coordination.group_status import unreached
 from headgate.decide.coordination.status import (
     Stored,
     describe,
@@ -222,7 +221,6 @@ class CoordinatorRoutes:
                 skips=plan.skips,
                 resync=body.resync,
                 dry_run=body.dry_run,
-                unreached=unreached(term.cluster, ref.topic) if plan.repeats else [],
             )
         )
 

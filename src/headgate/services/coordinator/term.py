@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from headgate.decide.checkpoints import Reset, put_after
+from headgate.decide.checkpoints import put_after
 from headgate.decide.coordination import invariants, operating
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
@@ -43,6 +43,7 @@ from headgate.model.control import (
     ToCoordinator,
 )
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group
 from headgate.model.position import Position
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
@@ -321,18 +322,17 @@ class Term:
         """Claim the positions and the letters; a store that is away is asked again with a later
         tick."""
         owners = wanted.owners
-        claims = (
-            self._claim(owner, wanted.resets.get(owner.ref), wanted.again.get(owner.ref))
-            for owner in owners
-        )
+        claims = (self._claim(owner, wanted) for owner in owners)
         outcomes = await asyncio.gather(*claims, return_exceptions=True)
         fenced: list[Owner] = []
+        put_back: set[PartitionRef] = set()
         overtaken: list[tuple[PartitionRef, int]] = []
         failed: dict[Owner, str] = {}
         for owner, outcome in zip(owners, outcomes, strict=True):
             match outcome:
-                case None:
+                case bool(is_back):
                     fenced.append(owner)
+                    put_back |= {owner.ref} if is_back else set()
                 case Fenced():
                     overtaken.append((owner.ref, max(outcome.epoch, owner.epoch)))
                 case StorageFailed():
@@ -345,7 +345,9 @@ class Term:
         heads = await self._heads([owner.ref for owner in failed])
         unclaimed = [Unclaimed(one, why, heads.get(one.ref)) for one, why in failed.items()]
         return self._decided(
-            lambda _: self.cluster.fenced(fenced, overtaken=overtaken, unclaimed=unclaimed)
+            lambda _: self.cluster.fenced(
+                fenced, overtaken=overtaken, unclaimed=unclaimed, put_back=put_back
+            )
         )
 
     async def _heads(self, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
@@ -379,13 +381,18 @@ class Term:
                 break
         return left
 
-    async def _claim(self, owner: Owner, reset: Reset | None, again: int | None) -> None:
+    async def _claim(self, owner: Owner, fences: FenceCheckpoints) -> bool:
+        """Claim its position, and put it where it is wanted; whether an operator wants it back."""
         fence = Fence(owner.epoch)
         position = await self._checkpoints.claim(owner.ref, fence)
-        wanted = put_after(position, reset, again=again)
+        reset = fences.resets.get(owner.ref)
+        wanted = put_after(position, reset, again=fences.again.get(owner.ref))
         if wanted is None:
-            return
+            return False
         settled = wanted.settled
+        is_back = wanted is reset and reset.goes_back_from(position)
+        if is_back:
+            await self._put_groups_back(owner.ref, settled, fences.groups)
         await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
         log.warning(
             LogEvent.POSITION_RESET,
@@ -394,6 +401,19 @@ class Term:
             now=settled,
             resync=wanted.resync,
         )
+        return is_back
+
+    async def _put_groups_back(
+        self, ref: PartitionRef, settled: int, groups: Iterable[Group]
+    ) -> None:
+        """Before the partition itself: were it put back alone, nobody would know of them."""
+        refs = [
+            one
+            for group in groups
+            if group.topic == ref.topic
+            for one in group.position_refs(ref.partition)
+        ]
+        await asyncio.gather(*[self._checkpoints.put_back(one, settled) for one in refs])
 
     def _check_goes_on(self) -> None:
         if self._error is not None:

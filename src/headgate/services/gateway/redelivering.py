@@ -11,7 +11,8 @@ itself how far it is (decide/paged.py), it is left out of all pages behind what 
 and the lane hears from where on somebody has room again. Nothing has to be remembered per record.
 
 A partition that was reset may bring records that were parked until then: what somebody has not had
-yet is no redelivery to them, but the record itself (`Delivery.in_turn`).
+yet is no redelivery to them, but the record itself (`Delivery.in_turn`). To targets of consumer
+groups it never is a redelivery: their positions are put back, and they read it in the log.
 
 A redelivery is no position that anybody could resume from. So it isn't settled before every
 connection it is for has taken it, and every consumer has acknowledged it: until then the lane hears
@@ -84,6 +85,8 @@ class Redelivering:
         sending = sending_of(delivery)
         self._redelivered.forget_old(round_.now_s)
         had = self._had_by(sending, here)
+        if delivery.in_turn:
+            had = had.union([one.id for one in here if _goes_back_itself(one, delivery)])
         missing = [one for one in here if one.id not in had]
         firsts = [one for one in missing if _is_first(one, delivery, round_)]
         others = [one for one in missing if one not in firsts] if firsts else missing
@@ -165,6 +168,14 @@ def _is_first(subscriber: Subscriber, delivery: Delivery, round_: Round) -> bool
         delivery.in_turn
         and not subscriber.feed.has_reached(delivery.partition, delivery.seq)
         and not round_.is_put_off(subscriber, delivery)
+    )
+
+
+def _goes_back_itself(subscriber: Subscriber, delivery: Delivery) -> bool:
+    """Whether it has what a reset brings again, and gets that by its own position: a target of a
+    consumer group begins there anew."""
+    return subscriber.subscription.shard is not None and subscriber.feed.has_reached(
+        delivery.partition, delivery.seq
     )
 
 

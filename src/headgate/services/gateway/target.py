@@ -122,10 +122,12 @@ class Target:
             number: self._start(number, position, since) for number, position in found.items()
         }
         # One that was put back, and isn't where it had been, may not have been told of it: its
-        # consumer takes new records for those it had, whoever has acknowledged some since.
-        gone_back = {n: one.settled for n, one in found.items() if one.redeliver_to > one.settled}
+        # consumer takes records for those it had, whoever has acknowledged some since.
+        gone_back = {n: one.settled for n, one in found.items() if _is_back(one)}
+        lost = {n for n, one in found.items() if one.redeliver_to > one.settled}
         put_back = await self._end_of(topic, starts) if from_the_end else {}
         gone_back |= put_back
+        lost |= put_back.keys()
         starts |= gone_back
         saved |= gone_back
         subscriber = await self._subscriptions.subscribe(
@@ -138,8 +140,11 @@ class Target:
         )
         self._subscriber = subscriber
         self.starts = subscriber.starts
-        for partition, head in gone_back.items():
-            subscriber.feed.resync(partition, 0, head + 1, "lost_history")
+        for partition, seq in gone_back.items():
+            if partition in lost:
+                subscriber.feed.resync(partition, 0, seq + 1, "lost_history")
+            else:
+                subscriber.feed.resync(partition, seq, seq + 1, "reset")
         self._hand = subscriber.unprocessed = InHand(starts, saved)
         tried = {n: one.tried for n, one in found.items() if n not in put_back}
         self._failing = self._nothing_failed(tried)
@@ -159,7 +164,7 @@ class Target:
     def _start(self, partition: int, position: Position, since: Mapping[int, int]) -> int:
         """Where the group begins means nothing to one that has a position, or was put back to 0,
         nor where the topic got the partition later: `since` says with which record."""
-        if position.settled or position.redeliver_to:
+        if position.settled or _is_back(position):
             return position.settled
         if partition >= len(self._group.starts):
             return since.get(partition, 0)
@@ -388,6 +393,12 @@ class Target:
         """It was ours then. An answer that was long under way says nothing of the time since it was
         asked for."""
         self._confirmed_s = max(at_s, self._confirmed_s)
+
+
+def _is_back(position: Position) -> bool:
+    """Whether it was further than it is, before its log lost its history or an operator put it
+    back."""
+    return max(position.redeliver_to, position.again_to) > position.settled
 
 
 def _any_tried(positions: Iterable[Position]) -> bool:
