@@ -64,6 +64,11 @@ def delete_topic(url: str, topic: str) -> None:
     _ask(url, f"/v1/topics/{topic}", "DELETE")
 
 
+def repartition_topic(url: str, topic: str, partitions: int) -> None:
+    """As `headgate topic repartition` begins it."""
+    _ask(url, f"/v1/topics/{topic}/repartition", "POST", {"partitions": partitions})
+
+
 def _ask(url: str, path: str, method: str, body: Mapping[str, object] | None = None) -> None:
     data = None if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json"}
