@@ -48,15 +48,16 @@ class WrittenLog(MemoryLogReader):
         op: Op = "insert",
         earlier: object | None = None,
         time_ms: int | None = None,
+        version: int = 1,
     ) -> Record:
         ref = PartitionRef(topic, partition)
-        stored = self._opened(ref)
+        stored = self._opened(ref, version)
         raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
         before = None if earlier is None else msgspec.json.encode(earlier)
         seq = stored.state.head + 1
         event = Event(f"{ref}-{seq}", raw, key, op, earlier=before)
         now_ms = 1_000 + seq if time_ms is None else time_ms
-        stored.append(AppendRequest([event], version=1, now_ms=now_ms), mine=EPOCH)
+        stored.append(AppendRequest([event], version=version, now_ms=now_ms), mine=EPOCH)
         self.stored.grown(ref)
         return stored.records[-1]
 
@@ -83,9 +84,9 @@ class WrittenLog(MemoryLogReader):
         stored = self._opened(ref)
         stored.move_on(stored.state.head, head, mine=EPOCH)
 
-    def _opened(self, ref: PartitionRef) -> MemoryPartition:
+    def _opened(self, ref: PartitionRef, version: int = 1) -> MemoryPartition:
         stored = self.stored.partition(ref)
-        stored.open(EPOCH, version=1, sealed=False)
+        stored.open(EPOCH, version=version, sealed=False)
         return stored
 
     # --- what goes wrong -------------------------------------------------------------------------

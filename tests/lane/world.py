@@ -24,7 +24,7 @@ from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec
 from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
-from headgate.model.topology import Node, Owner, Topology
+from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import NO_SEQS, Fences
 from headgate.ports.notes import LaneNotes, NoNotes
@@ -207,6 +207,8 @@ class LaneWorld:
         self.sent: list[control.ToCoordinator] = []
         self.session: MemoryControlSession | None = None
         self.revision = 0
+        self.topics: tuple[Topic, ...] = ()
+        """What the topology says of how topics are partitioned."""
         self.refs = [PartitionRef(TOPIC, number) for number in range(partitions)]
         self.spec = LaneSpec(
             router_id="router-1",
@@ -292,7 +294,8 @@ class LaneWorld:
         await asyncio.gather(self.life, return_exceptions=True)
 
     def topology(self, *gateways: str) -> Topology:
-        return Topology(1, nodes=tuple(Node(g, "gateway", f"http://{g}") for g in gateways))
+        nodes = tuple(Node(g, "gateway", f"http://{g}") for g in gateways)
+        return Topology(1, topics=self.topics, nodes=nodes)
 
     def push(self, message: control.FromCoordinator) -> None:
         assert self.session is not None

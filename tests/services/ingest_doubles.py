@@ -35,9 +35,9 @@ def topology(generation: int, *topics: Topic, deleted: tuple[Topic, ...] = ()) -
     return Topology(
         generation,
         topics=topics,
-        logs=tuple(Owner(ref, NODE, 1) for topic in topics for ref in topic.refs()),
+        logs=tuple(Owner(ref, NODE, 1) for topic in topics for ref in topic.all_refs()),
         deleted=tuple(topic.name for topic in deleted),
-        emptied=tuple(Owner(ref, "", 2) for topic in deleted for ref in topic.refs()),
+        emptied=tuple(Owner(ref, "", 2) for topic in deleted for ref in topic.all_refs()),
     )
 
 
@@ -206,11 +206,12 @@ class World:
         **options: Any,
     ) -> None:
         self.settled = Settled(settled)
+        self.reader = MemoryLogReader(getattr(writer, "stored", None))
         self.writing = Writing(
             WritingOptions(**options),
             node_id=NODE,
             writer=writer,
-            reader=MemoryLogReader(getattr(writer, "stored", None)),
+            reader=self.reader,
             settled=self.settled,
             peers=peers or NoPeers(),
             machine=machine or ScriptedMachine(begins_ms=0),

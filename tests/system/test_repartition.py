@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.error import URLError
 
@@ -60,7 +61,7 @@ def test_every_key_stays_in_order_whoever_dies_meanwhile(cluster: Cluster) -> No
             repartition_topic(cluster.url, traffic.topic, to)
             cluster.kill(f"{role}-1")
             cluster.start(role, f"{role}-1")
-            until(lambda to=to: is_final(cluster, traffic.topic, to), f"it has {to}", 90.0)
+            until(partial(is_final, cluster, traffic.topic, to), f"it has {to}", 90.0)
             traffic.flows()
         resumed = cluster.subscribe(traffic.topic, "--from", positions_of(before))
         replayed = cluster.subscribe(traffic.topic, "--from", "earliest")
