@@ -4,11 +4,13 @@ in order per key, at subscribers and in groups, whichever counts follow each oth
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
 
 from headgate.model.api import RepartitionPlan, RepartitionTopic, TopicInfo
+from headgate.model.client_messages import Event
 from tests.sim.cluster import MemoryCluster, running
 from tests.sim.test_cluster import SHARED_S, TOPIC, Reader, _share, send, wanted
 from tests.virtual_time import run_virtual
@@ -49,9 +51,7 @@ async def moved_across(
                 reading.create_task(_share(share, consumer, shares, events))
             await asyncio.sleep(SHARED_S)
             sending = reading.create_task(send(cluster, events))
-            for to in others:
-                await asyncio.sleep(0.3)
-                await repartition(cluster, to)
+            await _repartition_all(cluster, others)
             await sending
     return everything, even, shares
 
@@ -65,3 +65,42 @@ def test_every_key_stays_in_order(counts: Sequence[int]) -> None:
     together = {key: numbers for share in shares for key, numbers in share.numbers.items()}
     assert together == wanted(events)
     assert sum(map(len, shares)) == events, "no key has two consumers"
+
+
+async def failed_once(counts: Sequence[int], events: int) -> dict[str, list[int]]:
+    """What a consumer processes of each key that wants every tenth again a second later."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    failed: set[str] = set()
+    first_count, *others = counts
+    async with running(1) as cluster:
+        url = cluster.gateways[0].url
+        await cluster.create_topic(url, TOPIC, first_count)
+        async with (
+            cluster.consumer(url, TOPIC, "packers", acks="manual") as consumer,
+            asyncio.timeout(600),
+            asyncio.TaskGroup() as sending,
+        ):
+            sending.create_task(send(cluster, events))
+            sending.create_task(_repartition_all(cluster, others))
+            done = 0
+            while done < events:
+                item = await anext(consumer)
+                assert isinstance(item, Event)
+                if item.document["number"] % 10 == 0 and item.event_id not in failed:
+                    failed.add(item.event_id)
+                    await consumer.nack(item, 1.0)
+                else:
+                    numbers[item.key or ""].append(item.document["number"])
+                    await consumer.acknowledge(item)
+                    done += 1
+    return numbers
+
+
+async def _repartition_all(cluster: MemoryCluster, counts: Sequence[int]) -> None:
+    for to in counts:
+        await asyncio.sleep(0.3)
+        await repartition(cluster, to)
+
+
+def test_what_a_consumer_wants_later_is_not_passed_by_its_key_in_the_next_version() -> None:
+    assert run_virtual(failed_once((1, 3, 2), 1_500)) == wanted(1_500)

@@ -199,6 +199,10 @@ class Feed(Generic[T]):
                 for table in (self._positions, self._targets, self._sent):
                     table[partition] = seq
 
+    def version_of(self, partition: int, seq: int) -> int:
+        """The version that this record is of; 0 where there is but one to know of."""
+        return 0 if self._lineage is None else self._lineage.version_of(partition, seq)
+
     # --- from the lanes --------------------------------------------------------------------------
 
     def pass_through(self, partition: int, seq: int) -> bool:

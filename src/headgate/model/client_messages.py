@@ -48,6 +48,9 @@ class _Record(msgspec.Struct, frozen=True):
     epoch: int = 0
     deliveries: int = 1
     """To a consumer with `max_deliveries`: which delivery of it this is, as far as is known."""
+    version: int = 1
+    """To a consumer: the partitioning version of its topic that it was written under. Of one key,
+    the lower version comes first, then the lower seq."""
 
     @property
     def document(self) -> Any:
@@ -104,6 +107,7 @@ class Resync(
     reason: str
     target: int = NO_TARGET
     epoch: int = 0
+    version: int = 1
 
     def __str__(self) -> str:
         if self.reason == "reset":

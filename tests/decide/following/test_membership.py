@@ -552,6 +552,27 @@ def test_what_is_wanted_later_comes_again_before_the_rest_of_its_key() -> None:
     assert driver.gateway.groups["g"].settled == 4
 
 
+def test_what_is_wanted_later_is_not_passed_by_its_key_in_another_partition() -> None:
+    """A key has its records elsewhere once its topic is repartitioned, under seqs of its own."""
+    membership, driver = joined("manual")
+    driver.do(membership.ack(take(driver), driver.now_s))
+    second = take(driver)
+    driver.do(membership.nack(second, 5.0, driver.now_s))
+    its = {"key": second.key, "target": 0, "epoch": 1}
+    driver.send(event("a", 1) | its | {"partition": 1, "version": 2})
+    driver.send(event("a", 3) | its | {"version": 3})
+    driver.deliver()
+    driver.deliver()
+    assert driver.take() is None, "both stand behind it"
+    driver.now_s += 5.0
+    driver.do(membership.reminded(driver.now_s))
+    came = [take(driver) for _ in range(3)]
+    assert [(one.partition, one.seq) for one in came] == [(0, 2), (1, 1), (0, 3)]
+    for one in reversed(came):
+        driver.do(membership.nack(one, 0.0, driver.now_s))
+    assert [take(driver).version for _ in range(3)] == [1, 2, 3]
+
+
 def test_another_key_does_not_wait() -> None:
     membership, driver = joined("manual")
     items = [take(driver), take(driver)]

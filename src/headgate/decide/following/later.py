@@ -87,13 +87,13 @@ def place_of(item: Item) -> Place:
     return item.target, item.partition, seq_of(item), is_redelivery(item)
 
 
-def log_order(item: Item) -> tuple[int, bool]:
-    """Of those of one key."""
-    return seq_of(item), not is_redelivery(item)
+def log_order(item: Item) -> tuple[int, int, bool]:
+    """Of those of one key, which is in another partition under another version of its topic."""
+    return item.version, seq_of(item), not is_redelivery(item)
 
 
 def _key(item: Item) -> object:
     """What it shares with those that it must not be overtaken by."""
     if isinstance(item, Resync) or item.key is None:
         return place_of(item)
-    return item.target, item.partition, item.collection, item.key
+    return item.target, item.collection, item.key

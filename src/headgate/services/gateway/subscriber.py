@@ -157,6 +157,10 @@ class Subscriber:
         self.feed.repartitioned(lineage_of(topic), begins)
         self.version = topic.version
 
+    def version_of(self, partition: int, seq: int) -> int:
+        """The partitioning version that this record was written under."""
+        return self.feed.version_of(partition, seq) or self.version
+
     # --- in --------------------------------------------------------------------------------------
 
     @staticmethod

@@ -83,7 +83,8 @@ class Target:
         self._prefetch = prefetch
         self._unsure_s = unsure_s
         self._confirmed_s = -math.inf
-        self._part = target_part(self.number, owner.epoch)
+        self._usual = 0, b""
+        """What ends most messages: those of this version."""
         self._subscriber: Subscriber | None = None
         self._hand = InHand({}, {})
         self._claimed: set[int] = set()
@@ -252,21 +253,29 @@ class Target:
                 return None
             if isinstance(item, Resync):
                 self._hand.hand_out(item.partition, item.from_seq - 1)
-                return resync_for_target(subscriber.topic, item, self._part)
+                part = self._part(subscriber.version_of(item.partition, item.reaches))
+                return resync_for_target(subscriber.topic, item, part)
             if isinstance(item, Item):
                 self._hand.hand_out(item.partition, item.seq)
             else:
                 self._hand.hand_out_again(item.partition, item.seq, item.mark)
             if self._failing.handed(item) is not None:
-                return self._message(item)
+                return self._message(item, subscriber)
         last = self._failing.take_last() if alone else None
-        return None if last is None else self._message(last)
+        return None if last is None else self._message(last, subscriber)
 
-    def _message(self, item: Handed) -> bytes:
-        deliveries = self._failing.deliveries(item)
-        if deliveries == 1:
-            return for_target(item.value, self._part)
-        return for_target(item.value, target_part(self.number, self.owner.epoch, deliveries))
+    def _message(self, item: Handed, subscriber: Subscriber) -> bytes:
+        version = subscriber.version_of(item.partition, item.seq)
+        return for_target(item.value, self._part(version, self._failing.deliveries(item)))
+
+    def _part(self, version: int, deliveries: int = 1) -> bytes:
+        if deliveries > 1:
+            return target_part(
+                self.number, self.owner.epoch, version=version, deliveries=deliveries
+            )
+        if self._usual[0] != version:
+            self._usual = version, target_part(self.number, self.owner.epoch, version=version)
+        return self._usual[1]
 
     # --- what its consumer fails with ------------------------------------------------------------
 

@@ -91,11 +91,15 @@ def resync_message(subscription: str, topic: str, mark: Resync) -> bytes:
     )
 
 
-def target_part(target: int, epoch: int, deliveries: int = 1) -> bytes:
-    """What ends an event message for the consumer that owns `target`; how often it was handed out
-    is said from the second time on."""
+def target_part(target: int, epoch: int, *, version: int = 1, deliveries: int = 1) -> bytes:
+    """What ends an event message for the consumer that owns `target`; how often it was handed out,
+    and of which partitioning version it is, are said from the second on."""
     about = {"target": target, "epoch": epoch}
-    return _encoder.encode(about if deliveries == 1 else {**about, "deliveries": deliveries})[1:]
+    if version > 1:
+        about["version"] = version
+    if deliveries > 1:
+        about["deliveries"] = deliveries
+    return _encoder.encode(about)[1:]
 
 
 def for_target(shared: bytes, part: bytes) -> bytes:
