@@ -62,12 +62,16 @@ class OperatedServer:
         self.plans: list[list[api.PlannedMove]] = [[]]
         """What each look at the plan finds; the last one stays."""
         self.on_change: Callable[[], None] = lambda: None
-        """What a rebalance or a drain does, beyond being counted in `calls`."""
+        """What a rebalance, a drain or a repartition does, beyond being counted in `calls`."""
+        self.repartition: api.RepartitionPlan | errors.HeadgateError = errors.NotFound("no plan")
         self.calls: list[str] = []
 
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/status", self._status),
+            Route("GET", "/v1/topics", self._topics),
+            Route("GET", "/v1/topics/{name}", self._topic),
+            Route("POST", "/v1/topics/{name}/repartition", self._repartition),
             Route("POST", "/v1/rebalance", self._rebalance),
             Route("POST", "/v1/nodes/{name}/drain", self._drain),
             Route("DELETE", "/v1/nodes/{name}/drain", self._drain),
@@ -81,6 +85,24 @@ class OperatedServer:
                 raise following
             self.now = following
         return answer
+
+    async def _topics(self, _request: Request) -> Response:
+        return json_response(api.TopicList(self.now.topics))
+
+    async def _topic(self, request: Request) -> Response:
+        found = [one for one in self.now.topics if one.name == request.params["name"]]
+        if not found:
+            raise errors.UnknownTopic(f"there is no topic {request.params['name']}")
+        return json_response(found[0])
+
+    async def _repartition(self, request: Request) -> Response:
+        body = await request.decode(api.RepartitionTopic, 1_000)
+        if isinstance(self.repartition, errors.HeadgateError):
+            raise self.repartition
+        if not body.dry_run:
+            self.calls.append(f"{request.params['name']} to {body.partitions}")
+            self.on_change()
+        return json_response(self.repartition, 200 if body.dry_run else 202)
 
     async def _rebalance(self, request: Request) -> Response:
         body = await request.decode(api.RebalanceRequest, 1_000)

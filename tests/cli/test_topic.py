@@ -25,6 +25,8 @@ async def test_a_topic_is_created_described_listed_and_deleted(server: ProduceSe
         "details": [],
         "adopted": 0,
         "totals": msgspec.to_builtins(Totals()),
+        "repartition": None,
+        "given_up": "",
     }
     described = await headgate("topic", "describe", "jobs", url=server.url)
     assert "jobs: 3 partitions, opportunistic, version 1" in described.out

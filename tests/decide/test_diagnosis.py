@@ -273,7 +273,42 @@ def test_a_partition_that_is_too_busy_asks_for_more_of_them(
     finding = of(status, "topic flights")
     assert finding.verdict == "advice"
     assert load in finding.what
-    assert f"--partitions {wanted}" in finding.advice
+    assert f"`headgate topic repartition flights --partitions {wanted}`" in finding.advice
+
+
+def repartitioned(phase: str, since_ms: int, **fields: object) -> api.Status:
+    """A busy topic on its way to four partitions."""
+    (topic,) = with_topic(1, rate=9_000.0).topics
+    waits = api.RepartitionStatus(4, phase, "gateway g-1 doesn't know it yet", 12, since_ms)  # type: ignore[arg-type]
+    return but(topics=[msgspec.structs.replace(topic, repartition=waits, **fields)])
+
+
+def test_more_partitions_are_not_asked_for_while_they_come() -> None:
+    assert of(repartitioned("draining", 60_000), "topic flights").verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("phase", "verdict", "advice"),
+    [("fenced", "bad", "stop it"), ("draining", "warn", "`headgate status`")],
+)
+def test_a_repartition_that_waits_for_long_says_for_whom(
+    phase: str, verdict: str, advice: str
+) -> None:
+    finding = of(repartitioned(phase, 120_000), "topic flights")
+    assert finding.verdict == verdict
+    assert finding.what == (
+        f"{phase} for 2 min on its way to 4 partitions, 12 records left: gateway g-1 doesn't know "
+        "it yet"
+    )
+    assert advice in finding.advice
+
+
+def test_what_takes_no_more_records_needs_nobody_to_produce_to() -> None:
+    (topic,) = with_topic(2).topics
+    details = [topic.details[0], msgspec.structs.replace(topic.details[1], owner=None)]
+    closed = msgspec.structs.replace(topic, partitions=1, details=details)
+    lanes = with_topic(2).lanes
+    assert of(but(topics=[closed], lanes=lanes), "topic flights").verdict == "ok"
 
 
 def test_a_busy_lane_of_several_partitions_does_not_blame_one_of_them() -> None:

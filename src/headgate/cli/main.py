@@ -64,7 +64,9 @@ COMMANDS = {
     "ingest": LazyCommand("headgate.cli.roles:ingest", "Run an ingest node: takes events in."),
     "router": LazyCommand("headgate.cli.roles:router", "Run a router: matches and delivers."),
     "gateway": LazyCommand("headgate.cli.roles:gateway", "Run a gateway: serves users."),
-    "topic": LazyCommand("headgate.cli.topic:app", "Create, list, describe and delete topics."),
+    "topic": LazyCommand(
+        "headgate.cli.topic:app", "Create, list, describe, repartition and delete topics."
+    ),
     "partition": LazyCommand(
         "headgate.cli.partition:app", "Let routers read a partition from elsewhere."
     ),

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from headgate.cli.groups_view import groups_table
 from headgate.cli.letters_view import gateway_letters_table
+from headgate.cli.repartition_view import under_way_sentence
 from headgate.cli.tables import (
     LATE_MS,
     Grid,
@@ -32,6 +33,7 @@ from headgate.model.api import (
     MoveStatus,
     NodeStatus,
     Status,
+    TopicInfo,
     TopicPartition,
     Totals,
     WindowStatus,
@@ -89,11 +91,21 @@ def _summary(status: Status, url: str) -> Iterator[Text]:
         yield Text(f"WebSocket {status.ws_url}")
     if status.learning:
         yield Text(LEARNING, style="yellow")
+    for line in _repartitions(status):
+        yield Text(line, style="yellow")
     for gateway in status.gateways:
         if gateway.held:
             yield Text(_held(gateway), style="yellow")
     for line in _trouble(status):
         yield Text(line, style="red")
+
+
+def _repartitions(status: Status) -> Iterator[str]:
+    """A line for each topic that is being repartitioned, up to a bound."""
+    lines = [line for topic in status.topics if (line := under_way_sentence(topic))]
+    yield from lines[:TROUBLED_MAX]
+    if len(lines) > TROUBLED_MAX:
+        yield f"and {len(lines) - TROUBLED_MAX:,} more; `headgate topic list` has them all"
 
 
 def _held(gateway: GatewayStatus) -> str:
@@ -149,7 +161,7 @@ def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, Render
 def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
     """All of them where they are asked for, those with records where they are few, else those that
     somebody should look at."""
-    found = [(topic.name, one) for topic in status.topics for one in topic.details]
+    found = [(topic, one) for topic in status.topics for one in topic.details]
     if not found:
         return
     if everything:
@@ -167,7 +179,7 @@ def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, Rend
     yield title, Group(partitions_table(troubled[:TROUBLED_MAX]), all_shown)
 
 
-def _few(found: Sequence[tuple[str, TopicPartition]]) -> RenderableType:
+def _few(found: Sequence[tuple[TopicInfo, TopicPartition]]) -> RenderableType:
     shown = [(topic, one) for topic, one in found if one.head or _is_troubled(one)]
     if len(shown) == len(found):
         return partitions_table(shown)

@@ -80,11 +80,14 @@ class Grid:
 
 def topics_table(topics: Sequence[TopicInfo]) -> Grid:
     """One row per topic; its partitions are added up, and the latest of them counts."""
-    columns = ("topic", "partitions>", "lag>", "behind>", "?rate>", "?adopted>", "?records>")
+    is_any_under_way = any(topic.repartition is not None for topic in topics)
+    under_way = ("repartition",) if is_any_under_way else ()
+    columns = ("lag>", "behind>", "?rate>", "?adopted>", "?records>", "?placement", "?version>")
     rows = [
         (
             topic.name,
             number(topic.partitions),
+            *((_under_way(topic),) if is_any_under_way else ()),
             number(sum(one.lag for one in topic.details)),
             behind(topic.details),
             rate(sum(one.rate for one in topic.details)),
@@ -95,15 +98,20 @@ def topics_table(topics: Sequence[TopicInfo]) -> Grid:
         )
         for topic in topics
     ]
-    return Grid((*columns, "?placement", "?version>"), rows)
+    return Grid(("topic", "partitions>", *under_way, *columns), rows)
 
 
-def partitions_table(partitions: Iterable[tuple[str, TopicPartition]]) -> Grid:
-    """One row per partition of the named topics."""
+def _under_way(topic: TopicInfo) -> str:
+    found = topic.repartition
+    return f"to {found.to:,}: {found.phase}" if found is not None else "-"
+
+
+def partitions_table(partitions: Iterable[tuple[TopicInfo, TopicPartition]]) -> Grid:
+    """One row per partition of the topics."""
     columns = ("partition", "log owner (epoch)", "router (epoch)", "lag>", "behind>", "?head>")
     rows = [
         (
-            f"{topic}:{one.partition}",
+            f"{topic.name}:{one.partition}{_closed(topic, one)}",
             _owner(one.owner, one.log_epoch),
             _owner(one.router, one.epoch),
             number(one.lag),
@@ -115,6 +123,16 @@ def partitions_table(partitions: Iterable[tuple[str, TopicPartition]]) -> Grid:
         for topic, one in partitions
     ]
     return Grid((*columns, "?rate>", "?settled>"), rows)
+
+
+def _closed(topic: TopicInfo, one: TopicPartition) -> str:
+    """What is to be known of a partition that takes no records yet, or none any more."""
+    if one.partition < topic.partitions:
+        return ""
+    coming = topic.repartition
+    if coming is not None and one.partition < coming.to:
+        return " (to come)"  # Behind the fence the topic has as many as it goes to.
+    return " (retiring)" if one.lag else " (read-only)"
 
 
 def _owner(node_id: str | None, epoch: int) -> Text:

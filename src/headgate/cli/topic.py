@@ -1,4 +1,4 @@
-"""`headgate topic`: create, list, describe and delete topics."""
+"""`headgate topic`: create, list, describe, repartition and delete topics."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, 
 from headgate.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from headgate.model.api import TopicInfo, TopicList
+    from headgate.model.api import RepartitionPlan, TopicInfo, TopicList
 
 CREATE_TIMEOUT_S = 20.0
 """Creating waits until ingest nodes serve the topic."""
+REPARTITION_TIMEOUT = "10m"
+"""Draining takes as long as what is unsettled takes to be delivered."""
 
 app = typer.Typer(
-    help="Create, list, describe and delete topics.",
+    help="Create, list, describe, repartition and delete topics.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -74,6 +76,7 @@ def list_topics(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
 @app.command()
 def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
     """Show a topic and its partitions."""
+    from headgate.cli.repartition_view import under_way_sentence
     from headgate.cli.tables import partitions_table
 
     topic = await_(_describe(url, name))
@@ -81,7 +84,45 @@ def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = 
         print_json(topic)
         return
     print(f"{topic.name}: {_count(topic.partitions)}, {topic.placement}, version {topic.version}")
-    console().print(partitions_table((topic.name, one) for one in topic.details))
+    if sentence := under_way_sentence(topic):
+        print(sentence)
+    if topic.given_up:
+        print(f"the last repartition was given up: {topic.given_up}")
+    console().print(partitions_table((topic, one) for one in topic.details))
+
+
+@app.command()
+def repartition(
+    name: NameArgument,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="M", help="How many it shall have: 1 to 1024.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what moves, and what has to wait.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is finalized.")] = False,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout", metavar="TIME", help="How long to wait at most, such as 30s or 5m."
+        ),
+    ] = REPARTITION_TIMEOUT,
+    url: UrlOption = NO_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a topic another number of partitions, while it is written and read.
+
+    Every key stays in order for everybody who reads. It goes on by itself, whoever waits; exit code
+    1 when --wait finds that it was given up. docs/operations.md explains the phases.
+    """
+    from headgate.cli.following import seconds
+
+    if dry_run and wait:
+        raise InvalidRequest("there is nothing to wait for with --dry-run: leave out --wait")
+    wait_s = seconds(timeout) if wait else None
+    plan = await_(_repartition(url, name, partitions, dry_run, wait_s, quiet=as_json))
+    if as_json:
+        print_json(plan)
 
 
 @app.command()
@@ -135,6 +176,36 @@ async def _describe(url: str, name: str) -> TopicInfo:
 
     async with HttpClient(url) as client:
         return await client.get(topic_path(name), TopicInfo)
+
+
+async def _repartition(
+    url: str, name: str, to: int, dry_run: bool, wait_s: float | None, *, quiet: bool
+) -> RepartitionPlan:
+    from headgate.cli.repartitioning import finalized
+    from headgate.client.http import HttpClient, topic_path
+    from headgate.model.api import RepartitionPlan, RepartitionTopic
+
+    async with HttpClient(url) as client:
+        wanted = RepartitionTopic(to, dry_run)
+        plan = await client.post(f"{topic_path(name)}/repartition", wanted, RepartitionPlan)
+        if not quiet:
+            _show_plan(plan, begun=not dry_run, waits=wait_s is not None)
+        if wait_s is not None:
+            topic = await finalized(client, name, to, timeout_s=wait_s)
+            if not quiet:
+                print(f"{name} has {_count(topic.partitions)} now, version {topic.version}")
+    return plan
+
+
+def _show_plan(plan: RepartitionPlan, *, begun: bool, waits: bool) -> None:
+    from headgate.cli.repartition_view import backlog_sentence, plan_sentence, waits_table
+
+    print(plan_sentence(plan))
+    if not begun and plan.waits:
+        console().print(waits_table(plan))
+    print(backlog_sentence(plan))
+    if begun and not waits:
+        say(f"it has begun: `headgate topic describe {plan.topic}` shows how far it is")
 
 
 async def _delete(url: str, name: str) -> None:

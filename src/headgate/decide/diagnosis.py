@@ -19,6 +19,8 @@ Verdict = Literal["ok", "advice", "warn", "bad"]
 LAG_THRESHOLD_MS = 30_000
 """A partition whose oldest unsettled record is older than this is lagging."""
 MOVE_THRESHOLD_MS = 60_000
+REPARTITION_THRESHOLD_MS = 60_000
+"""Of a phase: what is given up, or goes on without those who don't answer, has done so by then."""
 STARTING_MS = 60_000
 """Roles that were started together with the coordinator are there by then."""
 PARKED_THRESHOLD_MS = 300_000
@@ -164,12 +166,11 @@ def _log(status: Status) -> Iterator[Finding]:
 
 def _topic(status: Status, topic: TopicInfo) -> Iterator[Finding]:
     trouble = _starting(status, topic) or _trouble(status, topic)
+    waiting = _repartition(topic)
     busy = _too_busy(status, topic)
-    if trouble is not None:
-        yield trouble
-    if busy is not None:
-        yield busy
-    if trouble is None and busy is None and log_trouble(status.letters_error) is None:
+    found = [finding for finding in (trouble, waiting, busy) if finding is not None]
+    yield from found
+    if not found and log_trouble(status.letters_error) is None:
         plural = "partition" if topic.partitions == 1 else "partitions"
         yield Finding(f"topic {topic.name}", "ok", f"{topic.partitions} {plural}, keeping up")
 
@@ -197,7 +198,8 @@ def _has_just_begun(status: Status) -> bool:
 def _trouble(status: Status, topic: TopicInfo) -> Finding | None:
     subject = f"topic {topic.name}"
     refs = {d.partition: f"{topic.name}:{d.partition}" for d in topic.details}
-    unowned = [refs[d.partition] for d in topic.details if d.owner is None]
+    open_ = topic.details[: topic.partitions]
+    unowned = [refs[d.partition] for d in open_ if d.owner is None]
     if unowned:
         what = f"can't be produced to: {_some(unowned)}"
         return Finding(subject, "bad", what, _begin(status, "ingest"))
@@ -242,7 +244,7 @@ def unknown_ages(refs: Sequence[str]) -> str:
 def _too_busy(status: Status, topic: TopicInfo) -> Finding | None:
     """A partition that is too much for one lane, where more partitions would spread it."""
     wanted = next((step for step in PARTITION_STEPS if step > topic.partitions), None)
-    if wanted is None:
+    if wanted is None or topic.repartition is not None:
         return None
     alone = {lane.partitions[0]: lane for lane in status.lanes if len(lane.partitions) == 1}
     for detail in topic.details:
@@ -258,9 +260,28 @@ def _too_busy(status: Status, topic: TopicInfo) -> Finding | None:
             f"topic {topic.name}",
             "advice",
             f"{ref} {load}, and the topic has {topic.partitions} in all",
-            f"give it {wanted}: make a topic with `--partitions {wanted}` and produce to that",
+            f"give it {wanted} with `headgate topic repartition {topic.name} --partitions "
+            f"{wanted}`; events flow meanwhile",
         )
     return None
+
+
+def _repartition(topic: TopicInfo) -> Finding | None:
+    """One that stays in its phase for long, and for whom it waits."""
+    under_way = topic.repartition
+    if under_way is None or under_way.since_ms <= REPARTITION_THRESHOLD_MS:
+        return None
+    minutes = under_way.since_ms / 60_000
+    what = f"{under_way.phase} for {minutes:,.0f} min on its way to {under_way.to} partitions"
+    if under_way.backlog:
+        what += f", {under_way.backlog:,} records left"
+    if under_way.waits_for:
+        what += f": {under_way.waits_for}"
+    if under_way.phase == "draining":
+        advice = "see `headgate status` for a full lane or a gateway that doesn't take deliveries"
+        return Finding(f"topic {topic.name}", "warn", what, advice)
+    advice = "see that one's log, or stop it: then it goes on without it"
+    return Finding(f"topic {topic.name}", "bad", what, advice)
 
 
 def _lanes(status: Status) -> Iterator[Finding]:

@@ -160,6 +160,8 @@ def test_whoever_never_routes_by_it_is_waited_for_until_a_bound(world: Cutover) 
     alive = (world.gateway, world.ingest, world.router)
     world.wait(29_000, alive=alive)
     assert world.phase == "drained"
+    waiting = world.cluster.repartitions.progress["flights"].waits_for
+    assert waiting == "ingest node ingest-1 doesn't route by the new version yet"
     world.wait(2_000, alive=alive)
     assert not world.phase
 

@@ -115,6 +115,10 @@ class Client:
     generation: int = 0
     topics: tuple[str, ...] | None = None
 
+    def routes(self, topic: str) -> bool:
+        """Does it send to `topic`, as far as anybody knows?"""
+        return bool(self.generation) and (self.topics is None or topic in self.topics)
+
 
 def floor(topic: str, clients: Iterable[Client], nodes: Iterable[int], out: Publication) -> int:
     """The oldest generation by which anybody routes `topic`; 0 when nobody has acknowledged one.
@@ -123,8 +127,6 @@ def floor(topic: str, clients: Iterable[Client], nodes: Iterable[int], out: Publ
     """
     adopted = [out.adopted("ingest", generation) for generation in nodes]
     adopted += [
-        out.adopted("client", client.generation)
-        for client in clients
-        if client.generation and (client.topics is None or topic in client.topics)
+        out.adopted("client", client.generation) for client in clients if client.routes(topic)
     ]
     return min(adopted, default=0)

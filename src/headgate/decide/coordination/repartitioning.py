@@ -132,9 +132,8 @@ def _happened(state: State, topic: Topic, now_ms: int) -> Event | None:
             progress.waits_for = _unsettled(state, topic)
             return None if progress.waits_for else Event.SETTLED
         case "drained":
-            floor = state.adoption_floor(topic.name)
-            progress.waits_for = "not every node and producer routes by it yet"
-            is_adopted = floor >= under_way.since
+            is_adopted = state.adoption_floor(topic.name) >= under_way.since
+            progress.waits_for = "" if is_adopted else _unadopted(state, topic, under_way.since)
             return Event.ADOPTED if is_adopted or waited_ms >= timing.adoption_ms else None
 
 
@@ -279,3 +278,14 @@ def _unsettled(state: State, topic: Topic) -> str:
         return ""
     named = ", ".join(str(ref.partition) for ref in behind[:8])
     return f"records from before the cutover are unsettled in partition {named}"
+
+
+def _unadopted(state: State, topic: Topic, since: int) -> str:
+    for node in state.of_role("ingest"):
+        if node.session is not None and not state.has_adopted(node, since):
+            return f"ingest node {node.hello.node_id} doesn't route by the new version yet"
+    clients = [client for client in state.clients.values() if client.routes(topic.name)]
+    behind = sum(state.out.adopted("client", one.generation) < since for one in clients)
+    if not behind:
+        return "no ingest node is there that routes by the new version"
+    return f"{behind} of {len(clients)} producers don't route by the new version yet"

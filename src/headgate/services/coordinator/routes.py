@@ -175,6 +175,8 @@ class CoordinatorRoutes:
         """Answers with what it means, once it has begun; `GET /v1/topics/{name}` says how far."""
         term, name = self._term(), request.params["name"]
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.RepartitionTopic)
+        if (learning := operating.learning_refusal(term.cluster)) is not None:
+            raise learning  # It may not know the topic yet, or who has it.
         info = await self._topic_info(term, name)
 
         def decide(now_ms: int) -> list[Effect]:
