@@ -115,6 +115,22 @@ class TestSinceThen:
     def test_those_that_are_named_begin_where_that_says(self) -> None:
         assert since_then({0: 6, 2: 3}, self.TOPIC) == {0: 6, 2: 3, 3: 1}
 
+    def test_those_that_were_gone_for_a_while_begin_where_they_came_back(self) -> None:
+        shrunk = FormerVersion(2, (5, 7), (9, 9))
+        topic = Topic(
+            "flights",
+            4,
+            version=3,
+            after=(9, 9, 8, 0),
+            former=(FormerVersion(1, (0,) * 3, (5, 7, 8)), shrunk),
+            original=3,
+            begins=(0,),
+        )
+        assert since_then({0: 9, 1: 9}, topic) == {0: 9, 1: 9, 2: 9, 3: 1}
+        assert since_then({0: 3, 1: 4, 2: 5}, topic) == {0: 3, 1: 4, 2: 5, 3: 1}
+        gone = Topic("flights", 2, version=2, after=(5, 7), former=topic.former[:1], original=3)
+        assert since_then({0: 9, 1: 9}, gone) == {0: 9, 1: 9}
+
     def test_now_and_earliest_are_what_they_are(self) -> None:
         assert since_then("now", self.TOPIC) == "now"
         assert since_then("earliest", self.TOPIC) == "earliest"

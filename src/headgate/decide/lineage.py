@@ -102,8 +102,17 @@ def begins_after(topic: Topic, known_version: int) -> dict[int, int]:
 
 
 def came_later(topic: Topic) -> dict[int, int]:
-    """Of the partitions that the topic didn't have at first, the seq behind which each begins."""
-    return dict(enumerate(topic.begins, start=topic.original))
+    """Of the partitions that the topic hasn't had all along, the seq behind which each begins:
+    where it first came, or first came back in a version that is kept."""
+    found = dict(enumerate(topic.begins, start=topic.original))
+    gone: set[int] = set()
+    for after in (*(former.after for former in topic.former), topic.after):
+        for number in range(topic.original):
+            if number >= len(after):
+                gone.add(number)
+            elif number in gone:
+                found.setdefault(number, after[number])
+    return found
 
 
 def boundaries(topic: Topic) -> dict[PartitionRef, int]:
