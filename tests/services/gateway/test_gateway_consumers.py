@@ -18,6 +18,7 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.groups import Group, group_id
 from headgate.model.position import Tally
+from headgate.model.topology import FormerVersion, Topic
 from headgate.services.gateway.consumer import ConsumerBounds
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.tasks import deaths
@@ -415,6 +416,27 @@ async def test_a_group_that_is_new_begins_where_its_first_consumer_says() -> Non
         assert asked.starts == (0, 0)
         await join(world, "two")
         assert coordinator.of_kind(JoinGroup)[-1].starts == (10, 10)  # type: ignore[union-attr]
+
+
+async def test_positions_from_before_a_repartition_leave_nothing_of_a_new_group_out() -> None:
+    async with grouped() as (world, coordinator):
+        append(world, *range(20))
+        flights = Topic(
+            "flights",
+            2,
+            version=2,
+            after=(10, 3),
+            former=(FormerVersion(1, (0,), (10,)),),
+            original=1,
+            begins=(3,),
+        )
+        assert coordinator.session is not None
+        pushed = replace(topology(generation=2), topics=(flights,))
+        coordinator.session.push(PushTopology(pushed))
+        await until(lambda: world.gateway._control.topology.topics == (flights,))
+        await join(world, from_={"0": 5})
+        [asked] = coordinator.of_kind(JoinGroup)
+        assert asked.starts == (4, 3)  # type: ignore[union-attr]
 
 
 async def test_the_filter_of_the_group_is_asked_too() -> None:

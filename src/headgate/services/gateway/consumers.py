@@ -15,7 +15,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import compile_filter
-from headgate.decide.starting import Start, start_of, starts_after
+from headgate.decide.starting import Start, since_then, start_of, starts_after
 from headgate.decide.tries import TriedInVain
 from headgate.model.control import (
     AssignTargets,
@@ -129,7 +129,8 @@ class Consumers:
         compile_filter(where)
         topic = await self._subscriptions.topic(request.topic)
         extents = await self._subscriptions.extents(topic)
-        starts = starts_after(self._start_of(request), extents, topic.name)
+        start = since_then(self._start_of(request), topic)
+        starts = starts_after(start, extents, topic.name)
         return JoinGroup(
             topic=topic.name,
             group=request.group,
