@@ -21,13 +21,15 @@ ENDS = {0: 5, 1: 7, 2: 0, 3: 0, 4: 0}
 class Cutover(World):
     """Sessions acknowledge when the test says so, and ingest nodes tell where partitions end."""
 
-    def begin(self, partitions: int = 2, to: int = 4) -> None:
+    def begin(self, partitions: int = 2, to: int = 4, *, read: bool = True) -> None:
         self.gateway = self.join("gateway", "gateway-1")
         self.ingest = self.join("ingest", "ingest-1")
         self.router = self.join("router", "router-1")
         self.create("flights", partitions)
         self.acks = False
         self.apply(self.cluster.repartition("flights", to, self.now_ms))
+        if read:
+            self.reader = self.lane(*self.sources("flights"))
 
     @property
     def topic(self) -> Topic:
@@ -77,7 +79,9 @@ def world() -> Cutover:
     return world
 
 
-def test_the_partitions_to_come_get_owners_before_anything_waits(world: Cutover) -> None:
+def test_the_partitions_to_come_get_owners_before_anything_waits() -> None:
+    world = Cutover()
+    world.begin(read=False)
     assert world.phase == "announced"
     assert [owner.ref.partition for owner in world.cluster.logs.owned()] == [0, 1, 2, 3]
     assert [owner.ref.partition for owner in world.sources("flights")] == [0, 1, 2, 3]
@@ -85,6 +89,18 @@ def test_the_partitions_to_come_get_owners_before_anything_waits(world: Cutover)
     world.acknowledge(world.gateway, world.router)
     assert world.phase == "announced"
     world.acknowledge(world.ingest)
+    waiting = world.cluster.repartitions.progress["flights"].waits_for
+    assert (world.phase, waiting) == ("announced", "no lane of router router-1 reads flights:0 yet")
+    world.lane(*world.sources("flights"))
+    world.acknowledge(world.ingest)
+    assert world.phase == "sealing"
+
+
+def test_lanes_that_take_long_are_not_waited_for() -> None:
+    world = Cutover()
+    world.begin(read=False)
+    world.acknowledge(world.ingest)
+    world.wait(15_000, alive=(world.gateway, world.ingest, world.router))
     assert world.phase == "sealing"
 
 
@@ -128,7 +144,7 @@ def test_lanes_go_on_once_every_gateway_knows(world: Cutover) -> None:
 def test_it_is_drained_when_lanes_have_settled_what_was_before(world: Cutover) -> None:
     world.to_fenced()
     world.acknowledge(world.gateway, world.router)
-    lane = world.lane(*world.sources("flights"))
+    lane = world.reader
     world.settle(lane, p0=5, p1=6, p2=1)
     world.wait(1_000, alive=(world.gateway, world.ingest, world.router))
     assert world.phase == "draining"
@@ -142,7 +158,7 @@ def test_it_is_drained_when_lanes_have_settled_what_was_before(world: Cutover) -
 def drained(world: Cutover) -> None:
     world.to_fenced()
     world.acknowledge(world.gateway, world.router)
-    world.settle(world.lane(*world.sources("flights")), p0=5, p1=7)
+    world.settle(world.reader, p0=5, p1=7)
     world.wait(1_000, alive=(world.gateway, world.ingest, world.router))
 
 
@@ -214,10 +230,11 @@ def test_the_next_coordinator_goes_on_with_it(world: Cutover, phase: str) -> Non
     after.ingest = after.join("ingest", "ingest-1")
     after.router = after.join("router", "router-1")
     alive = (after.gateway, after.ingest, after.router)
+    after.acknowledge(*alive)
+    lane = after.lane(*after.sources("flights"))
     for _ in range(8):
         after.acknowledge(*alive)
         after.wait(1_000, alive=alive)
-    lane = after.lane(*after.sources("flights"))
     after.settle(lane, p0=5, p1=7)
     for _ in range(4):
         after.acknowledge(*alive)
@@ -301,7 +318,7 @@ def test_a_number_stays_when_its_version_is_forgotten() -> None:
     world.begin(partitions=4, to=2)
     world.to_fenced()
     world.acknowledge(world.gateway, world.router)
-    world.settle(world.lane(*world.sources("flights")), p0=5, p1=7)
+    world.settle(world.reader, p0=5, p1=7)
     alive = (world.gateway, world.ingest, world.router)
     world.wait(1_000, alive=alive)
     world.acknowledge(world.ingest)

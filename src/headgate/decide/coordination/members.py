@@ -18,7 +18,8 @@ class Timing:
     Plans are made every `rebalance_ms`, and `settle_ms` after somebody came or went, so that a
     whole rack that starts is planned for once. A donor has `handoff_ms` to let go of a partition.
     A repartition is given up when its partitions aren't served within `announce_ms` or, once
-    appends wait for it, not sealed within `seal_ms`; one that is drained waits for everybody to
+    appends wait for it, not sealed within `seal_ms`; lanes have `read_ms` to begin with those that
+    come; one that is drained waits for everybody to
     route by it for `adoption_ms`.
     """
 
@@ -30,6 +31,7 @@ class Timing:
     handoff_ms: int = 20_000
     learn_for_ms: int = 60_000
     announce_ms: int = 30_000
+    read_ms: int = 15_000
     seal_ms: int = 5_000
     adoption_ms: int = 30_000
 

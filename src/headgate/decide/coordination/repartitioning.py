@@ -117,9 +117,11 @@ def _happened(state: State, topic: Topic, now_ms: int) -> Event | None:
     match under_way.phase:
         case "announced":
             progress.waits_for = _unserved(state, topic, under_way.since)
-            if not progress.waits_for:
-                return Event.OPENED
-            return Event.TOO_LATE if waited_ms >= timing.announce_ms else None
+            if progress.waits_for:
+                return Event.TOO_LATE if waited_ms >= timing.announce_ms else None
+            progress.waits_for = _unread(state, topic)
+            is_ready = not progress.waits_for or waited_ms >= timing.read_ms
+            return Event.OPENED if is_ready else None
         case "sealing":
             progress.waits_for = _unsealed(state, topic, progress)
             if not progress.waits_for:
@@ -246,6 +248,16 @@ def _unserved(state: State, topic: Topic, since: int) -> str:
             return f"ingest node {owner.node_id}, which has {ref}, isn't connected"
         if not state.has_adopted(member, since) or ref in member.unopened:
             return f"ingest node {owner.node_id} hasn't opened {ref} yet"
+    return ""
+
+
+def _unread(state: State, topic: Topic) -> str:
+    """A lane takes a while to begin with a new partition: better before there is something in
+    it."""
+    for ref in topic.all_refs():
+        owner = state.sources.owners.get(ref)
+        if owner is not None and owner.node_id != NOBODY and not state.lanes.is_running(ref):
+            return f"no lane of router {owner.node_id} reads {ref} yet"
     return ""
 
 
