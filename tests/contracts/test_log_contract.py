@@ -135,13 +135,14 @@ async def test_the_same_request_many_times_at_once_is_written_once(logs: Opened)
     assert sum(not one.repeated for answer in answers for one in answer) == 150
 
 
-async def test_a_reopened_log_goes_on_and_knows_its_ids(logs: Opened) -> None:
+@pytest.mark.parametrize("epoch", [1, 2], ids=("the same owner", "the next owner"))
+async def test_a_reopened_log_goes_on_and_knows_its_ids(logs: Opened, epoch: int) -> None:
     first = logs.writer()
     assert await first.open(REF, epoch=1) == Extent(1, 0)
     await append(first, "a", "b")
     await first.close()
     second = logs.writer()
-    assert await second.open(REF, epoch=1) == Extent(1, 2)
+    assert await second.open(REF, epoch=epoch) == Extent(1, 2)
     assert await append(second, "b", "c") == [Appended(2, True), Appended(3)]
 
 
