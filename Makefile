@@ -51,11 +51,12 @@ lint: setup
 plants: setup
 	@$(BIN)/python -m tests.plants $(PLANT)
 
-# SEEDS=N [BASE=b] or MINUTES=M runs many, SEED=x [TRACE=1] one, SHRINK=x makes a failing one smaller.
+# SEEDS=N [BASE=b] or MINUTES=M runs many, SEED=x [TRACE=1] one, SHRINK=x makes a failing one smaller,
+# PLANTS="name …" counts the seeds until each of these mistakes is found.
 sim: setup
 	@$(BIN)/python -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	  $(if $(BASE),--base $(BASE)) $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace) \
-	  $(if $(SHRINK),--shrink $(SHRINK))
+	  $(if $(SHRINK),--shrink $(SHRINK)) $(if $(PLANTS),--plants $(PLANTS))
 
 bench: setup
 	@$(BIN)/headgate bench --quick

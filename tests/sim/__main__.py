@@ -4,6 +4,7 @@
     --minutes M [--base B]  as many as that allows
     --seed X [--trace]      one run, and with --trace its story
     --shrink X              the fewest faults with which the run of that seed still fails
+    --plants NAME …         how many seeds it takes until each of these mistakes is found
 
 Every run has a process of its own (children.py): what happens in it depends on its seed alone.
 """
@@ -14,7 +15,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count, islice
 from typing import Final
@@ -23,6 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.sim.children import Ended, ran
+from tests.sim.plants import MOST, chosen, seeds_until_found
 from tests.sim.situations import coverage
 
 SHOWN: Final = 5
@@ -40,12 +42,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--shrink", type=int)
+    parser.add_argument("--plants", nargs="+")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     if asked.seed is not None:
         return show(ran(asked.seed), trace=asked.trace)
     if asked.shrink is not None:
         return shrink(asked.shrink)
+    if asked.plants is not None:
+        return plants(asked.plants, asked.base, asked.seeds or MOST)
     return many(
         asked.base,
         asked.seeds or (100 if asked.minutes is None else None),
@@ -86,6 +91,17 @@ def shrink(seed: int) -> int:
         else:
             size //= 2
     return show(smallest, trace=True)
+
+
+def plants(names: Sequence[str], base: int, most: int) -> int:
+    """A row of a table for each."""
+    missed = 0
+    for plant in chosen(names):
+        found = seeds_until_found(plant, base, most)
+        missed += not found.seeds
+        how = found.by.strip().splitlines()[-1][:150] if found.seeds else f"not within {most}"
+        say(f"| `{plant.name}` | {found.seeds or '—'} | {found.seed or ''} | {how} |", flush=True)
+    return 1 if missed else 0
 
 
 # --- many ----------------------------------------------------------------------------------------

@@ -31,17 +31,25 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Child:
-    """A process that lives runs; it ends when this one does."""
+    """A process that lives runs; it ends when this one does. `source` is where it has Headgate
+    from, this one's without it."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Path | None = None) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.sim.child"],
             cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        atexit.register(self._process.communicate)
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        atexit.unregister(self.end)
+        self._process.communicate()
 
     def live(self, seed: int, without: Collection[int] = ()) -> Ended:
         orders, answers = self._process.stdin, self._process.stdout

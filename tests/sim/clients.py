@@ -51,7 +51,14 @@ class Producing:
     """Sends until it is told to stop; each key is one producer's alone."""
 
     def __init__(
-        self, world: World, name: str, topic: str, pause_s: float, *, big: bool = False
+        self,
+        world: World,
+        name: str,
+        topic: str,
+        pause_s: float,
+        *,
+        keyed: bool = True,
+        big: bool = False,
     ) -> None:
         self.is_done = False
         self._is_stopping = False
@@ -59,6 +66,7 @@ class Producing:
         self.name = name
         self._topic = topic
         self._pause_s = pause_s
+        self._keyed = keyed
         self._big = BIG if big else 0.0
         self._chance = random.Random(f"{name} {world.seed}")
         self._numbers = 0
@@ -84,7 +92,7 @@ class Producing:
 
     def _event(self) -> OutgoingEvent:
         self._numbers += 1
-        key = f"{self.name}-{self._chance.randrange(KEYS_PER_PRODUCER)}"
+        key = f"{self.name}-{self._chance.randrange(KEYS_PER_PRODUCER)}" if self._keyed else None
         event_id = f"{self.name}#{self._numbers}"
         self._world.oracle.sends(event_id)
         document: dict[str, Any] = {"number": self._numbers, "kind": self._chance.choice("abc")}
@@ -98,12 +106,16 @@ class Producing:
         if isinstance(outcome, OutcomeUnknown):
             self._world.meets("a producer is told that an outcome is unknown")
             oracle.was_told(event_id, "unknown")
+            if event.key is None:
+                self._world.meets("an event without a key has an unknown outcome")
         elif isinstance(outcome, Exception):
             self._world.say(f"{event_id} failed: {outcome}")
             self._world.meets(f"a producer is refused: {getattr(outcome, 'code', 'bug')}")
             oracle.was_told(event_id, "failed")
         else:
             oracle.was_told(event_id, "acknowledged", (self._topic, outcome.partition, outcome.seq))
+            if event.key is None:
+                self._world.meets("an event without a key is acknowledged")
 
 
 class Subscribing:
@@ -158,7 +170,9 @@ class Subscribing:
     def _new(self) -> Subscriber:
         world, asked = self._world, self._asked.where
         urls = world.urls_of(self.name)
-        return world.cluster.subscriber(urls, self.topic, where=asked, **self._options)
+        return world.cluster.subscriber(
+            urls, self.topic, id=self.name, where=asked, **self._options
+        )
 
     def _begins(self) -> Watch:
         earliest = self._options.get("start") == "earliest"
@@ -183,13 +197,19 @@ class Subscribing:
             self._watch.is_over = True
         self._watch, self.is_subscribed = None, False
 
-    def die_and_resume(self) -> None:
-        """Its process is killed; the next one begins where it was."""
+    def die_and_resume(self, asked: Filter | None = None) -> None:
+        """Its process is killed; the next one begins where it was, and may ask for something else
+        from there on."""
         self._world.end(self.process)
         if self._watch is not None and self._inside is not None and self.is_subscribed:
-            places = sorted(self._inside.positions.items())
+            positions = dict(self._inside.positions)
+            places = sorted(positions.items())
             self._options["start"] = ",".join(f"{number}:{seq + 1}" for number, seq in places)
             self._world.meets("a subscriber resumes from its positions")
+            if asked is not None:
+                self._asked = asked
+                self._watch.changes(asked.wanted, positions)
+                self._world.meets("a subscriber resumes with another filter")
         self.is_subscribed = False
         self.process = self._world.client(self.name, self._live)
 

@@ -52,6 +52,7 @@ from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import CreateTopic, TopicInfo
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSpec
+from headgate.model.topology import Placement
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.coordination import CoordinationStore
@@ -59,7 +60,7 @@ from headgate.ports.election import Election, Leadership
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
-from headgate.ports.notes import RouterNotes
+from headgate.ports.notes import LaneNotes, NoNotes, RouterNotes
 from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 from headgate.services.gateway.service import Gateway
 from headgate.services.ingest.node import Ingest
@@ -174,7 +175,7 @@ class MemoryCluster:
             replace(options, node_id=name, incarnation=machine.token(16), host=name),
             reader=self.reader(),
             checkpoints=self.checkpoints(),
-            letters=self.letter_store(),
+            letters=self.letter_store() if self.config.routing.dlq.enabled else None,
             open_session=self._to_coordinator(machine, PORTS[1]),
             http=MemoryHttpListener(self.web),
             calls=self.web.open_calls(),
@@ -221,8 +222,13 @@ class MemoryCluster:
             transport,
             self._to_coordinator(machine, PORTS[0]),
             machine,
+            notes=self.lane_notes(spec),
         )
         return Lane(spec, ports), transport.close
+
+    def lane_notes(self, spec: LaneSpec) -> LaneNotes:
+        """What it leaves to others of its router."""
+        return NoNotes()
 
     # --- clients ---------------------------------------------------------------------------------
 
@@ -265,9 +271,12 @@ class MemoryCluster:
         if leading is not None:
             await leading.stop()
 
-    async def create_topic(self, url: str, name: str, partitions: int) -> TopicInfo:
+    async def create_topic(
+        self, url: str, name: str, partitions: int, placement: Placement = "keyed"
+    ) -> TopicInfo:
+        wanted = CreateTopic(name, partitions, placement)
         async with self.http(url) as client:
-            return await client.post("/v1/topics", CreateTopic(name, partitions), TopicInfo)
+            return await client.post("/v1/topics", wanted, TopicInfo)
 
 
 @asynccontextmanager

@@ -19,13 +19,16 @@ import msgspec
 from headgate.errors import HeadgateError, TopicExists
 from headgate.model.stored import StoredState
 from tests.sim.clients import FILTERS, Consuming, Subscribing
-from tests.sim.stores import BAD
+from tests.sim.stores import BAD, Mood
 from tests.sim.world import Role, World
 
 TOPIC: Final = "flights"
 VISITS: Final = "visits"
 """A topic that is deleted and made again."""
 VISITS_PARTITIONS: Final = 2
+SIGHTINGS: Final = "sightings"
+"""A topic without keys, where a run has one."""
+SIGHTINGS_PARTITIONS: Final = 3
 LASTS_S: Final = 4.0
 """Of what has no end of its own: how long it counts as going on."""
 AWAY_S: Final = (0.2, 1.0, 4.0, 12.0)
@@ -34,8 +37,32 @@ FROZEN_S: Final = (0.2, 1.0, 3.0, 9.0)
 CUT_S: Final = (0.2, 1.5, 9.0)
 SLOWER_S: Final = (0.02, 0.2, 1.0)
 STORE_S: Final = (0.3, 1.5, 7.0)
+LINKS: Final = (
+    ("coordinator", "lane"),
+    ("coordinator", "lane"),
+    ("coordinator", "gateway"),
+    ("coordinator", "ingest"),
+    ("coordinator", "router"),
+    ("lane", "gateway"),
+    ("lane", "gateway"),
+    ("gateway", "ingest"),
+    ("gateway", "gateway"),
+    ("gateway", "subscriber"),
+    ("gateway", "consumer"),
+)
+"""Who talks to whom."""
+HEADLESS_S: Final = (4.5, 9.0)
+"""Longer than lanes wait for a coordinator before they begin from notes."""
 DEPOSED_S: Final = (6.0, 8.0)
 """Longer than a leader's lease."""
+SAVED_S: Final = 0.5
+"""What a leader has for what it is asked, before it is deposed."""
+TORN_S: Final = 1.0
+LATE_S: Final = 2.0
+UNREACHED_S: Final = (3.0, 6.0)
+LAST_WORDS_S: Final = 0.4
+ZOMBIE_S: Final = (2.5, 5.0)
+"""Until others read what a lane did that stands still."""
 JUMPS_MS: Final = (-600_000, -60_000, -3_000, 500, 3_000, 60_000, 600_000)
 
 
@@ -46,6 +73,8 @@ class Faults:
         self.world = world
         self.partitions = partitions
         self.max_deliveries = max_deliveries
+        self.sightings = False
+        """Is there such a topic?"""
         self.subscribers: list[Subscribing] = []
         self.consumers: list[Consuming] = []
         self.chance = random.Random(0)
@@ -124,13 +153,47 @@ class Faults:
         self._begins("rolling restart", f"all of {kind} are restarted", lasts_s, _nothing)
 
     def deposed(self) -> None:
-        """Whoever leads doesn't hear that it doesn't any more, and goes on."""
+        """Whoever leads doesn't hear that it doesn't any more, and goes on: often in the middle of
+        what it was asked for, which its store takes its time to keep."""
         leader = self.world.leader
-        if leader is not None and leader.process is not None:
+        if leader is None or leader.process is None:
+            return
+        process, seconds = leader.process, self.chance.choice(DEPOSED_S)
+
+        def freezes() -> None:
+            if process.state == "running":
+                self._leader_lost()
+                process.freeze()
+
+        self._begins("deposed leader", f"{leader.name} is deposed", seconds, process.thaw)
+        if self.chance.random() < 0.3:
+            freezes()
+            return
+        self._turns("state", "slow", SAVED_S)
+        self.chance.choice((self.reset, self.drained))()
+        self.world.watcher.call_later(SAVED_S, freezes)
+
+    def headless(self) -> None:
+        """No coordinator is left, for longer than lanes wait for one, and a lane or a router begins
+        meanwhile."""
+        seconds = self.chance.choice(HEADLESS_S)
+        if self.world.leader is not None:
             self._leader_lost()
-            process, seconds = leader.process, self.chance.choice(DEPOSED_S)
-            process.freeze()
-            self._begins("deposed leader", f"{leader.name} is deposed", seconds, process.thaw)
+        for role in self.world.of("coordinator"):
+            role.kill()
+
+        def back() -> None:
+            for role in self.world.of("coordinator"):
+                role.start()
+
+        self._begins("no coordinator at all", "all coordinators are killed", seconds, back)
+        if self.chance.random() < 0.5:
+            self.lane_killed()
+        else:
+            router = self.chance.choice(self.world.of("router"))
+            router.kill()
+            router.start()
+            self.world.say(f"{router.name} is killed and starts again")
 
     def clock(self) -> None:
         name = self.chance.choice(sorted(self.world.cluster.machines))
@@ -147,6 +210,59 @@ class Faults:
             lanes.kill(lane)
             self._begins("killed lane", f"{lane.process.name} is killed", LASTS_S, _nothing)
 
+    def zombie(self) -> None:
+        """A router is killed and starts again. Its lanes stood still meanwhile, and go on for a
+        moment as if nothing had happened: what they said last arrives only then, and a gateway may
+        be away."""
+        world, router = self.world, self.chance.choice(self.world.of("router"))
+        lanes = [one for one in world.cluster.lanes.living if one.router is router.process]
+        seconds = self.chance.choice(ZOMBIE_S)
+        for lane in lanes:
+            lane.outlives_s = seconds + LASTS_S
+            world.network.hold(lane.process)
+
+        def alone() -> None:
+            for lane in lanes:
+                lane.process.freeze()
+            router.kill()
+            router.start()
+
+        world.watcher.call_later(LAST_WORDS_S, alone)
+        gateway = self.chance.choice(world.of("gateway"))
+        is_away = self.chance.random() < 0.3
+
+        def thaw() -> None:
+            for lane in lanes:
+                world.network.release(lane.process)
+                lane.process.thaw()
+            if is_away:
+                gateway.kill()
+                what = f"{gateway.name} is killed"
+                self._begins("no gateway", what, AWAY_S[1], gateway.start)
+
+        self._begins("zombie lanes", f"{router.name} leaves its lanes alone", seconds, thaw)
+
+    def unheard(self) -> None:
+        """Lanes hear late of those who come, and are killed before or soon after they do."""
+        world, network = self.world, self.world.network
+        ways = [(one, two) for one in self._named("coordinator") for two in self._named("lane")]
+        for way in ways:
+            network.slow_down(*way, LATE_S)
+
+        def mended() -> None:
+            for way in ways:
+                network.slow_down(*way, 0.0)
+
+        def die() -> None:
+            for lane in [*world.cluster.lanes.living]:
+                world.cluster.lanes.kill(lane)
+            self._begins("killed lane", "all lanes are killed", LASTS_S, mended)
+
+        self._begins("late news", "lanes hear late of everything", LASTS_S, _nothing)
+        for _ in range(2):
+            self.subscriber_comes()
+        world.watcher.call_later(self.chance.uniform(0.5, LATE_S), die)
+
     def lane_frozen(self) -> None:
         lanes = self.world.cluster.lanes
         if lanes.living:
@@ -159,11 +275,29 @@ class Faults:
 
     # --- links -----------------------------------------------------------------------------------
 
+    def _link(self) -> tuple[str, str]:
+        """Two that talk to each other, either of them first."""
+        one, two = self.chance.choice(LINKS)
+        ends = [
+            self.chance.choice(names) for names in (self._named(one), self._named(two)) if names
+        ]
+        if len({*ends}) < 2:  # nobody of that kind is there
+            ends = self.chance.sample([*self.world.roles], 2)
+        self.chance.shuffle(ends)
+        return ends[0], ends[1]
+
+    def _named(self, kind: str) -> list[str]:
+        match kind:
+            case "lane":
+                return sorted({one.process.name for one in self.world.cluster.lanes.living})
+            case "subscriber":
+                return [one.name for one in self.subscribers]
+            case "consumer":
+                return [one.name for one in self.consumers]
+        return [role.name for role in self.world.of(kind)]
+
     def cut(self) -> None:
-        network = self.world.network
-        subscribers = [one.name for one in self.subscribers]
-        lanes = [one.process.name for one in self.world.cluster.lanes.living]
-        one, two = self.chance.sample([*self.world.roles, *subscribers, *sorted(set(lanes))], 2)
+        network, (one, two) = self.world.network, self._link()
         ways = [(one, two), (two, one)][: self.chance.choice((1, 2, 2))]
         for way in ways:
             network.cut(*way)
@@ -175,8 +309,30 @@ class Faults:
         what = f"{one} {'→' if len(ways) == 1 else '↔'} {two} is cut"
         self._begins("cut link", what, self.chance.choice(CUT_S), mended)
 
+    def slow_return(self) -> None:
+        """No lane reaches a gateway, until letters are parked for it; they go out slowly then,
+        while more comes."""
+        network, gateway = self.world.network, self.chance.choice(self.world.of("gateway")).name
+        by_s = self.chance.choice(SLOWER_S)
+        ways = [way for one in self._named("lane") for way in ((one, gateway), (gateway, one))]
+        for way in ways:
+            network.cut(*way)
+
+        def mended() -> None:
+            for way in ways:
+                network.slow_down(*way, by_s)
+                network.mend(*way)
+            self._begins("slow return", f"{gateway} is reached slowly", LASTS_S, quick)
+
+        def quick() -> None:
+            for way in ways:
+                network.slow_down(*way, 0.0)
+
+        what = f"no lane reaches {gateway}"
+        self._begins("unreached gateway", what, self.chance.choice(UNREACHED_S), mended)
+
     def slow_link(self) -> None:
-        one, two = self.chance.sample([*self.world.roles], 2)
+        one, two = self._link()
         by_s, network = self.chance.choice(SLOWER_S), self.world.network
         network.slow_down(one, two, by_s)
         self._begins(
@@ -189,18 +345,30 @@ class Faults:
     # --- stores ----------------------------------------------------------------------------------
 
     def store(self) -> None:
-        weather = self.chance.choice([*self.world.cluster.weather.values()])
-        weather.mood = self.chance.choice(BAD)
+        name = self.chance.choice([*self.world.cluster.weather])
+        self._turns(name, self.chance.choice(BAD), self.chance.choice(STORE_S))
+
+    def _turns(self, name: str, mood: Mood, lasts_s: float) -> None:
+        weather = self.world.cluster.weather[name]
+        weather.mood = mood
 
         def clears() -> None:
             weather.mood = "well"
 
-        self._begins(
-            f"{weather.name} away",
-            f"the store of the {weather.name} is {weather.mood}",
-            self.chance.choice(STORE_S),
-            clears,
-        )
+        what = f"the store of the {name} is {mood}"
+        self._begins(f"{name} away", what, lasts_s, clears)
+
+    def torn_appends(self) -> None:
+        """Nobody can tell what was written, and whoever wrote it is gone for longer than a lease:
+        it is sent again to whoever comes next."""
+        ingest = self.chance.choice(self.world.of("ingest"))
+        self._turns("appends", "losing", TORN_S)
+
+        def dies() -> None:
+            ingest.kill()
+            self._begins("no ingest", f"{ingest.name} is killed", AWAY_S[-1], ingest.start)
+
+        self.world.watcher.call_later(TORN_S, dies)
 
     def election(self) -> None:
         leases = self.world.cluster.leases
@@ -219,7 +387,7 @@ class Faults:
         name, asked = f"subscriber-{self._names}", self.chance.choice(FILTERS)
         priority = self.chance.choice(("normal", "normal", "high", "low"))
         start = self.chance.choice(("now", "now", "earliest"))
-        topic = self.chance.choice((TOPIC, TOPIC, TOPIC, VISITS))
+        topic = self.chance.choice((TOPIC, TOPIC, TOPIC, VISITS, *[SIGHTINGS] * self.sightings))
         self.subscribers.append(
             Subscribing(
                 self.world,
@@ -246,6 +414,12 @@ class Faults:
             one = self.chance.choice(self.subscribers)
             one.die_and_resume()
             self._begins("resuming", f"{one.name} dies and resumes", LASTS_S, _nothing)
+
+    def filter_changes(self) -> None:
+        if self.subscribers:
+            one, asked = self.chance.choice(self.subscribers), self.chance.choice(FILTERS)
+            one.die_and_resume(asked)
+            self._begins("changing filter", f"{one.name} wants {asked.where}", LASTS_S, _nothing)
 
     def slow_subscriber(self) -> None:
         if self.subscribers:
@@ -356,17 +530,23 @@ WEIGHTS: Final[dict[str, float]] = {
     "frozen": 4,
     "stopped": 2,
     "rolled": 1,
-    "deposed": 2,
+    "deposed": 3,
+    "headless": 1,
     "clock": 2,
     "lane_killed": 3,
     "lane_frozen": 2,
+    "unheard": 2,
+    "zombie": 2,
     "cut": 4,
     "slow_link": 2,
+    "slow_return": 2,
     "store": 5,
+    "torn_appends": 2,
     "election": 1,
-    "subscriber_comes": 2,
+    "subscriber_comes": 3,
     "subscriber_leaves": 1,
     "subscriber_resumes": 2,
+    "filter_changes": 1,
     "slow_subscriber": 2,
     "consumer_comes": 1,
     "consumer_dies": 1,

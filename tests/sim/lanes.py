@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NOTICED_S: Final = 1.0
 """Until a router hears that a worker was killed."""
-ORPHANED_S: Final = (0.0, 0.0, 0.5, 3.0)
+ORPHANED_S: Final = (0.0, 0.5, 3.0, 8.0)
 """How long a lane outlives its router, by chance."""
 
 
@@ -60,7 +60,8 @@ class LaneProcesses:
     def orphaned(self, router: Process) -> None:
         """It was killed; its lanes end a little later."""
         for lane in [one for one in self.living if one.router is router]:
-            self._world.watcher.call_later(self._chance.choice(ORPHANED_S), self._end, lane)
+            outlives_s = max(self._chance.choice(ORPHANED_S), lane.outlives_s)
+            self._world.watcher.call_later(outlives_s, self._end, lane)
 
     def _end(self, lane: RemoteLane) -> None:
         if lane in self.living:
@@ -77,6 +78,8 @@ class RemoteLane:
         self.router: Process = asyncio.get_running_loop()  # type: ignore[assignment]  # see there
         self.lane: Living | None = None
         """Once it is there."""
+        self.outlives_s = 0.0
+        """How long it is there without its router, at least."""
         self._build = build
         self._receipt: asyncio.Future[LaneReceipt] = self.router.create_future()
         self._receipt.add_done_callback(lambda it: it.cancelled() or it.exception())

@@ -33,6 +33,7 @@ class Network:
         self._last_s: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._waiting: defaultdict[tuple[str, str], list[tuple[Process, SimulatedHandle]]]
         self._waiting = defaultdict(list)
+        self._stuck: dict[Process, list[tuple[Process, SimulatedHandle]]] = {}
         scheduler.carry = self._carry
 
     # --- what happens to links -------------------------------------------------------------------
@@ -47,12 +48,22 @@ class Network:
         for process, message in self._waiting.pop(way, ()):
             self._bring(way, process, message)
 
+    def hold(self, sender: Process) -> None:
+        """What this one says is on its way for long, whatever becomes of it meanwhile."""
+        self._stuck.setdefault(sender, [])
+
+    def release(self, sender: Process) -> None:
+        for receiver, message in self._stuck.pop(sender, ()):
+            self._carry(sender, receiver, message)
+
     def slow_down(self, sender: str, receiver: str, by_s: float) -> None:
         """No longer, with 0."""
         self._slow_s[sender, receiver] = by_s
 
     def mend_all(self) -> None:
         self._slow_s.clear()
+        for sender in [*self._stuck]:
+            self.release(sender)
         for way in sorted(self._cut):
             self.mend(*way)
 
@@ -60,7 +71,10 @@ class Network:
 
     def _carry(self, sender: Process, receiver: Process, message: SimulatedHandle) -> None:
         way = sender.name, receiver.name
-        if way in self._cut:
+        if sender in self._stuck:
+            self.held += 1
+            self._stuck[sender].append((receiver, message))
+        elif way in self._cut:
             self.held += 1
             self._waiting[way].append((receiver, message))
         else:

@@ -34,6 +34,10 @@ from tests.sim.scheduler import Process
 Meets = Callable[[str], None]
 
 
+def _numbers(fence: Fence) -> tuple[int, ...]:
+    return fence.epoch, fence.window, fence.attempt
+
+
 def _caller() -> Process:
     return cast("Process", asyncio.get_running_loop())
 
@@ -47,6 +51,7 @@ class ObservedPartition(MemoryPartition):
     def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
         extent = super().open(epoch, version, sealed=sealed)
         self._oracle.owned_by(("log", self.ref, epoch), _caller().name)
+        self._oracle.admitted(("log", self.ref), (epoch,))
         return extent
 
     def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
@@ -58,6 +63,7 @@ class ObservedPartition(MemoryPartition):
             raise
         for record in self.records[before:]:
             self._oracle.appended(record)
+        self._oracle.admitted(("log", self.ref), (mine or 0,))
         if any(one.repeated for one in appended):
             self._meets("an append that was sent again is in the log already")
         return appended
@@ -106,15 +112,21 @@ class ObservedPositions(MemoryCheckpointStore):
         except Fenced:
             self._meets("a claim comes too late")
             raise
+        self._oracle.admitted(("position", ref), _numbers(fence))
         if is_target(ref):
             self._oracle.owned_by(("target", ref, fence.epoch), _caller().name)
         else:
             if "/lane-" in _caller().name:  # a coordinator fences as often as it takes
                 self._oracle.owned_by(("source", ref, fence), _caller())
+                if before is None or before.epoch < fence.epoch:
+                    held = None if before is None else before.fence
+                    self._oracle.violated(f"{ref} is read under {fence}, and fenced under {held}")
             if before is not None and before.epoch and before.epoch < fence.epoch:
                 self._meets("a source partition goes to another epoch")
             if fence.attempt:
                 self._meets("a lane begins again in its window")
+            if after is not None:
+                self._meets("a lane begins from notes")
         return position
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
@@ -123,6 +135,7 @@ class ObservedPositions(MemoryCheckpointStore):
         except Fenced:
             self._meets("a position is refused to a former owner")
             raise
+        self._oracle.admitted(("position", ref), _numbers(fence))
         if not is_target(ref):
             self._oracle.settled(ref, settled)
 
@@ -151,6 +164,8 @@ class ObservedLetters(MemoryLetters):
         except Fenced:
             self._meets("a letter of a lane that was overtaken is refused")
             raise
+        for ref, fence in fences.items():
+            self._oracle.admitted(("letters", ref), _numbers(fence))
 
     def put(self, new: NewLetter, *, now_ms: int) -> None:
         super().put(new, now_ms=now_ms)
@@ -175,8 +190,11 @@ class ObservedLetters(MemoryLetters):
 
 
 class ObservedCoordinationStore(MemoryCoordinationStore):
-    def __init__(self, kept: MemoryCoordination, revision: int, meets: Meets) -> None:
+    def __init__(
+        self, kept: MemoryCoordination, revision: int, oracle: Oracle, meets: Meets
+    ) -> None:
         super().__init__(kept, revision)
+        self._oracle = oracle
         self._meets = meets
 
     async def save(self, state: StoredState) -> None:
@@ -185,14 +203,18 @@ class ObservedCoordinationStore(MemoryCoordinationStore):
         except Fenced:
             self._meets("the word of a leader that was deposed is refused")
             raise
+        self._oracle.admitted(("state",), (self._revision,))
 
 
 class ObservedGateways(MemoryGateways):
-    def __init__(self, meets: Meets) -> None:
+    def __init__(self, oracle: Oracle, meets: Meets) -> None:
         super().__init__()
+        self._oracle = oracle
         self._meets = meets
 
     def listen(self, url: str, answer: Answer) -> None:
+        process = _caller()
+
         async def observed(batch: DeliveryBatch) -> DeliveryAnswer:
             try:
                 answered = await answer(batch)
@@ -201,6 +223,10 @@ class ObservedGateways(MemoryGateways):
                 raise
             for verdict in {one for one in answered.verdicts if one != "accepted"}:
                 self._meets(f"a gateway says {verdict}")
+            for one, said in zip(batch.deliveries, answered.verdicts, strict=True):
+                if said not in ("stale_fence", "retry"):
+                    what = "gateway", process.name, process.number, one.topic, one.partition
+                    self._oracle.admitted(what, (one.epoch, batch.window, batch.attempt))
             return answered
 
         super().listen(url, observed)

@@ -4,8 +4,8 @@ the log, and what subscribers and consumers got.
 It asks none of the product's own accounts. Filters are plain Python. Per subscriber that was told
 "subscribed": every record behind that moment which its filter selects arrives once, in the order of
 its partition, unless a `Resync` told it that it won't, or it is kept as a dead letter. What is
-marked as a redelivery is outside the order. Nothing arrives that isn't in the log, or that the
-filter doesn't select.
+marked as a redelivery is outside the order. A dead letter excuses those that it is for. Nothing
+arrives that isn't in the log, or that the filter doesn't select.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -26,6 +26,8 @@ Outcome = Literal["unknown", "acknowledged", "failed"]
 Place = tuple[str, int, int]
 Kept = tuple[str, str, int, int]
 """A dead letter: for which group (empty: for subscribers), and the place of its record."""
+EVERYBODY: Final = ""
+"""Among those that a letter is for: a copy for whom it may concern."""
 Wanted = Callable[[dict[str, Any]], bool]
 
 
@@ -38,11 +40,29 @@ class Watch:
     wanted: Wanted
     heads: dict[int, int]
     """Per partition, the last record that it need not get."""
+    before: list[tuple[Wanted, dict[int, int]]] = field(default_factory=list)
+    """What it wanted before that, the last one first, and how far."""
     reached: dict[int, int] = field(default_factory=dict)
     got: set[tuple[int, int]] = field(default_factory=set)
     told: list[Resync] = field(default_factory=list)
     is_over: bool = False
     """It has left, and nothing is owed to it."""
+
+    def changes(self, wanted: Wanted, positions: dict[int, int]) -> None:
+        """From there on it wants something else."""
+        self.before.insert(0, (self.wanted, positions))
+        self.wanted = wanted
+
+    def wants(self, partition: int, seq: int, document: dict[str, Any]) -> bool:
+        wanted = self.wanted
+        for former, positions in self.before:
+            if seq > positions.get(partition, 0):
+                break
+            wanted = former
+        return wanted(document)
+
+    def ever_wanted(self, document: dict[str, Any]) -> bool:
+        return any(wanted(document) for wanted in (self.wanted, *(one for one, _ in self.before)))
 
     def is_excused(self, partition: int, seq: int) -> bool:
         return any(
@@ -72,6 +92,13 @@ def kept_as(letter: Letter | NewLetter) -> Kept:
     return group_of(letter.gateway_id), one.topic, one.partition, one.seq
 
 
+def meant_by(letter: Letter | NewLetter) -> set[str]:
+    """The subscribers that it is for; an id of a subscription begins with its subscriber's."""
+    one = letter.delivery
+    names = {name.rpartition(".")[0] for name in one.subscriptions}
+    return {EVERYBODY, *names} if one.broadcast or not names else names
+
+
 class Oracle:
     """`meets` is told of the situations that only it can tell."""
 
@@ -84,13 +111,14 @@ class Oracle:
         self.outcomes: dict[str, Outcome] = {}
         self.watches: dict[str, Watch] = {}
         self.groups: dict[str, Group] = {}
-        self.dead: Callable[[], Iterable[Kept]] = lambda: ()
+        self.dead: Callable[[], Iterable[Letter]] = lambda: ()
         """Those that are kept now."""
-        self._discarded: set[Kept] = set()
+        self._discarded: list[Letter] = []
         """Those that an operator has deleted."""
         self._ever_dead: set[Kept] = set()
         self._skipped: defaultdict[tuple[str, int], list[range]] = defaultdict(list)
         self._owners: dict[tuple[Hashable, ...], object] = {}
+        self._fences: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
         self._settled: dict[PartitionRef, int] = {}
         """How far anybody ever said that everything is."""
         self._earliest: dict[tuple[str, int], int] = {}
@@ -110,6 +138,13 @@ class Oracle:
         before = self._owners.setdefault(what, owner)
         if before != owner:
             self.violated(f"{before} has {what}, and {owner} too")
+
+    def admitted(self, what: tuple[Hashable, ...], fence: tuple[int, ...]) -> None:
+        """Something was taken under that fence: nothing below it ever is, from then on."""
+        highest = self._fences.get(what, fence)
+        if fence < highest:
+            self.violated(f"{what} took something of {fence} after {highest}")
+        self._fences[what] = max(fence, highest)
 
     def settled(self, ref: PartitionRef, seq: int) -> None:
         head = max(self.log[ref.topic][ref.partition], default=0)
@@ -158,10 +193,14 @@ class Oracle:
         self._ever_dead.add(kept_as(letter))
 
     def discarded(self, letter: Letter) -> None:
-        self._discarded.add(kept_as(letter))
+        self._discarded.append(letter)
 
-    def _letters(self) -> set[Kept]:
-        return {*self.dead(), *self._discarded}
+    def _letters(self) -> dict[Kept, set[str]]:
+        """Of each record that has one: for whom."""
+        letters: defaultdict[Kept, set[str]] = defaultdict(set)
+        for letter in (*self.dead(), *self._discarded):
+            letters[kept_as(letter)] |= meant_by(letter)
+        return letters
 
     # --- producers and the log -------------------------------------------------------------------
 
@@ -190,12 +229,14 @@ class Oracle:
         kept[record.seq] = record
         # One producer has each key, and numbers what it sends: the log has them in that order.
         document = self._documents[place] = msgspec.json.decode(record.document)
+        if record.key is None:
+            return  # and without one they have no order
         number = document["number"]
-        before = self._last_sent.get((record.topic, record.key or ""))
+        before = self._last_sent.get((record.topic, record.key))
         if before is not None and number <= before[0]:
             self.violated(f"number {number} of {record.key} is behind {before} at {place}")
-        self._last_sent[record.topic, record.key or ""] = number, record.seq
-        self._seqs_of[record.topic, record.key or ""].append(record.seq)
+        self._last_sent[record.topic, record.key] = number, record.seq
+        self._seqs_of[record.topic, record.key].append(record.seq)
 
     def heads(self, topic: str) -> dict[int, int]:
         return {partition: max(kept) for partition, kept in self.log[topic].items() if kept}
@@ -221,7 +262,7 @@ class Oracle:
             return
         place = item.partition, item.seq
         record = self.log[watch.topic][item.partition].get(item.seq)
-        if not self._is_that(item, record, watch.wanted):
+        if not self._is_that(item, record) or not self._is_wanted(watch, item):
             self.violated(f"{watch.name} got {item}, and the log has {record}")
         if item.redelivery:
             self.seen["redelivery"] += 1
@@ -235,29 +276,36 @@ class Oracle:
         watch.reached[item.partition] = item.seq
         watch.got.add(place)
 
-    def _is_that(self, item: Event | Left, record: Record | None, wanted: Wanted) -> bool:
+    def _is_that(self, item: Event | Left, record: Record | None) -> bool:
         return (
             record is not None
             and item.event_id == record.event_id
             and bytes(item.raw) == record.document
-            and (isinstance(item, Left) or wanted(item.document))
         )
+
+    def _is_wanted(self, watch: Watch, item: Event | Left) -> bool:
+        """What comes again is for whoever wants it now."""
+        if isinstance(item, Left):
+            return True
+        if item.redelivery:
+            return watch.ever_wanted(item.document)
+        return watch.wants(item.partition, item.seq, item.document)
 
     def owed(self, watch: Watch) -> list[tuple[int, int]]:
         """What it lacks."""
         if watch.is_over:
             return []
-        dead = self._letters()
+        letters, whoever = self._letters(), {watch.name, EVERYBODY}
         return [
             (partition, seq)
             for partition, kept in self.log[watch.topic].items()
             for seq in kept
             if seq > watch.heads.get(partition, 0)
             and (partition, seq) not in watch.got
-            and watch.wanted(self._documents[watch.topic, partition, seq])
+            and watch.wants(partition, seq, self._documents[watch.topic, partition, seq])
             and not watch.is_excused(partition, seq)
             and not self._is_skipped(watch.topic, partition, seq)
-            and ("", watch.topic, partition, seq) not in dead
+            and not whoever & letters.get(("", watch.topic, partition, seq), set())
         ]
 
     # --- groups ----------------------------------------------------------------------------------

@@ -21,11 +21,20 @@ import structlog
 from headgate.config import Config
 from headgate.errors import HeadgateError
 from headgate.model.api import Status
+from headgate.model.topology import Placement
 from headgate.tasks import deaths
 from tests.sim.checks import Checks, wrong_sums
 from tests.sim.clients import Producing
 from tests.sim.escapes import watched
-from tests.sim.faults import TOPIC, VISITS, VISITS_PARTITIONS, WEIGHTS, Faults
+from tests.sim.faults import (
+    SIGHTINGS,
+    SIGHTINGS_PARTITIONS,
+    TOPIC,
+    VISITS,
+    VISITS_PARTITIONS,
+    WEIGHTS,
+    Faults,
+)
 from tests.sim.world import World
 
 READY_S: Final = 120.0
@@ -38,7 +47,12 @@ STEP_S: Final = 0.5
 """Between two faults, on average."""
 QUIET_S: Final = 4.0
 """A quiet stretch, one pause in twenty."""
-TOPICS: Final = 2
+SIGHTED: Final = 0.3
+"""Of the runs, how many have a topic without keys."""
+UNKEPT: Final = 0.15
+"""Of the runs, how many keep no dead letters."""
+SHARES: Final = (0.3, 0.6, 0.6)
+"""Of the kinds of faults, how many a run has: the fewer there are, the more often each."""
 BIG: Final = 0.25
 """Of the runs, how many have big documents."""
 BURIED: Final = 0.3
@@ -67,7 +81,12 @@ class Run:
             routers=chance.choice((1, 1, 2)),
         )
         self.partitions = chance.choice((1, 2, 4, 6))
-        self.faults = Faults(self.world, self.partitions, chance.choice((0, 0, 2, 4)))
+        max_deliveries = chance.choice((0, 0, 2, 4))
+        if not self.world.cluster.config.routing.dlq.enabled:
+            max_deliveries = 0  # what fails for good has nowhere to go
+            self.world.meets("no dead letters are kept")
+        self.faults = Faults(self.world, self.partitions, max_deliveries)
+        self.faults.sightings = chance.random() < SIGHTED
         self.plan = _planned(chance)
         self._without = without
         self._producers: list[Producing] = []
@@ -86,26 +105,34 @@ class Run:
         world, chance = self.world, random.Random(f"clients {self.seed}")
         for role in world.roles.values():
             role.start()
-        for topic, partitions in ((TOPIC, self.partitions), (VISITS, VISITS_PARTITIONS)):
-            world.client("operator", partial(self._create_topic, topic, partitions))
-        world.live_for(READY_S, done=lambda: len(self._topics) == TOPICS)
-        if len(self._topics) < TOPICS:
+        wanted: list[tuple[str, int, Placement]] = [
+            (TOPIC, self.partitions, "keyed"),
+            (VISITS, VISITS_PARTITIONS, "keyed"),
+        ]
+        if self.faults.sightings:
+            wanted.append((SIGHTINGS, SIGHTINGS_PARTITIONS, "opportunistic"))
+        for one in wanted:
+            world.client("operator", partial(self._create_topic, *one))
+        world.live_for(READY_S, done=lambda: len(self._topics) == len(wanted))
+        if len(self._topics) < len(wanted):
             world.oracle.violated("no topic could be created")
         big = chance.random() < BIG
-        topics = [*[TOPIC] * chance.choice((1, 2, 3)), VISITS]
+        topics = [*[TOPIC] * chance.choice((1, 2, 3)), VISITS, *[SIGHTINGS] * self.faults.sightings]
         for n, topic in enumerate(topics):
             pause_s = chance.choice((0.3, 0.7, 2.0))
             name = f"producer-{n + 1}"
-            self._producers.append(Producing(world, name, topic, pause_s, big=big))
+            keyed = topic != SIGHTINGS
+            self._producers.append(Producing(world, name, topic, pause_s, keyed=keyed, big=big))
         begin = ["subscriber_comes"] * chance.choice((1, 2, 4))
         begin += ["consumer_comes"] * chance.choice((0, 2, 3))
         for name in begin:
             self.faults.happen(name, chance)
 
-    async def _create_topic(self, name: str, partitions: int) -> None:
+    async def _create_topic(self, name: str, partitions: int, placement: Placement) -> None:
+        url, create = self.world.urls[0], self.world.cluster.create_topic
         while name not in self._topics:
             try:
-                await self.world.cluster.create_topic(self.world.urls[0], name, partitions)
+                await create(url, name, partitions, placement)
                 self._topics.add(name)
             except HeadgateError:
                 await asyncio.sleep(1.0)
@@ -233,7 +260,8 @@ def _config(chance: random.Random) -> Config:
             "routing": {
                 "mode": mode,
                 "batch": {"max_size": chance.choice((1, 10, 100))},
-                "backpressure": {"queue_size": chance.choice((100, 100, 10_000))},
+                "backpressure": {"queue_size": chance.choice((20, 100, 10_000))},
+                "dlq": {"enabled": chance.random() >= UNKEPT},
             },
             "gateway": {
                 "subscriber_queue": chance.choice((5, 50, 1_000)),
@@ -277,7 +305,8 @@ def _retention(chance: random.Random) -> dict[str, object]:
 
 
 def _planned(chance: random.Random) -> list[Planned]:
-    swarm = {name: weight for name, weight in WEIGHTS.items() if chance.random() < 0.6} or WEIGHTS
+    share = chance.choice(SHARES)
+    swarm = {name: weight for name, weight in WEIGHTS.items() if chance.random() < share} or WEIGHTS
     plan, at_s = [], 0.0
     while at_s < FAULTS_S:
         at_s += chance.expovariate(1 / STEP_S) + (QUIET_S if chance.random() < 0.05 else 0.0)

@@ -13,6 +13,7 @@ from typing import Final
 OWNERS: Final = (
     "a source partition goes to another epoch",
     "a lane begins again in its window",
+    "a lane begins from notes",
     "a claim comes too late",
     "a position is refused to a former owner",
     "a letter of a lane that was overtaken is refused",
@@ -31,7 +32,10 @@ OWNERS: Final = (
     "draining while no coordinator",
     "deposed leader while no router",
     "frozen lane while reset",
+    "killed lane while late news",
+    "no gateway while zombie lanes",
     "killed lane while no coordinator",
+    "killed lane while no coordinator at all",
     "clock while deposed leader",
     "election away while rolling restart",
 )
@@ -40,6 +44,8 @@ PRODUCERS: Final = (
     "a producer is told that an outcome is unknown",
     "a producer is refused: unknown_topic",
     "a big document is sent",
+    "an event without a key is acknowledged",
+    "an event without a key has an unknown outcome",
     "appends away while no ingest",
     "appends away while frozen ingest",
 )
@@ -54,6 +60,7 @@ RECORDS: Final = (
     "log away while reset",
 )
 LETTERS: Final = (
+    "no dead letters are kept",
     "a letter is parked: unreachable",
     "a letter is parked: overloaded",
     "a letter is dead: shed",
@@ -61,12 +68,15 @@ LETTERS: Final = (
     "a parked letter is delivered",
     "a letter that was sent again arrives",
     "letters away while no gateway",
+    "reset while slow return",
     "reset while retried letters",
     "deleted letters while retried letters",
 )
 SUBSCRIBERS: Final = (
     "a subscriber gets a redelivery",
     "a subscriber resumes from its positions",
+    "a subscriber resumes with another filter",
+    "changing filter while no coordinator",
     "a subscriber hears that its topic is gone",
     "a subscriber isn't let in: overloaded",
     "a subscriber is told to resync: slow",

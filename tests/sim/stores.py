@@ -21,10 +21,14 @@ from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended
+from tests.sim.scheduler import Process
 
 Mood = Literal["well", "failing", "losing", "slow", "shaky"]
 BAD: Final[tuple[Mood, ...]] = ("failing", "losing", "slow", "shaky")
 SLOW_S: Final = 2.0
+LATE: Final = 0.5
+LATE_S: Final = 6.0
+"""Of what a server is slow to do, how much waits there for longer than a leader's lease."""
 WRITTEN: Final = 0.5
 """Of the appends whose outcome is unknown, how many are in the log."""
 
@@ -32,17 +36,25 @@ WRITTEN: Final = 0.5
 class Weather:
     """How one store is, for everybody who uses it."""
 
-    def __init__(self, name: str, chance: random.Random) -> None:
+    def __init__(self, name: str, chance: random.Random, server: Process | None = None) -> None:
+        """With a `server`, what was asked is done there, however late that is and whatever has
+        become of whoever asked."""
         self.name = name
         self.mood: Mood = "well"
         self._chance = chance
+        self._server = server
 
     async def call(self, work: Callable[[], Any]) -> Any:
         return await self._answered(self.now(), work)
 
     async def _answered(self, mood: Mood, work: Callable[[], Any]) -> Any:
         if mood == "slow":
-            await asyncio.sleep(self._chance.uniform(0.0, SLOW_S))
+            takes_s = self._chance.uniform(0.0, SLOW_S)
+            if self._server is not None:
+                if self._chance.random() < LATE:
+                    takes_s += LATE_S
+                return await self._served(self._server, takes_s, work)
+            await asyncio.sleep(takes_s)
         if mood == "failing":
             await asyncio.sleep(0.001)
             raise self._failed()
@@ -50,6 +62,30 @@ class Weather:
         if mood == "losing":
             raise self._failed()
         return result
+
+    async def _served(self, server: Process, takes_s: float, work: Callable[[], Any]) -> Any:
+        caller: Process = asyncio.get_running_loop()  # type: ignore[assignment]  # see there
+        answer: asyncio.Future[Any] = caller.create_future()
+
+        def hears(result: Any, error: Exception | None) -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
+
+        async def serves() -> None:
+            await asyncio.sleep(takes_s)
+            try:
+                result = await work()
+            except Exception as error:  # noqa: BLE001 - whoever asked is told
+                caller.call_soon(hears, None, error)
+            else:
+                caller.call_soon(hears, result, None)
+
+        server.start(serves())
+        return await answer
 
     async def append(self, work: Callable[[], Any]) -> Any:
         """The same, for what may have been written all the same: whoever asked can't tell."""

@@ -15,10 +15,10 @@ from tests.sim.children import Child, ran
 from tests.sim.situations import SITUATIONS, coverage
 
 BATCHES = [
-    (6048, 6069, 6078, 6101, 6103, 6105, 6126),
-    (6132, 6141, 6150, 6153, 6164, 6174, 6205),
+    (47001, 47005, 47009, 47011, 47012, 47019),
+    (47026, 47027, 47042, 47044, 47048, 47058),
 ]
-"""When they were chosen these met all situations but one between them."""
+"""When they were chosen these met all situations but four between them."""
 MET_AT_LEAST = len(SITUATIONS) // 4
 """By each batch, whatever has changed: nothing is left of a world that meets less."""
 

@@ -21,15 +21,18 @@ from headgate.adapters.memory.machine import BEGINS_MS, ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.config import Config
 from headgate.model.lanes import LaneSpec
+from headgate.model.letters import Letter
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
 from headgate.ports.election import Election, Leadership
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
+from headgate.ports.notes import LaneNotes
 from tests.sim.cluster import MemoryCluster
 from tests.sim.lanes import LaneProcesses, RemoteLane
 from tests.sim.network import Network
+from tests.sim.notes import Notebook
 from tests.sim.observed import (
     ObservedCoordinationStore,
     ObservedGateways,
@@ -37,7 +40,7 @@ from tests.sim.observed import (
     ObservedLog,
     ObservedPositions,
 )
-from tests.sim.oracle import Kept, Oracle, kept_as
+from tests.sim.oracle import Oracle
 from tests.sim.scheduler import Process, Scheduler
 from tests.sim.stores import Moody, MoodyWriter, Weather
 
@@ -65,18 +68,21 @@ class SimulatedCluster(MemoryCluster):
         self._observed = world.oracle, world.meets
         self.log = ObservedLog(*self._observed)
         self.letters = ObservedLetters(*self._observed)
-        self.deliveries = ObservedGateways(world.meets)
+        self.deliveries = ObservedGateways(*self._observed)
         self.connections = MemoryConnections(ping_s=PING_S)
         self._scheduler = scheduler
         self._skews = random.Random(f"skews {seed}")
         self.leases = MemoryLeases(ELECTION_TTL_S, lambda: scheduler.now_s)
+        self._notebooks: dict[str, Notebook] = {}
         self.lanes = LaneProcesses(world, lambda spec: self.build_lane(self.machine(), spec))
         self.machines: dict[str, tuple[ScriptedMachine, int]] = {}
         """By the name of the last process that has it, with when its wall clock began."""
         self.weather = {
             name: Weather(name, random.Random(f"{name} {seed}"))
-            for name in ("log", "appends", "positions", "letters", "state")
+            for name in ("log", "appends", "positions", "letters")
         }
+        state = Weather("state", random.Random(f"state {seed}"), scheduler.process("state"))
+        self.weather["state"] = state
 
     def _reached(self) -> dict[str, Any]:
         return {**super()._reached(), "silence_s": 2.5 * PING_S}
@@ -109,6 +115,10 @@ class SimulatedCluster(MemoryCluster):
     ) -> tuple[RemoteLane, Callable[[], Awaitable[None]]]:
         return self.lanes.open(spec)
 
+    def lane_notes(self, spec: LaneSpec) -> LaneNotes:
+        book = self._notebooks.setdefault(spec.router_id, Notebook(self._scheduler))
+        return book.page()
+
     def checkpoints(self) -> CheckpointStore:
         store = ObservedPositions(self.positions, *self._observed)
         return cast("CheckpointStore", Moody(store, self.weather["positions"]))
@@ -117,8 +127,7 @@ class SimulatedCluster(MemoryCluster):
         return cast("LetterStore", Moody(super().letter_store(), self.weather["letters"]))
 
     def coordination_store(self, leadership: Leadership) -> CoordinationStore:
-        meets = self._observed[1]
-        store = ObservedCoordinationStore(self.coordination, leadership.revision, meets)
+        store = ObservedCoordinationStore(self.coordination, leadership.revision, *self._observed)
         return cast("CoordinationStore", Moody(store, self.weather["state"]))
 
 
@@ -310,6 +319,5 @@ class World:
         process.start(lives())
         return process
 
-    def _dead_letters(self) -> list[Kept]:
-        letters = self.cluster.letters.letters.values()
-        return [kept_as(one) for one in letters if one.state == "dead"]
+    def _dead_letters(self) -> list[Letter]:
+        return [one for one in self.cluster.letters.letters.values() if one.state == "dead"]
