@@ -28,7 +28,8 @@ def backlog_sentence(plan: RepartitionPlan) -> str:
     if plan.drain_s is None:
         return f"{unsettled}; nothing was settled of late, so nobody can say how long that takes"
     about = duration(round(plan.drain_s * 1_000))
-    return f"{unsettled}; at the present {number(round(plan.settled_per_s))}/s that takes {about}"
+    rate = number(round(plan.settled_per_s))
+    return f"{unsettled}; at the present {rate}/s that takes about {about}"
 
 
 def waits_table(plan: RepartitionPlan) -> Grid:
@@ -61,29 +62,27 @@ def _alike(plan: RepartitionPlan) -> Iterator[tuple[list[int], list[int]]]:
         yield waiting, sorted(awaited)
 
 
-def phase_words(under_way: RepartitionStatus) -> str:
-    """The phase, and what is left in it: `draining, 1,200 records left`."""
-    if not under_way.backlog:
-        return under_way.phase
-    return f"{under_way.phase}, {plural(under_way.backlog, 'record')} left"
-
-
 def standing(under_way: RepartitionStatus) -> str:
-    """The phase with what it waits for."""
-    why = f": {under_way.waits_for}" if under_way.waits_for else ""
-    return phase_words(under_way) + why
+    """The phase with what is left and what it waits for."""
+    return f"{under_way.phase}{_left(under_way)}{_why(under_way)}"
 
 
 def under_way_sentence(topic: TopicInfo) -> str:
     """Where the repartition of `topic` is, and why; empty without one."""
     if (under_way := topic.repartition) is None:
         return ""
-    since, waits_for = duration(under_way.since_ms), under_way.waits_for
-    why = f"; {waits_for}" if waits_for else ""
     return (
-        f"{topic.name} is on its way to {plural(under_way.to, 'partition')}: "
-        f"{phase_words(under_way)}, for {since}{why}"
+        f"{topic.name} is being repartitioned to {under_way.to:,}: {under_way.phase} for "
+        f"{duration(under_way.since_ms)}{_left(under_way)}{_why(under_way)}"
     )
+
+
+def _left(under_way: RepartitionStatus) -> str:
+    return f", {plural(under_way.backlog, 'record')} left" if under_way.backlog else ""
+
+
+def _why(under_way: RepartitionStatus) -> str:
+    return f": {under_way.waits_for}" if under_way.waits_for else ""
 
 
 def given_up_sentence(topic: TopicInfo, to: int) -> str:

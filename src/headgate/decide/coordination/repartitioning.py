@@ -40,6 +40,8 @@ from headgate.model.control import Sealed
 from headgate.model.event import PartitionRef
 from headgate.model.topology import FormerVersion, Owner, Repartition, Topic
 
+NAMED_MAX = 8
+
 # --- from operators ----------------------------------------------------------------------------
 
 
@@ -288,8 +290,9 @@ def _unsettled(state: State, topic: Topic) -> str:
     ]
     if not behind:
         return ""
-    named = ", ".join(str(ref.partition) for ref in behind[:8])
-    return f"records from before the cutover are unsettled in partition {named}"
+    named = ", ".join(str(ref.partition) for ref in behind[:NAMED_MAX])
+    more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
+    return f"records from before the cutover are unsettled in partition {named}{more}"
 
 
 def _unadopted(state: State, topic: Topic, since: int) -> str:
