@@ -406,8 +406,10 @@ async def test_without_dead_letters_a_partition_halts_and_goes_on_in_order() -> 
     assert (halted.state, flowing.state) == ("failed", "flowing")
     assert "record 3" in halted.reason
     assert "routing.dlq.enabled" in halted.reason
+    assert (halted.parked, flowing.parked) == (True, False)
     world.gateways.poison.clear()
     await settle_down(15)
+    assert not any(one.parked for one in report(world).partitions)
     assert world.gateways.seqs("gateway-1") == list(range(1, 10))
     assert not world.letters.letters
     assert [one.state for one in report(world).partitions] == ["flowing", "flowing"]

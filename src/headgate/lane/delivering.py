@@ -90,6 +90,8 @@ class Dispatcher:
         self._behind: dict[str, frozenset[PartitionRef]] = {}
         self._gateways: dict[str, Node] = {}
         self._troubled: frozenset[str] = frozenset()
+        self._has_looked = False
+        """Whether the store has said what is parked."""
         self._hurries = False
         """Whether nothing is to wait for long."""
         self._error = ""
@@ -123,6 +125,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Begin to deliver: subscriptions and gateways are known."""
+        self._has_looked = True
         for gateway_id in self._behind:
             self._pipeline(gateway_id)
         self._crew.need("letters", self._letters.run())
@@ -236,6 +239,12 @@ class Dispatcher:
     def error(self) -> str:
         """What is wrong with the store of letters, if anything is."""
         return self._letters.error or self._retrying.error or self._error
+
+    def is_behind(self, ref: PartitionRef) -> bool:
+        """Is something of `ref`, or of what comes before it, parked for some gateway? Also as long
+        as the store hasn't said."""
+        behind = any(pipeline.is_behind(ref) for pipeline in self._pipelines.values())
+        return behind or not self._has_looked
 
     def halt_of(self, ref: PartitionRef) -> str:
         """Why nothing of `ref` reaches some gateway, if it stands still there."""

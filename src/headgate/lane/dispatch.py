@@ -189,6 +189,10 @@ class GatewayPipeline:
         """Is something wrong with the gateway right now?"""
         return self._outbound.struggles
 
+    def is_behind(self, ref: PartitionRef) -> bool:
+        """Is something of `ref` parked, or of what comes before it?"""
+        return ref in self._outbound.behind
+
     def halt_of(self, ref: PartitionRef) -> str:
         """Why `ref` stands still at a letter that is refused; empty where it doesn't."""
         return self._outbound.halted.get(ref, "")

@@ -235,8 +235,8 @@ class SourcePartition:
         self.saved, self.save_error = position, ""
         return True
 
-    def report(self, halt: str = "") -> PartitionReport:
-        """`halt`: why it stands still for some gateway, if it does."""
+    def report(self, halt: str = "", *, parked: bool = False) -> PartitionReport:
+        """`halt`: why it stands still for some gateway, if it does; `parked`: some of it is."""
         tracker = self.tracker
         return PartitionReport(
             self.ref,
@@ -246,4 +246,5 @@ class SourcePartition:
             tracker.tally,
             "failed" if halt else self.state,
             self.reason or halt,
+            parked,
         )

@@ -503,9 +503,12 @@ class Lane:
             await session.send(self._lane_report(unclaimed=self._claiming.failing))
 
     def _lane_report(self, *, unclaimed: tuple[Owner, ...] = ()) -> control.LaneReport:
-        partitions = self.holding.partitions.values()
+        dispatcher, partitions = self._dispatcher, self.holding.partitions.values()
         return control.LaneReport(
-            partitions=tuple(p.report(self._dispatcher.halt_of(p.ref)) for p in partitions),
+            partitions=tuple(
+                p.report(dispatcher.halt_of(p.ref), parked=dispatcher.is_behind(p.ref))
+                for p in partitions
+            ),
             read=self._reading.read,
             matched=self._reading.matched,
             delivered=self._ledger.delivered,

@@ -191,6 +191,8 @@ class PartitionReport(msgspec.Struct, frozen=True, array_like=True):
     state: PartitionState = "flowing"
     reason: str = ""
     """Why it isn't flowing, in a sentence."""
+    parked: bool = False
+    """Whether something of it is parked for some gateway, as far as is known."""
 
 
 LATENCY_BUCKETS_S = (

@@ -56,10 +56,10 @@ class Cutover(World):
             if is_sealing or owner.ref.partition >= self.topic.partitions
         )
 
-    def settle(self, lane: int, **settled: int) -> None:
+    def settle(self, lane: int, *, parked: bool = False, **settled: int) -> None:
         """`settled` by partition, as p0=5."""
         reports = [
-            PartitionReport(ref("flights", int(name[1:])), seq, seq, 0)
+            PartitionReport(ref("flights", int(name[1:])), seq, seq, 0, parked=parked)
             for name, seq in settled.items()
         ]
         report = control.LaneReport(
@@ -311,6 +311,22 @@ def test_a_version_is_forgotten_when_the_log_has_nothing_of_it(world: Cutover) -
     assert world.topic.former == ()
     assert (world.topic.original, world.topic.begins) == (2, (0, 0))
     assert world.topic.after == (5, 7, 0, 0)
+
+
+def test_a_version_is_kept_while_letters_of_it_are_parked(world: Cutover) -> None:
+    """Nothing else tells which letters come before which."""
+    drained(world)
+    world.acknowledge(world.ingest)
+    alive = (world.gateway, world.ingest, world.router)
+    world.wait(1_000, alive=alive)
+    earliest = tuple((ref("flights", number), 9) for number in range(2))
+    world.settle(world.reader, p0=5, p1=7, parked=True)
+    world.say(world.ingest, control.IngestReport((), earliest))
+    world.wait(1_000, alive=alive)
+    assert world.topic.former
+    world.settle(world.reader, p0=5, p1=7)
+    world.wait(1_000, alive=alive)
+    assert world.topic.former == ()
 
 
 def test_a_number_stays_when_its_version_is_forgotten() -> None:

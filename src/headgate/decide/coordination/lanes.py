@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from headgate.decide.coordination.rates import Meter
-from headgate.model.control import Hello, LaneReport
+from headgate.model.control import Hello, LaneReport, PartitionReport
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 
@@ -322,10 +322,20 @@ class Lanes:
 
     def settled(self, ref: PartitionRef) -> int:
         """How far whoever reads `ref` says that it is settled; 0 where nobody says so."""
+        report = self._report(ref)
+        return 0 if report is None else report.settled
+
+    def is_rid_of(self, ref: PartitionRef, seq: int) -> bool:
+        """Whether whoever reads `ref` says that all up to there is settled and nothing parked, or
+        there is nothing."""
+        report = self._report(ref)
+        return not seq if report is None else report.settled >= seq and not report.parked
+
+    def _report(self, ref: PartitionRef) -> PartitionReport | None:
         session = self.reader(ref)
         report = None if session is None else self.by_session[session].report
         reports = () if report is None else report.partitions
-        return next((one.settled for one in reports if one.ref == ref), 0)
+        return next((one for one in reports if one.ref == ref), None)
 
     def running(self) -> dict[PartitionRef, Owner]:
         """What lanes read, under the epochs they began with."""

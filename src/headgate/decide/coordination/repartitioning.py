@@ -218,12 +218,12 @@ def without(state: State, refs: Iterable[PartitionRef]) -> list[Effect]:
 
 
 def _forget_versions(state: State, topic: Topic) -> list[Effect]:
-    """Those of which the log has nothing any more, and lanes have nothing to settle."""
+    """Those of which the log has nothing any more, and lanes have nothing to settle or to send."""
     kept = topic.former
     if topic.repartition is not None:
         return []
     while kept and all(
-        state.earliest.get(ref, 0) > last and state.lanes.settled(ref) >= last
+        state.earliest.get(ref, 0) > last and state.lanes.is_rid_of(ref, last)
         for ref, last in zip(topic.all_refs(), kept[0].last, strict=False)
     ):
         kept = kept[1:]
