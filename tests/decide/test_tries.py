@@ -94,6 +94,17 @@ def test_one_that_was_lost_with_its_consumer_and_is_still_worked_on_has_not_fail
     assert tried.count("b") == 0
 
 
+def test_who_is_back_and_works_on_it_takes_back_no_failure_of_somebody_else() -> None:
+    """It was handed to others while that one was away, who said that they failed with it."""
+    tried = TriedInVain()
+    tried.lost("a", certain=False)
+    for delivery in (2, 3):
+        tried.failed("a", delivery)
+    for worked_on in (2, 3):
+        tried.spare("a", worked_on)
+    assert (tried.count("a"), tried.chance("a", 3)) == (3, Chance.NONE)
+
+
 def test_a_lower_limit_gives_up_nothing_that_was_merely_there() -> None:
     tried = TriedInVain()
     for _ in range(4):

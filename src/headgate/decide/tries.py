@@ -71,8 +71,9 @@ class TriedInVain:
 
     def spare(self, thing: Hashable, deliveries: int) -> None:
         """Whoever was lost with it is back, and works on it: on its delivery number `deliveries`,
-        which has not failed."""
-        if self.count(thing) >= deliveries:
+        which has not failed. What somebody else has said of it since then stays."""
+        count, known = self._get(thing)
+        if count >= deliveries and known is not Known.SAID:
             self._counts[thing] = deliveries - 1, Known.LOST
 
     def forget(self, thing: Hashable) -> None:
