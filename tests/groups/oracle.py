@@ -387,7 +387,9 @@ class Oracle:
         self.acked.add(work.place)
         if not work.marked and not self._is_from_before(work):
             self.acked_by.setdefault((work.member, work.place), self.now_s)
-        if self.wishes.get(work.place, math.inf) <= work.begun_s:
+        # A reset doesn't bring again what is in hand where no position has passed it.
+        since_s = self.now_s if work.place in self.by_reset else work.begun_s
+        if self.wishes.get(work.place, math.inf) <= since_s:
             del self.wishes[work.place]
             self.seen["wish fulfilled"] += 1
 

@@ -379,6 +379,14 @@ class Feed(Generic[T]):
         self._queue.append(Resync(partition, after_seq, from_seq, reason))
         self._positions[partition] = max(from_seq - 1, self._positions.get(partition, 0))
 
+    def goes_back(
+        self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason
+    ) -> None:
+        """What comes of the partition begins there, whoever has seen more of it; said before
+        everything else, also what the log doesn't have any more behind that."""
+        self.resync(partition, after_seq, from_seq, reason)
+        self._queue.rotate(1)
+
     def behind(self) -> list[int]:
         """The partitions that are catching up."""
         return sorted(

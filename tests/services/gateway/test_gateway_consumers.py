@@ -398,6 +398,25 @@ async def test_one_that_was_put_back_begins_there_and_the_group_is_told() -> Non
             assert committed(world, 0, 0) == 3, "nobody has processed any of it"
 
 
+async def test_that_it_was_put_back_is_told_before_what_retention_took_of_that() -> None:
+    """Or it would go back behind what it was just told to be gone."""
+    checkpoints = FaultyCheckpoints()
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        append(world, *range(0, 80, 2))
+        await commit(checkpoints, 0, seq=30)
+        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 3)
+        world.log.keep_from(PartitionRef("flights", 0), 10)
+        coordinator.give("one", 0, epoch=2)
+        socket = await join(world)
+        await assigned(socket, 1)
+        told = [await socket.next() for _ in range(2)]
+        assert [(one["reason"], one["after"], one["from"]) for one in told] == [
+            ("reset", 3, 4), ("retention", 3, 10),
+        ]  # fmt: skip
+        socket.say(type="ack", target=0, epoch=2, positions={"0": 9})
+        assert (await socket.next())["seq"] >= 10
+
+
 async def commit(checkpoints: FaultyCheckpoints, target: int, *, seq: int) -> None:
     ref = PartitionRef(f"@group/flights/radar/{target}-of-{TARGETS}", 0)
     await checkpoints.claim(ref, Fence(1))

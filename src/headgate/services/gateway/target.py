@@ -143,9 +143,9 @@ class Target:
         self.starts = subscriber.starts
         for partition, seq in gone_back.items():
             if partition in lost:
-                subscriber.feed.resync(partition, 0, seq + 1, "lost_history")
+                subscriber.feed.goes_back(partition, 0, seq + 1, "lost_history")
             else:
-                subscriber.feed.resync(partition, seq, seq + 1, "reset")
+                subscriber.feed.goes_back(partition, seq, seq + 1, "reset")
         self._hand = subscriber.unprocessed = InHand(starts, saved)
         tried = {n: one.tried for n, one in found.items() if n not in put_back}
         self._failing = self._nothing_failed(tried)
