@@ -5,6 +5,7 @@
 #   make check                  the static checks alone
 #   make plants [PLANT=name]    put each known mistake back, show which test finds it
 #   make sim [SEEDS=100]        the whole cluster on virtual time while everything goes wrong
+#   make soak [ROUNDS=20]       repartition under load, with somebody killed or frozen each time
 #   make bench                  the quick benchmarks
 #   make proto                  compile the messages of the gRPC transport
 #   make lock                   resolve the dependencies again
@@ -19,7 +20,7 @@ WORKERS := 3
 # What one process of a run has compiled, the others load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test linted-tests tests check lint types plants sim bench format proto lock clean setup
+.PHONY: help demo test linted-tests tests check lint types plants sim soak bench format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,6 +58,10 @@ sim: setup
 	@$(BIN)/python -m tests.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	  $(if $(BASE),--base $(BASE)) $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace) \
 	  $(if $(SHRINK),--shrink $(SHRINK)) $(if $(PLANTS),--plants $(PLANTS))
+
+# SEED=x repeats counts, faults and moments.
+soak: setup
+	@$(BIN)/python -m tests.system.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 bench: setup
 	@$(BIN)/headgate bench --quick

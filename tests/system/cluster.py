@@ -230,6 +230,10 @@ class Cluster:
     def put_back(self, node_id: str, command: Command) -> None:
         self._running[node_id] = command
 
+    def said(self) -> dict[str, list[str]]:
+        """What each node that runs has written to its standard error."""
+        return {node_id: list(one.err.lines) for node_id, one in self._running.items()}
+
     # --- what the coordinator says ---------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:

@@ -57,10 +57,13 @@ class Traffic:
     request has.
     """
 
-    def __init__(self, cluster: Cluster, *, partitions: int = 4, url: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, *, partitions: int = 4, keys: int = KEYS, url: str = ""
+    ) -> None:
         self.topic = f"traffic-{next(topic_numbers)}"
         self._cluster = cluster
         self._partitions = partitions
+        self._keys = keys
         self._url = url or cluster.url
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True)
@@ -115,16 +118,20 @@ class Traffic:
         first = len(self.acknowledged)
         numbers = range(first, first + self.at_once)
         self.sent_at_s += [time.monotonic()] * len(numbers)
-        events = [OutgoingEvent({"n": number}, key=f"k{number % KEYS}") for number in numbers]
+        events = [OutgoingEvent({"n": number}, key=f"k{number % self._keys}") for number in numbers]
         for outcome in producer.send_many(self.topic, events):
             if isinstance(outcome, HeadgateError):
                 raise outcome
         self.acknowledged += numbers
 
     @property
-    def delivered(self) -> list[str]:
+    def subscriber(self) -> Command:
         assert self._subscriber is not None
-        return self._subscriber.out.lines
+        return self._subscriber
+
+    @property
+    def delivered(self) -> list[str]:
+        return self.subscriber.out.lines
 
     def flows(self, timeout_s: float = 60.0) -> float:
         """Wait until an event that is sent from now on arrives; returns how long that took."""
@@ -147,8 +154,7 @@ class Traffic:
 
     @property
     def own(self) -> Receiver:
-        assert self._subscriber is not None
-        return Printed(self._subscriber)
+        return Printed(self.subscriber)
 
     def latencies_s(self, receiver: Receiver, begun_s: float, ended_s: float) -> list[float]:
         """How long each event that was sent between the two took to get there."""
