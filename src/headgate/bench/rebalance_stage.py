@@ -1,7 +1,8 @@
-"""The roles that `bench rebalance` needs as processes: coordinator, ingest node, gateway.
+"""The roles that `bench rebalance` and `bench repartition` need as processes: coordinator, ingest
+node, gateway.
 
-No router among them: routers join in the benchmark itself, and without Spark. Everything is in a
-temporary folder, on free ports, and ends with the context.
+No router among them: routers join in the benchmarks themselves, and without Spark. Everything is in
+a temporary folder, on free ports, and ends with the context.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Stage:
     clients_connect: str
     data: Path
     lane: LaneSettings
+    config: Config
     supervisor: Supervisor
 
 
@@ -67,6 +69,7 @@ def _stage(config: Config, data: DataFolder, supervisor: Supervisor) -> Stage:
         clients_connect=addresses(coordinator.host, coordinator.consumer_port),
         data=data.root,
         lane=msgspec.structs.replace(lane_settings(config), window_s=WINDOW_S, log_level="error"),
+        config=config,
         supervisor=supervisor,
     )
 

@@ -9,10 +9,21 @@ from headgate.bench.latency import LATENCY
 from headgate.bench.match import MATCH
 from headgate.bench.pipeline import PIPELINE
 from headgate.bench.rebalance import REBALANCE
+from headgate.bench.repartition import REPARTITION
 from headgate.bench.result import Benchmark
 from headgate.bench.subscriptions import SUBSCRIPTIONS
 
 BENCHMARKS: dict[str, Benchmark] = {
     benchmark.name: benchmark
-    for benchmark in (LATENCY, APPEND, MATCH, SUBSCRIPTIONS, FANOUT, DELIVER, REBALANCE, PIPELINE)
+    for benchmark in (
+        LATENCY,
+        APPEND,
+        MATCH,
+        SUBSCRIPTIONS,
+        FANOUT,
+        DELIVER,
+        REBALANCE,
+        REPARTITION,
+        PIPELINE,
+    )
 }

@@ -318,15 +318,18 @@ def windows_on_spark(
     return SparkWindows(settings, find_java(inherited_environment()), metrics)
 
 
-def build_router(config: Config, folder: DataFolder) -> Router:
+def build_router(config: Config, folder: DataFolder, windows: Windows | None = None) -> Router:
+    """On Spark, unless it is given `windows` that run on something else."""
     from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.server import HttpServer
     from headgate.metrics.roles import RouterMetrics
     from headgate.services.router.service import Router, RouterPorts
 
     settings, metrics = router_settings(config, folder), RouterMetrics()
+    if windows is None:
+        windows = windows_on_spark(config, folder, node_id=settings.node_id, metrics=metrics)
     ports = RouterPorts(
-        windows=windows_on_spark(config, folder, node_id=settings.node_id, metrics=metrics),
+        windows=windows,
         connect=connector(addresses(config.router.server_address, config.router.server_port)),
         notes=FileRouterNotes(folder.notes_dir(settings.node_id)),
         listener=HttpServer(),
