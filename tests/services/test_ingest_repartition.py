@@ -166,6 +166,29 @@ def test_keys_are_looked_for_as_long_as_they_are_kept() -> None:
     run_virtual(scenario())
 
 
+def test_a_request_looks_once_into_each_partition_that_may_have_its_keys() -> None:
+    async def scenario() -> None:
+        world = World(FaultyLogWriter())
+        await world.adopt(topology(1, BEFORE))
+        await world.write(BEFORE, EVENTS, timeout_s=5)
+        after = behind(world)
+        await world.adopt(topology(2, after))
+        looked: list[PartitionRef] = []
+        found = world.reader.find
+
+        async def counted(where: PartitionRef, ids: list[str]) -> dict[str, int]:
+            looked.append(where)
+            return await found(where, ids)
+
+        world.reader.find = counted  # type: ignore[method-assign,assignment]
+        new = [Event(f"new-{number}", b"{}", f"k{number}") for number in range(12)]
+        assert {partition_of(str(e.key), collection="", count=3) for e in new} == {0, 1, 2}
+        await world.write(after, new, timeout_s=5)
+        assert sorted(looked) == [ref(0), ref(1)]
+
+    run_virtual(scenario())
+
+
 def test_a_number_that_comes_back_goes_on_with_its_seq() -> None:
     async def scenario() -> None:
         writer = FaultyLogWriter()

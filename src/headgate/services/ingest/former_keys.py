@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from headgate import errors
-from headgate.decide.lineage import Lineage, lineage_of
+from headgate.decide.lineage import lineage_of
 from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
@@ -42,10 +42,14 @@ class FormerKeys:
         lineage = lineage_of(topic)
         if lineage.is_plain or not self._is_recent(topic):
             return {}
+        # By former partition, which of its seqs each event may have.
+        lasts: dict[int, dict[int, int]] = {}
+        for number, part in parts.items():
+            for former, last in lineage.before(topic.version, number).items():
+                lasts.setdefault(former, {}).update(dict.fromkeys(part, last))
         looks = [
-            self._found_at(lineage, PartitionRef(topic.name, former), number, events, part)
-            for number, part in parts.items()
-            for former in lineage.before(topic.version, number)
+            self._found_at(topic, PartitionRef(topic.name, former), events, wanted)
+            for former, wanted in lasts.items()
         ]
         try:
             async with asyncio.timeout(timeout_s):
@@ -60,21 +64,15 @@ class FormerKeys:
         return outcomes
 
     async def _found_at(
-        self,
-        lineage: Lineage,
-        former: PartitionRef,
-        number: int,
-        events: Sequence[Event],
-        part: Sequence[int],
+        self, topic: Topic, former: PartitionRef, events: Sequence[Event], lasts: Mapping[int, int]
     ) -> dict[int, Outcome]:
-        last = lineage.before(lineage.topic.version, number)[former.partition]
         try:
-            seqs = await self._reader.find(former, [events[i].event_id for i in part])
+            seqs = await self._reader.find(former, [events[i].event_id for i in lasts])
         except errors.HeadgateError:
-            return dict.fromkeys(part, _unsure(lineage.topic))
+            return dict.fromkeys(lasts, _unsure(topic))
         return {
             i: ProduceResult(event.event_id, former.partition, seq)
-            for i in part
+            for i, last in lasts.items()
             if (seq := seqs.get((event := events[i]).event_id)) is not None and seq <= last
         }
 
