@@ -36,22 +36,39 @@ class Log:
     def writer(self) -> LogWriter:
         return EmbeddedLogWriter(DataFolder.open(self.root))
 
-    def append(self, partition: int, events: Sequence[Event]) -> None:
+    def append(self, partition: int, events: Sequence[Event], *, version: int = 3) -> None:
         async def work() -> None:
             writer = self.writer()
             ref = PartitionRef(TOPIC, partition)
-            await writer.open(ref, epoch=1, version=3)
-            await writer.append(ref, events, version=3, now_ms=NOW_MS)
+            await writer.open(ref, epoch=1, version=version)
+            await writer.append(ref, events, version=version, now_ms=NOW_MS)
             await writer.close()
 
         asyncio.run(work())
 
-    def grow(self, partition: int, count: int) -> None:
+    def grow(self, partition: int, count: int, *, version: int = 3) -> None:
         """Append `count` events whose ids say where they stand: 2-15 is seq 15 of partition 2."""
         head = self.heads[partition]
         self.heads[partition] += count
         seqs = range(head + 1, head + count + 1)
-        self.append(partition, [Event(f"{partition}-{seq}", b"{}") for seq in seqs])
+        events = [Event(f"{partition}-{seq}", b"{}") for seq in seqs]
+        self.append(partition, events, version=version)
+
+    def spread(self, events: Sequence[Event], partitions: int, *, version: int) -> None:
+        """Append under a version of so many partitions, by a key that is a number, and seal them
+        all: nothing more comes under this version."""
+
+        async def work() -> None:
+            writer = self.writer()
+            for number in range(partitions):
+                ref = PartitionRef(TOPIC, number)
+                await writer.open(ref, epoch=1, version=version)
+                own = [one for one in events if int(one.key or 0) % partitions == number]
+                await writer.append(ref, own, version=version, now_ms=NOW_MS)
+                await writer.open(ref, epoch=1, version=version, sealed=True)
+            await writer.close()
+
+        asyncio.run(work())
 
     def drop(self, partition: int) -> None:
         """What retention does: the records go, the head stays."""

@@ -255,6 +255,65 @@ def test_a_stream_begins_where_it_is_told(
     assert sorted(seen.take()) == [*named(0, range(first, 5)), "1-4"]
 
 
+def test_a_stream_goes_on_through_repartitions_with_every_key_in_order(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    produced = [Event(f"{at:02}", b"{}", key=str(at * 7 % 5)) for at in range(60)]
+    log.spread(produced[:10], 2, version=1)
+    batches: list[list[Row]] = []
+    stream = stream_topic(spark, TOPIC, data=log.root)
+    writer = stream.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        # A query that is behind finds several versions at once.
+        log.spread(produced[10:20], 2, version=1)
+        log.spread(produced[20:40], 3, version=2)
+        log.spread(produced[40:], 1, version=3)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert all(len({row.version for row in batch}) <= 1 for batch in batches)
+    streamed = [row for batch in batches for row in batch]
+    keys = range(5)
+    in_order = [[one.event_id for one in produced if one.key == str(key)] for key in keys]
+    assert [[row.event_id for row in streamed if row.key == str(key)] for key in keys] == in_order
+    table_now = table(spark, log).orderBy("key", "version", "seq")
+    assert ids(table_now) == [one for ids_of_key in in_order for one in ids_of_key]
+    assert sorted(streamed) == sorted(table_now.collect())
+
+
+def test_saved_positions_read_later_partitions_from_their_first_record(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 3, version=1)
+    log.grow(0, 1, version=2)
+    log.grow(1, 2, version=2)
+    wanted = ["0-3", "0-4", "1-1", "1-2"]
+    assert ids(table(spark, log, from_="0:3")) == wanted
+    seen = Collected()
+    stream = stream_topic(spark, TOPIC, data=log.root, start="0:3")
+    assert seen.start(stream, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.batches == [wanted[:1], wanted[1:]]
+
+
+def test_a_later_partition_begins_behind_what_a_former_topic_had(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 1)
+    stream = stream_topic(spark, TOPIC, data=log.root, start="now")
+    log.grow(1, 2)
+    log.drop(1)
+    log.grow(1, 1)
+    seen = Collected()
+    assert seen.start(stream, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.take() == ["1-3"]
+    log.grow(1, 1)
+    log.drop(1)
+    with pytest.raises(PySparkException, match="doesn't have the records from 4 to 4 any more"):
+        seen.start(stream, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+
+
 def test_what_is_now_is_decided_when_the_stream_is_made(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:

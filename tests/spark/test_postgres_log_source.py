@@ -85,6 +85,18 @@ def test_a_stream_reads_appends_once_through_a_restart(
     assert seen.take() == ["1-3"]
 
 
+def test_a_stream_reads_one_version_after_the_other(
+    spark: SparkSession, log: PostgresLog, tmp_path: Path
+) -> None:
+    log.grow(0, 2, version=1)
+    log.grow(0, 1, version=2)
+    log.grow(1, 2, version=2)
+    seen = Collected()
+    query = seen.start(stream_topic(spark, TOPIC, dsn=log.dsn), tmp_path / "c", all_now=True)
+    assert query.awaitTermination(AWAIT_S)
+    assert seen.batches == [["0-1", "0-2"], ["0-3", "1-1", "1-2"]]
+
+
 def test_mistakes_are_plain_sentences_without_the_password(
     spark: SparkSession, log: PostgresLog, tmp_path: Path, unused_tcp_port: int
 ) -> None:

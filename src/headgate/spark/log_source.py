@@ -3,8 +3,10 @@
 A batch read is a snapshot: the ends of all partitions are taken when the DataFrame is made, on the
 driver, so every action on it sees the same records while producers go on. A stream's offsets are
 the next seq of every partition, and Spark's checkpoint keeps them; partitions that appear later
-join. Invariant: between two offsets lie the same records however often they are read. The driver
-only looks at the ends of the log: no record passes through it, and nothing is ever written.
+join. Invariants: between two offsets lie the same records however often they are read; a
+micro-batch has records of one partitioning version, and all of former ones are in earlier batches.
+The driver looks at the ends of the log, and where versions meet: no other record passes through it,
+and nothing is ever written.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headgate.decide.log_ranges import advance, split
-from headgate.decide.starting import ends_at, refuse_gaps, starts_after
+from headgate.decide.log_versions import Part, Versions
+from headgate.decide.starting import Stretch, ends_at, refuse_gaps, starts_after
 from headgate.errors import InvalidRequest
-from headgate.model.event import FIRST_SEQ
+from headgate.model.event import FIRST_SEQ, PartitionRef
 from headgate.ports.log import Extent
 from headgate.spark.log_options import FORMAT, LogOptions, read_options, topic_partitions
 from headgate.spark.log_tasks import SCHEMA, LogTask, read_task
@@ -99,14 +102,14 @@ def _checked_here(options: dict[str, str]) -> dict[str, str]:
     return {**options, **dict([wanted.place.option])}
 
 
-NOTHING_YET = Extent(FIRST_SEQ, 0)
+NOTHING_YET = Part(FIRST_SEQ, 0)
 
 
 class LogSource(DataSource):
     """Spark asks for the schema once, when the DataFrame is made, and ships this very object from
     there to wherever a reader is needed: so the extents taken then belong to the DataFrame."""
 
-    _extents: dict[int, Extent] | None = None
+    _extents: dict[int, Part] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -114,7 +117,7 @@ class LogSource(DataSource):
 
     def schema(self) -> StructType:
         with _Log(read_options(self.options)) as log:
-            self._extents = log.extents()
+            self._extents = log.versions.complete()
         return SCHEMA
 
     def reader(self, schema: StructType) -> LogBatchReader:
@@ -124,7 +127,7 @@ class LogSource(DataSource):
             raise InvalidRequest("max_records_per_batch is for spark.readStream; leave it out here")
         if self._extents is None:
             with _Log(wanted) as log:
-                self._extents = log.extents()
+                self._extents = log.versions.complete()
         return LogBatchReader(wanted, self._extents)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
@@ -143,13 +146,14 @@ def _refuse_other_columns(schema: StructType) -> None:
 
 
 class LogBatchReader(DataSourceReader):
-    def __init__(self, wanted: LogOptions, extents: Mapping[int, Extent]) -> None:
+    def __init__(self, wanted: LogOptions, extents: Mapping[int, Part]) -> None:
         self._wanted = wanted
         self._extents = extents
 
     def partitions(self) -> list[InputPartition]:
         wanted = self._wanted
-        start = _first_seqs(wanted, self._extents)
+        with _Log(wanted) as log:
+            start = _first_seqs(wanted, self._extents, log.versions)
         ends = ends_at(wanted.up_to or {}, self._extents, wanted.topic)
         return _tasks(wanted, start, {partition: seq + 1 for partition, seq in ends.items()})
 
@@ -161,7 +165,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in Spark's source runner, a process of its own; tasks get fresh copies. `made` is what
     there was when the DataFrame was made, which is what "now" means."""
 
-    def __init__(self, wanted: LogOptions, made: Mapping[int, Extent] | None = None) -> None:
+    def __init__(self, wanted: LogOptions, made: Mapping[int, Part] | None = None) -> None:
         self._wanted = wanted
         self._made = made
         self._log = _Log(wanted)
@@ -172,22 +176,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         made = self._made if self._wanted.start == "now" else None
-        extents = self._log.extents() if made is None else made
-        return _as_offset(_first_seqs(self._wanted, extents))
+        extents = self._log.versions.complete() if made is None else made
+        return _as_offset(_first_seqs(self._wanted, extents, self._log.versions))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._wanted.max_records_per_batch
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
-        self._target = _next_seqs(self._log.extents())
+        self._target = _next_seqs(self._log.versions.complete())
 
     def reportLatestOffset(self) -> dict[str, int]:
         return _as_offset(_next_seqs(self._log.extents()))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        found = self._log.extents()
-        begin = dict.fromkeys(found, FIRST_SEQ) | _as_positions(start)
+        found = self._log.versions.complete()
+        begin = _firsts(found) | _as_positions(start)
         extents = dict.fromkeys(begin, NOTHING_YET) | found
         _refuse_another_log(begin, extents, self._wanted.topic)
         if self._wanted.start == "earliest":
@@ -202,10 +206,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 one: min(available[one], target[one]) for one in available if one in target
             }
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return _as_offset(advance(begin, available, limit=most))
+        ends = self._log.versions.same_version(begin, available)
+        return _as_offset(advance(begin, ends, limit=most))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return _tasks(self._wanted, _as_positions(start), _as_positions(end))
+        begin, ends = _as_positions(start), _as_positions(end)
+        if ends.keys() - begin.keys():
+            begin = _firsts(self._log.extents()) | begin
+        return _tasks(self._wanted, begin, ends)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)
@@ -228,6 +236,7 @@ class _Log:
         self._wanted = wanted
         self._reader = wanted.place.open_reader()
         self._runner = asyncio.Runner()
+        self.versions = Versions(self)
 
     def __enter__(self) -> Self:
         return self
@@ -238,6 +247,11 @@ class _Log:
     def extents(self) -> dict[int, Extent]:
         return self._runner.run(self._extents())
 
+    def version_at(self, partition: int, seq: int) -> int | None:
+        ref = PartitionRef(self._wanted.topic, partition)
+        found = self._runner.run(self._reader.read(ref, after_seq=seq - 1, limit=1))
+        return found[0].version if found else None
+
     def close(self) -> None:
         self._runner.run(self._reader.close())
         self._runner.close()
@@ -247,19 +261,29 @@ class _Log:
         return {ref.partition: await self._reader.extent(ref) for ref in refs}
 
 
-def _first_seqs(wanted: LogOptions, extents: Mapping[int, Extent]) -> dict[int, int]:
+def _first_seqs(
+    wanted: LogOptions, extents: Mapping[int, Part], versions: Versions
+) -> dict[int, int]:
+    after = starts_after(wanted.start, extents, wanted.topic)
+    firsts = {partition: seq + 1 for partition, seq in after.items()}
     if isinstance(wanted.start, dict):
         refuse_gaps(wanted.start, extents, wanted.topic)
-    after = starts_after(wanted.start, extents, wanted.topic)
-    return {partition: seq + 1 for partition, seq in after.items()}
+        firsts |= versions.since(wanted.start, extents)
+    return firsts
 
 
-def _next_seqs(extents: Mapping[int, Extent]) -> dict[int, int]:
+def _firsts(extents: Mapping[int, Stretch]) -> dict[int, int]:
+    """Where partitions begin that came later. What retention took before they were ever looked at
+    can't be told from what a former topic of this name had."""
+    return {partition: extent.earliest for partition, extent in extents.items()}
+
+
+def _next_seqs(extents: Mapping[int, Stretch]) -> dict[int, int]:
     return {partition: extent.head + 1 for partition, extent in extents.items()}
 
 
 def _refuse_another_log(
-    begin: Mapping[int, int], extents: Mapping[int, Extent], topic: str
+    begin: Mapping[int, int], extents: Mapping[int, Stretch], topic: str
 ) -> None:
     for partition, seq in begin.items():
         head = extents[partition].head
