@@ -99,14 +99,24 @@ async def answer_to(
     request: Coroutine[Any, Any, _T], meanwhile: Meanwhile | None, *, turns: int
 ) -> _T:
     """What comes back, for a client that sends and waits in one go: after so many turns of the loop
-    the request has left, and `meanwhile` is called."""
+    the request has left, and `meanwhile` is called.
+
+    Whoever is told to end meanwhile ends: pyreqwest keeps that to itself when the answer comes in
+    the same moment, and whoever sends the next batch would do so for ever."""
+    task = asyncio.current_task()
+    assert task is not None
+    told = task.cancelling()
     async with Helpers() as helpers:
         under_way = helpers.start(request)
         for _ in range(turns):
             await asyncio.sleep(0)
         if meanwhile is not None and not under_way.done():
             meanwhile()
-        return await under_way
+        try:
+            return await under_way
+        finally:
+            if task.cancelling() > told:
+                raise asyncio.CancelledError
 
 
 def read_answer(url: str, data: Bytes, batch: DeliveryBatch) -> DeliveryAnswer:

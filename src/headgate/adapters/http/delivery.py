@@ -10,6 +10,7 @@ from datetime import timedelta
 import msgspec
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.request import ConsumedRequest
 
 from headgate.adapters.delivery_outcome import Refusal, no_answer, refused
 from headgate.adapters.delivery_wire import (
@@ -83,16 +84,20 @@ class HttpDeliveryTransport:
             .build()
         )
         try:
-            response = await answer_to(request.send(), meanwhile, turns=TURNS_TO_LEAVE)
-            body = bytes(await response.bytes())
+            status, body = await answer_to(_exchange(request), meanwhile, turns=TURNS_TO_LEAVE)
         except PyreqwestError as error:
             raise no_answer(url, error) from error
-        if response.status != 200:
-            raise _refusal(url, response.status, body)
+        if status != 200:
+            raise _refusal(url, status, body)
         return read_answer(url, body, batch)
 
     async def close(self) -> None:
         await self._client.close()
+
+
+async def _exchange(request: ConsumedRequest) -> tuple[int, bytes]:
+    response = await request.send()
+    return response.status, bytes(await response.bytes())
 
 
 def _refusal(url: str, status: int, body: bytes) -> HeadgateError:
