@@ -127,6 +127,10 @@ class Faults:
             self.world.meets("a leader is lost in the middle of a handoff")
         if left.resets:
             self.world.meets("a leader is lost in the middle of a reset")
+        for topic in left.topics:
+            if topic.repartition is not None:
+                phase = topic.repartition.phase
+                self.world.meets(f"a leader is lost while a topic is {phase}")
 
     def frozen(self) -> None:
         role = self._some_role()
@@ -170,7 +174,7 @@ class Faults:
             freezes()
             return
         self._turns("state", "slow", SAVED_S)
-        self.chance.choice((self.reset, self.drained))()
+        self.chance.choice((self.reset, self.drained, self.repartitioned))()
         self.world.watcher.call_later(SAVED_S, freezes)
 
     def headless(self) -> None:
@@ -455,6 +459,13 @@ class Faults:
         self._asked(what, self._post(f"/v1/topics/{TOPIC}/partitions/{number}/reset", body))
         self._begins("reset", what, LASTS_S, _nothing)
 
+    def repartitioned(self) -> None:
+        to = self.chance.choice((1, 2, 3, 4, 6, 8))
+        self.partitions = max(self.partitions, to)
+        what = f"{TOPIC} gets {to} partitions"
+        self._asked(what, self._post(f"/v1/topics/{TOPIC}/repartition", {"partitions": to}))
+        self._begins("repartition", what, LASTS_S, _nothing)
+
     def drained(self) -> None:
         role = self.chance.choice([*self.world.of("ingest"), *self.world.of("router")])
         what = f"{role.name} is drained"
@@ -551,6 +562,7 @@ WEIGHTS: Final[dict[str, float]] = {
     "consumer_comes": 1,
     "consumer_dies": 1,
     "reset": 2,
+    "repartitioned": 3,
     "drained": 2,
     "rebalanced": 1,
     "letters": 2,

@@ -49,7 +49,12 @@ class ObservedPartition(MemoryPartition):
         self._meets = meets
 
     def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
+        before = self.state
         extent = super().open(epoch, version, sealed=sealed)
+        if sealed and not before.sealed and before.epoch:
+            self._meets("a partition is sealed")
+        if version > before.version and before.epoch:
+            self._meets("a partition takes records of another version")
         self._oracle.owned_by(("log", self.ref, epoch), _caller().name)
         self._oracle.admitted(("log", self.ref), (epoch,))
         return extent

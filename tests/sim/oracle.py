@@ -45,6 +45,8 @@ class Watch:
     reached: dict[int, int] = field(default_factory=dict)
     got: set[tuple[int, int]] = field(default_factory=set)
     told: list[Resync] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Of each key the last number that came."""
     is_over: bool = False
     """It has left, and nothing is owed to it."""
 
@@ -99,6 +101,12 @@ def meant_by(letter: Letter | NewLetter) -> set[str]:
     return {EVERYBODY, *names} if one.broadcast or not names else names
 
 
+def record_number(item: Event | Left) -> int | None:
+    """Of what its producer sent with that key, which one it is."""
+    number = item.document.get("number") if isinstance(item.document, dict) else None
+    return number if isinstance(number, int) else None
+
+
 class Oracle:
     """`meets` is told of the situations that only it can tell."""
 
@@ -126,7 +134,8 @@ class Oracle:
         """What was in a topic that was deleted."""
         self._ids: dict[str, Place] = {}
         self._last_sent: dict[tuple[str, str], tuple[int, int]] = {}
-        self._seqs_of: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._places_of: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        """Of each key where its records are, in the order they came."""
 
     def violated(self, what: str) -> None:
         self.violations.append(what)
@@ -236,7 +245,7 @@ class Oracle:
         if before is not None and number <= before[0]:
             self.violated(f"number {number} of {record.key} is behind {before} at {place}")
         self._last_sent[record.topic, record.key] = number, record.seq
-        self._seqs_of[record.topic, record.key].append(record.seq)
+        self._places_of[record.topic, record.key].append((record.partition, record.seq))
 
     def heads(self, topic: str) -> dict[int, int]:
         return {partition: max(kept) for partition, kept in self.log[topic].items() if kept}
@@ -275,6 +284,17 @@ class Oracle:
             self.violated(f"{watch.name} got {place} behind {watch.reached[item.partition]}")
         watch.reached[item.partition] = item.seq
         watch.got.add(place)
+        self._is_in_order(watch, item)
+
+    def _is_in_order(self, watch: Watch, item: Event | Left) -> None:
+        """Its key's, whichever partitions the records are in."""
+        number = record_number(item)
+        if item.key is None or number is None:
+            return
+        before = watch.numbers.get(item.key, -1)
+        if number <= before:
+            self.violated(f"{watch.name} got number {number} of {item.key} behind {before}")
+        watch.numbers[item.key] = max(before, number)
 
     def _is_that(self, item: Event | Left, record: Record | None) -> bool:
         return (
@@ -328,22 +348,29 @@ class Oracle:
             self.violated(f"{consumer} got {item}, and the log has {record}")
         elif not item.redelivery and place not in group.begun:
             missing = [
-                seq
-                for seq in self._seqs_of[group.topic, item.key or ""]
-                if group.heads.get(item.partition, 0) < seq < item.seq
-                and (item.partition, seq) not in group.done
-                and not group.is_excused(item.partition, seq)
-                and not self._is_skipped(group.topic, item.partition, seq)
+                (partition, seq)
+                for partition, seq in self._before_it(group.topic, item.key or "", place)
+                if group.heads.get(partition, 0) < seq
+                and (partition, seq) not in group.done
+                and not group.is_excused(partition, seq)
+                and not self._is_skipped(group.topic, partition, seq)
             ]
-            if missing and (missing := self._not_letters(group, item.partition, missing)):
+            if missing and (missing := self._not_letters(group, missing)):
                 self.violated(f"{consumer} works on {place} before {missing[:5]} of {item.key}")
         if place in group.begun:
             self._meets("an event is handed out to a consumer again")
         group.begun.add(place)
 
-    def _not_letters(self, group: Group, partition: int, seqs: Iterable[int]) -> list[int]:
+    def _before_it(self, topic: str, key: str, place: tuple[int, int]) -> list[tuple[int, int]]:
+        """Where the records of a key are that came before the one there."""
+        places = self._places_of[topic, key]
+        return places[: places.index(place)] if place in places else []
+
+    def _not_letters(
+        self, group: Group, places: Iterable[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
         dead = self._ever_dead
-        return [seq for seq in seqs if (group.name, group.topic, partition, seq) not in dead]
+        return [one for one in places if (group.name, group.topic, *one) not in dead]
 
     def ends(self, group: Group, item: Item) -> None:
         """It is processed; whether that is acknowledged is another matter."""

@@ -97,7 +97,26 @@ GROUPS: Final = (
     "frozen gateway while joining",
 )
 
-SITUATIONS: Final = (*OWNERS, *PRODUCERS, *RECORDS, *LETTERS, *SUBSCRIBERS, *GROUPS)
+REPARTITIONS: Final = (
+    "a partition is sealed",
+    "a partition takes records of another version",
+    "a leader is lost while a topic is announced",
+    "a leader is lost while a topic is sealing",
+    "a leader is lost while a topic is fenced",
+    "a leader is lost while a topic is draining",
+    "no ingest while repartition",
+    "no router while repartition",
+    "no gateway while repartition",
+    "repartition while slow subscriber",
+    "letters away while repartition",
+    "positions away while repartition",
+    "repartition while reset",
+)
+
+SITUATIONS: Final = (
+    *(*OWNERS, *PRODUCERS, *RECORDS, *LETTERS, *SUBSCRIBERS, *GROUPS),
+    *REPARTITIONS,
+)
 
 
 def coverage(met: Mapping[str, int]) -> str:
