@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.decide.starting import (
     Start,
@@ -14,7 +15,7 @@ from headgate.decide.starting import (
     starts_after,
 )
 from headgate.errors import InvalidRequest, NotFound
-from headgate.model.topology import FormerVersion, Topic
+from headgate.model.topology import FormerVersion, Repartition, Topic
 from headgate.ports.log import Extent
 
 STRETCHES = {0: Extent(5, 20), 1: Extent(1, 0), 2: Extent(1, 7)}
@@ -110,10 +111,10 @@ class TestSinceThen:
     )
 
     def test_partitions_that_came_later_begin_with_their_first_record(self) -> None:
-        assert since_then({0: 6, 1: 8}, self.TOPIC) == {0: 6, 1: 8, 2: 1, 3: 1}
+        assert since_then({0: 6, 1: 8}, self.TOPIC, {}) == {0: 6, 1: 8, 2: 1, 3: 1}
 
     def test_those_that_are_named_begin_where_that_says(self) -> None:
-        assert since_then({0: 6, 2: 3}, self.TOPIC) == {0: 6, 2: 3, 3: 1}
+        assert since_then({0: 6, 2: 3}, self.TOPIC, {}) == {0: 6, 2: 3, 3: 1}
 
     def test_those_that_were_gone_for_a_while_begin_where_they_came_back(self) -> None:
         shrunk = FormerVersion(2, (5, 7), (9, 9))
@@ -126,14 +127,24 @@ class TestSinceThen:
             original=3,
             begins=(0,),
         )
-        assert since_then({0: 9, 1: 9}, topic) == {0: 9, 1: 9, 2: 9, 3: 1}
-        assert since_then({0: 3, 1: 4, 2: 5}, topic) == {0: 3, 1: 4, 2: 5, 3: 1}
+        assert since_then({0: 9, 1: 9}, topic, {}) == {0: 9, 1: 9, 2: 9, 3: 1}
+        assert since_then({0: 3, 1: 4, 2: 5}, topic, {}) == {0: 3, 1: 4, 2: 5, 3: 1}
         gone = Topic("flights", 2, version=2, after=(5, 7), former=topic.former[:1], original=3)
-        assert since_then({0: 9, 1: 9}, gone) == {0: 9, 1: 9}
+        assert since_then({0: 9, 1: 9}, gone, {}) == {0: 9, 1: 9}
+        coming = replace(gone, repartition=Repartition(3, "announced", 7))
+        written = {0: Extent(1, 9), 1: Extent(1, 9), 2: Extent(4, 12)}
+        assert since_then({0: 9, 1: 9}, coming, written) == {0: 9, 1: 9, 2: 9}
 
     def test_now_and_earliest_are_what_they_are(self) -> None:
-        assert since_then("now", self.TOPIC) == "now"
-        assert since_then("earliest", self.TOPIC) == "earliest"
+        assert since_then("now", self.TOPIC, {}) == "now"
+        assert since_then("earliest", self.TOPIC, {}) == "earliest"
 
     def test_a_topic_of_one_version_is_left_alone(self) -> None:
-        assert since_then({0: 6}, Topic("flights", 4)) == {0: 6}
+        assert since_then({0: 6}, Topic("flights", 4), STRETCHES) == {0: 6}
+
+    def test_partitions_to_come_begin_with_their_first_record(self) -> None:
+        """Somebody has written to them, and it isn't known here yet that they are there."""
+        topic = Topic("flights", 1, repartition=Repartition(3, "announced", 7))
+        grown = {0: Extent(1, 6), 1: Extent(1, 3), 2: Extent(251, 253)}
+        assert since_then({0: 6}, topic, grown) == {0: 6, 1: 1, 2: 251}
+        assert since_then({0: 6, 1: 3}, topic, grown) == {0: 6, 1: 3, 2: 251}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from headgate import errors
-from headgate.decide.lineage import came_later
+from headgate.decide.lineage import boundaries, came_later
 from headgate.model.topology import Topic
 
 Start = Literal["now", "earliest"] | dict[int, int]
@@ -76,12 +76,19 @@ def parse_positions(text: str, parameter: str) -> dict[int, int]:
     return positions
 
 
-def since_then(start: Start, topic: Topic) -> Start:
+def since_then(start: Start, topic: Topic, stretches: Mapping[int, Stretch]) -> Start:
     """`start` with those partitions that came to the topic after its positions were saved, which
-    can't name them: they begin with their first record."""
+    can't name them: they begin with their first record. So do those that are yet to come: somebody
+    may write to them before it is known here that they are there."""
     if not isinstance(start, dict):
         return start
-    return {number: after + 1 for number, after in came_later(topic).items()} | start
+    ends = {ref.partition: last for ref, last in boundaries(topic).items()}
+    most = 0 if topic.repartition is None else topic.repartition.to
+    to_come = {
+        number: ends.get(number, stretches[number].earliest - 1) + 1
+        for number in range(topic.partitions, most)
+    }
+    return to_come | {number: after + 1 for number, after in came_later(topic).items()} | start
 
 
 def starts_after(start: Start, stretches: Mapping[int, Stretch], topic: str) -> dict[int, int]:

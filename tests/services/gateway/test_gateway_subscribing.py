@@ -9,10 +9,13 @@ import msgspec
 import pytest
 from picows import WSInvalidStatusError, WSMsgType, ws_connect
 
-from headgate.model.control import Unregister
+from headgate.model.control import AckTopology, Unregister
+from headgate.model.event import PartitionRef
+from headgate.model.topology import FormerVersion, Topic, Topology
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, WsSubscriber, running, until
+from tests.written_log import TOPIC
 
 DOCUMENTS = [{"alt": altitude} for altitude in (100, 20_000, 300, 40_000)]
 
@@ -126,6 +129,23 @@ async def test_records_between_request_and_adoption_come_from_the_log() -> None:
         assert (await subscriber.next())["positions"] == {"0": 0, "1": 0}
         await world.produce({"n": 2})
         assert await subscriber.events(2) == [(0, 1), (0, 2)]
+
+
+async def test_partitions_that_come_before_adoption_are_read_from_the_log_too() -> None:
+    """Lanes may have read on in them without the subscription."""
+    coordinator = FakeCoordinator(adopting=False)
+    async with running(coordinator=coordinator) as world:
+        subscriber = await world.websocket()
+        await until(lambda: bool(coordinator.registry))
+        former = FormerVersion(1, (0, 0), (0, 0))
+        grown = Topic(TOPIC, 3, "keyed", 2, (0, 0, 0), (former,), original=2, begins=(0,))
+        coordinator.publish(Topology(2, (grown,)))
+        await until(lambda: any(coordinator.of_kind(AckTopology)[1:]))
+        missed = world.log.append({"n": 1}, partition=2, version=2)
+        world.lanes.cursor[PartitionRef(TOPIC, 2)] = missed.seq
+        coordinator.adopt()
+        assert (await subscriber.next())["type"] == "subscribed"
+        assert await subscriber.events(1) == [(2, 1)]
 
 
 async def test_deliveries_before_adoption_are_neither_lost_nor_sent_twice() -> None:

@@ -129,7 +129,7 @@ class Consumers:
         compile_filter(where)
         topic = await self._subscriptions.topic(request.topic)
         extents = await self._subscriptions.extents(topic)
-        start = since_then(self._start_of(request), topic)
+        start = since_then(self._start_of(request), topic, extents)
         starts = starts_after(start, extents, topic.name)
         return JoinGroup(
             topic=topic.name,

@@ -164,7 +164,7 @@ class Subscriptions:
         matches = compile_filter(question.where)
         topic = await self.topic(question.topic)
         extents = await self.extents(topic)
-        start = since_then(question.start, topic)
+        start = since_then(question.start, topic, extents)
         starts = starts_after(start, extents, topic.name)
         self._check_room()
         if topic.name in _deleted(self._control.topology):
@@ -220,7 +220,8 @@ class Subscriptions:
             await self._registering.register(
                 subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
             )
-            extents = await self.extents(topic)
+            # By now it may have more partitions, which lanes have read without this subscription.
+            extents = await self.extents(self._control.topology.topic(topic.name) or topic)
         self._metrics.adoption_wait.observe(self._machine.monotonic_s() - asked_s)
         if subscriber.closing is not None:
             raise subscriber.closing
