@@ -154,7 +154,7 @@ class Redriving:
             elders = await self._store.parked(self._gateway_id, before, each=1) if before else []
             if any(elder.delivery.seq <= before[elder.ref] for elder in elders):
                 waiting.add(ref)
-        self._outbound.unread(waiting, now_s=self._now_s())
+        self._outbound.held(waiting, now_s=self._now_s())
         going = [
             letter
             for letter in letters

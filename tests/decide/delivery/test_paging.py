@@ -121,6 +121,20 @@ def test_what_is_parked_meanwhile_is_sent_at_once() -> None:
     assert [after_seq(behind), after_seq(behind)] == [0, 10], "parked after somebody had looked"
 
 
+def test_a_page_that_waits_for_another_partition_takes_turns_with_the_front() -> None:
+    """Which the other one may wait for: two that look ahead alone would wait for ever."""
+    behind = Behind([REF])
+    after_seq(behind)
+    answered(behind, 10)
+    assert after_seq(behind) == 10
+    for now_s in (0.0, 1.0):
+        behind.hold(REF, now_s + 1.0)
+        assert behind.due_s(now_s, {}) == now_s + 1.0
+        assert after_seq(behind, now_s + 1.0) == 0
+        answered(behind, 10, now_s=now_s + 1.0)
+        assert after_seq(behind, now_s + 1.0) == 10
+
+
 def test_where_it_may_not_go_on_it_begins_with_its_oldest_letter() -> None:
     behind = Behind([REF])
 

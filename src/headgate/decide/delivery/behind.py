@@ -67,6 +67,13 @@ class Behind:
     def rest(self, ref: PartitionRef, until_s: float) -> None:
         self._resting[ref] = until_s
 
+    def hold(self, ref: PartitionRef, until_s: float) -> None:
+        """Its letters have to wait for those of other partitions. Where it went on behind some,
+        those may wait for these: all look at what came first, or they would wait in a circle."""
+        self.rest(ref, until_s)
+        if (paging := self._paging.get(ref)) is not None:
+            paging.held()
+
     def page(self, ref: PartitionRef, page: Page | None, *, now_s: float, longest_s: float) -> None:
         """Letters of it were answered, and it may go on behind them; it pauses where that is of no
         use. None: it may not, the next letter is the oldest."""

@@ -515,6 +515,11 @@ class Outbound:
         for ref in refs:
             self._letters.page_empty(ref, now_s=now_s, longest_s=self._rules.redrive_every_s)
 
+    def held(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
+        """The letters of these have to wait for parked ones of other partitions."""
+        for ref in refs:
+            self._letters.hold(ref, now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s))
+
     def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """The letters of these have to wait for what is older and still to be put."""
         for ref in refs:

@@ -72,6 +72,10 @@ class Paging:
         elif self._place == "ahead":
             self.ahead = ahead
 
+    def held(self) -> None:
+        """The page has to wait for letters of other partitions, which may wait for the front."""
+        self.front = True
+
     def pause_s(self, longest_s: float) -> float:
         """How long to wait before the next page; then the front is looked at."""
         if any(self._is_open(place) for place in _PLACES):
