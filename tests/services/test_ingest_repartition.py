@@ -18,6 +18,7 @@ from tests.services.ingest_doubles import FaultyLogWriter, World, topology
 from tests.virtual_time import run_virtual
 
 BEFORE = Topic("flights", 2)
+TTL_S = 30 * 60.0
 EVENTS = [Event(f"e{number}", b"{}", f"k{number}") for number in range(12)]
 
 
@@ -202,5 +203,28 @@ def test_a_number_that_comes_back_goes_on_with_its_seq() -> None:
         assert world.partitions.sealed() == ()
         written = await writer.append(ref(2), [Event("x", b"{}", "y")], version=3, now_ms=1)
         assert written == [Appended(head + 1)]
+
+    run_virtual(scenario())
+
+
+def test_a_version_is_there_for_as_long_as_its_idempotency_keys() -> None:
+    """Retention may take its records long before that."""
+
+    async def scenario() -> None:
+        world = World(FaultyLogWriter())
+        await world.adopt(topology(1, BEFORE))
+        await world.write(BEFORE, EVENTS, timeout_s=5)
+        await asyncio.sleep(TTL_S)
+        await world.adopt(topology(2, behind(world)))
+        for number in range(3):
+            opened = world.partitions.get(ref(number))
+            assert opened is not None
+            opened.earliest = opened.head + 1
+        gone = tuple((place, head + 1) for place, head in world.partitions.heads())
+        await asyncio.sleep(TTL_S / 2)
+        await world.adopt(topology(3, behind(world)))
+        assert world.partitions.earliest() == tuple((place, 0) for place, _ in gone)
+        await asyncio.sleep(TTL_S / 2 + 1)
+        assert world.partitions.earliest() == gone
 
     run_virtual(scenario())

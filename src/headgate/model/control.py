@@ -262,7 +262,8 @@ class LaneReport(Message, frozen=True, kw_only=True):
 
 
 class IngestReport(Message, frozen=True):
-    """`earliest` is the first seq that the log still has, of topics with former versions."""
+    """`earliest` is the first seq of which the log still has something, of topics with former
+    versions."""
 
     heads: tuple[tuple[PartitionRef, int], ...]
     earliest: tuple[tuple[PartitionRef, int], ...] = ()

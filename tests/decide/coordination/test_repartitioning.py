@@ -313,6 +313,22 @@ def test_a_version_is_forgotten_when_the_log_has_nothing_of_it(world: Cutover) -
     assert world.topic.after == (5, 7, 0, 0)
 
 
+def test_what_was_said_of_the_log_before_a_version_says_nothing_about_it(world: Cutover) -> None:
+    """Who said so counted no idempotency keys of that version, and may have."""
+    earliest = tuple((ref("flights", number), 9) for number in range(2))
+    world.say(world.ingest, control.IngestReport((), earliest))
+    drained(world)
+    world.acknowledge(world.ingest)
+    alive = (world.gateway, world.ingest, world.router)
+    world.wait(1_000, alive=alive)
+    world.wait(1_000, alive=alive)
+    assert not world.phase
+    assert world.topic.former
+    world.say(world.ingest, control.IngestReport((), earliest))
+    world.wait(1_000, alive=alive)
+    assert world.topic.former == ()
+
+
 def test_a_version_is_kept_while_letters_of_it_are_parked(world: Cutover) -> None:
     """Nothing else tells which letters come before which."""
     drained(world)

@@ -165,6 +165,8 @@ def _follows(state: State, topic: Topic, event: Event, now_ms: int) -> list[Effe
             return _given_up(state, topic)
         case _:
             state.repartitions.end(topic.name)
+            for ref in topic.all_refs():
+                state.earliest.pop(ref, None)  # said by who may not have known of this version
             state.topics[topic.name] = replace(topic, repartition=None)
             return changed(state)
 

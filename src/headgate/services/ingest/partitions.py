@@ -37,19 +37,29 @@ years of it."""
 
 
 class Partitions:
-    """`on_change` is called after every topology that was taken up.
+    """`on_change` is called after every topology that was taken up; `keys_kept_s` is how long the
+    log keeps idempotency keys.
 
     `closing`: nothing is going to change any more, so waiting for it is pointless.
     """
 
     def __init__(
-        self, *, node_id: str, writer: LogWriter, appends: Appends, settled: Settled
+        self,
+        *,
+        node_id: str,
+        writer: LogWriter,
+        appends: Appends,
+        settled: Settled,
+        keys_kept_s: float,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._node_id = node_id
         self._writer = writer
         self._appends = appends
         self._settled = settled
+        self._keys_kept_s = keys_kept_s
+        self._heard_s: dict[str, tuple[int, float]] = {}
+        """Of each topic its version, and when this node first heard of that."""
         self._topology = Topology(generation=0)
         self._topics: dict[str, Topic] = {}
         self._owners: dict[PartitionRef, Owner] = {}
@@ -106,12 +116,19 @@ class Partitions:
         return tuple((partition.owner.ref, partition.head) for partition in self.opened())
 
     def earliest(self) -> tuple[tuple[PartitionRef, int], ...]:
-        """The first seq that is still there, of topics that were repartitioned."""
-        repartitioned = {topic.name for topic in self._topics.values() if topic.former}
+        """The first seq of which something is still there, of topics that were repartitioned. The
+        idempotency keys of former versions count: they outlive records that retention takes early,
+        and retries are looked up there (former_keys.py)."""
+        over_s = asyncio.get_running_loop().time() - self._keys_kept_s
+        has_keys = {
+            topic.name: self._heard_s[topic.name][1] > over_s
+            for topic in self._topics.values()
+            if topic.former
+        }
         return tuple(
-            (one.owner.ref, one.earliest)
+            (one.owner.ref, 0 if has_keys[one.owner.ref.topic] else one.earliest)
             for one in self.opened()
-            if one.owner.ref.topic in repartitioned
+            if one.owner.ref.topic in has_keys
         )
 
     def opened(self) -> list[OpenPartition]:
@@ -201,6 +218,7 @@ class Partitions:
         leaving = [ref for ref in self._open if ref not in mine]
         self._topology = topology
         self._topics = {topic.name: topic for topic in topology.topics}
+        self._note_versions()
         self._owners = {owner.ref: owner for owner in topology.logs}
         for ref in leaving:
             del self._open[ref]
@@ -214,6 +232,15 @@ class Partitions:
         self._tell()
         self.on_change()
         return all(opened)
+
+    def _note_versions(self) -> None:
+        known, now_s = self._heard_s, asyncio.get_running_loop().time()
+        self._heard_s = {
+            name: known[name]
+            if name in known and known[name][0] == topic.version
+            else (topic.version, now_s)
+            for name, topic in self._topics.items()
+        }
 
     def _version(self, ref: PartitionRef) -> int:
         topic = self._topics.get(ref.topic)

@@ -44,7 +44,11 @@ class Writing:
     ) -> None:
         self.appends = Appends(writer, machine=machine, bounds=options.bounds)
         self.partitions = Partitions(
-            node_id=node_id, writer=writer, appends=self.appends, settled=settled
+            node_id=node_id,
+            writer=writer,
+            appends=self.appends,
+            settled=settled,
+            keys_kept_s=options.idempotency_ttl_s,
         )
         self.appends.on_store_changed = self.partitions.store_changed
         handing_on = HandingOn(peers)
