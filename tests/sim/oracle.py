@@ -133,6 +133,11 @@ class Oracle:
         self._gone: set[str] = set()
         """What was in a topic that was deleted."""
         self._ids: dict[str, Place] = {}
+        self._elsewhere: set[tuple[str, Place]] = set()
+        """Where events without a key are that were written again."""
+        self.nodes_died = False
+        """Whether an ingest node ever did: one that isn't there can't say what it has written, and
+        docs/produce.md says what that means for events that any partition may take."""
         self._last_sent: dict[tuple[str, str], tuple[int, int]] = {}
         self._places_of: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         """Of each key where its records are, in the order they came."""
@@ -219,7 +224,8 @@ class Oracle:
     def was_told(self, event_id: str, outcome: Outcome, place: Place | None = None) -> None:
         self.outcomes[event_id] = outcome
         self.seen[outcome] += 1
-        is_there = self._ids.get(event_id) == place or event_id in self._gone
+        places = {self._ids.get(event_id), *(at for one, at in self._elsewhere if one == event_id)}
+        is_there = place in places or event_id in self._gone
         if outcome == "acknowledged" and not is_there:
             self.violated(
                 f"{event_id} was acknowledged at {place}, and is at {self._ids.get(event_id)}"
@@ -227,11 +233,8 @@ class Oracle:
 
     def appended(self, record: Record) -> None:
         place = record.topic, record.partition, record.seq
-        if record.event_id in self._ids:
-            self.violated(
-                f"{record.event_id} is in the log twice: {self._ids[record.event_id]}, {place}"
-            )
-        self._ids[record.event_id] = place
+        if (known := self._ids.setdefault(record.event_id, place)) != place:
+            self._written_again(record, known, place)
         kept = self.log[record.topic][record.partition]
         if record.seq in kept:
             self.violated(f"seq {place} was given out twice")
@@ -246,6 +249,13 @@ class Oracle:
             self.violated(f"number {number} of {record.key} is behind {before} at {place}")
         self._last_sent[record.topic, record.key] = number, record.seq
         self._places_of[record.topic, record.key].append((record.partition, record.seq))
+
+    def _written_again(self, record: Record, known: Place, place: Place) -> None:
+        if record.key is None and self.nodes_died and known[1] != place[1]:
+            self._meets("an event without a key is written again elsewhere")
+            self._elsewhere.add((record.event_id, place))
+        else:
+            self.violated(f"{record.event_id} is in the log twice: {known}, {place}")
 
     def heads(self, topic: str) -> dict[int, int]:
         return {partition: max(kept) for partition, kept in self.log[topic].items() if kept}

@@ -46,6 +46,7 @@ PRODUCERS: Final = (
     "a big document is sent",
     "an event without a key is acknowledged",
     "an event without a key has an unknown outcome",
+    "an event without a key is written again elsewhere",
     "appends away while no ingest",
     "appends away while frozen ingest",
 )

@@ -196,6 +196,7 @@ class Role:
         """`quietly`: its machine is gone, too, and nobody is told."""
         if self.process is not None:
             self.is_ready = False
+            self._world.oracle.nodes_died |= self.kind == "ingest"
             self._world.end(self.process, quietly=quietly)
 
     def stop(self) -> None:
