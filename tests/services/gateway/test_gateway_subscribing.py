@@ -148,6 +148,20 @@ async def test_partitions_that_come_before_adoption_are_read_from_the_log_too() 
         assert await subscriber.events(1) == [(2, 1)]
 
 
+async def test_records_of_a_version_that_is_not_known_here_yet_wait_until_it_is() -> None:
+    """Only then is it known what comes before them in other partitions."""
+    async with running() as world:
+        world.log.append({"n": 1})
+        world.log.append({"n": 3}, version=2)
+        world.log.append({"n": 2}, partition=1)
+        subscriber = await world.websocket(from_="earliest")
+        assert (await subscriber.next())["type"] == "subscribed"
+        assert await subscriber.events(2) == [(0, 1), (1, 1)]
+        former = FormerVersion(1, (0, 0), (1, 1))
+        world.coordinator.publish(Topology(2, (Topic(TOPIC, 1, "keyed", 2, (1,), (former,), 2),)))
+        assert await subscriber.events(1) == [(0, 2)]
+
+
 async def test_deliveries_before_adoption_are_neither_lost_nor_sent_twice() -> None:
     coordinator = FakeCoordinator(adopting=False)
     async with running(coordinator=coordinator) as world:

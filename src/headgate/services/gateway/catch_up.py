@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import takewhile
 
 import msgspec
 import structlog
@@ -107,8 +108,10 @@ class CatchUp:
             if earliest > read.after_seq + 1:
                 subscriber.gone(read, earliest)
                 continue
+            records = _of_known_versions(records, subscriber.version)
             if not records:
-                # The log is behind its own deliveries, or away: it has them, so wait for it.
+                # The log is behind its own deliveries, or away: it has them, so wait for it; or we
+                # are behind the log, which has records of a version that nobody has told us of.
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
@@ -176,3 +179,11 @@ class CatchUp:
         except msgspec.DecodeError:
             self.filter_errors += 1
             return None
+
+
+def _of_known_versions(records: list[Record], version: int) -> list[Record]:
+    """The first of `records`, up to one of a newer version: which records of other partitions come
+    before that isn't known yet."""
+    if not records or records[-1].version <= version:
+        return records
+    return list(takewhile(lambda record: record.version <= version, records))
