@@ -228,3 +228,29 @@ def test_a_version_is_there_for_as_long_as_its_idempotency_keys() -> None:
         assert world.partitions.earliest() == gone
 
     run_virtual(scenario())
+
+
+def test_a_retry_that_crosses_the_fence_of_a_topic_without_keys_is_written_once() -> None:
+    async def scenario() -> None:
+        world = World(FaultyLogWriter())
+        before = Topic("flights", 2, placement="opportunistic")
+        await world.adopt(topology(1, before))
+        events = [[Event(f"e{number}", b"{}", None)] for number in range(4)]
+        first = [await world.write(before, one, timeout_s=5, ids_given=True) for one in events]
+        assert {one.partition for [one] in first} == {0, 1}
+        heads = tuple(head for _, head in world.partitions.heads())
+        after = Topic(
+            "flights",
+            1,
+            placement="opportunistic",
+            version=2,
+            after=heads[:1],
+            former=(FormerVersion(1, (0, 0), heads),),
+            original=2,
+        )
+        await world.adopt(topology(2, after))
+        again = [await world.write(after, one, timeout_s=5, ids_given=True) for one in events]
+        assert again == first
+        assert tuple(head for _, head in world.partitions.heads()) == heads
+
+    run_virtual(scenario())

@@ -63,6 +63,28 @@ class FormerKeys:
                     outcomes[index] = outcome
         return outcomes
 
+    async def retired(
+        self, topic: Topic, events: Sequence[Event], *, timeout_s: float
+    ) -> dict[int, dict[str, int]]:
+        """The seqs of the events that are in partitions in which nothing is placed any more. One
+        that can't tell says nothing."""
+        refs = topic.all_refs()[topic.partitions :]
+        if not topic.former or not refs or not self._is_recent(topic):
+            return {}
+        ids = [event.event_id for event in events]
+        try:
+            async with asyncio.timeout(timeout_s):
+                found = await asyncio.gather(*(self._there(ref, ids) for ref in refs))
+        except TimeoutError:
+            return {}
+        return {ref.partition: seqs for ref, seqs in zip(refs, found, strict=True)}
+
+    async def _there(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
+        try:
+            return await self._reader.find(ref, event_ids)
+        except errors.HeadgateError:
+            return {}
+
     async def _found_at(
         self, topic: Topic, former: PartitionRef, events: Sequence[Event], lasts: Mapping[int, int]
     ) -> dict[int, Outcome]:

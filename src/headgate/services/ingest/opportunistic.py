@@ -19,6 +19,7 @@ from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended
 from headgate.services.ingest.appends import Appends, WriteBounds, ending
+from headgate.services.ingest.former_keys import FormerKeys
 from headgate.services.ingest.handing_on import HandingOn, Incoming
 from headgate.services.ingest.outcomes import Outcome, unknown_outcome
 from headgate.services.ingest.partitions import Partitions
@@ -65,6 +66,7 @@ class Opportunistic:
         appends: Appends,
         settled: Settled,
         handing_on: HandingOn,
+        former_keys: FormerKeys,
         *,
         rules: PlacingRules,
         bounds: WriteBounds,
@@ -74,6 +76,7 @@ class Opportunistic:
         self._appends = appends
         self._settled = settled
         self._handing_on = handing_on
+        self._former_keys = former_keys
         self._rules = rules
         self._ttl_s = idempotency_ttl_s
         self._placings: dict[str, Placing] = {}
@@ -145,9 +148,10 @@ class Opportunistic:
     async def _look_behind(
         self, pending: _Pending, incoming: Incoming, doubts: frozenset[int]
     ) -> None:
-        """Look for the events in what was there before this node, which has no memory of it.
+        """Look for the events in what was there before this node, which has no memory of it, and
+        in what the topic shrank by.
 
-        A precaution against a retry that crosses a restart. A partition that can't tell is passed
+        A precaution against a retry that crosses either. A partition that can't tell is passed
         over: refusing everything because one disk is away would be worse.
         """
         topic = self._partitions.topic(incoming.topic)
@@ -164,6 +168,9 @@ class Opportunistic:
         )
         for number, seqs in zip(found_there, await asyncio.gather(*finds), strict=True):
             pending.found(number, seqs or {})
+        retired = await self._former_keys.retired(topic, incoming.events, timeout_s=timeout_s)
+        for number, found in retired.items():
+            pending.found(number, found)
 
     # --- effects ---------------------------------------------------------------------------------
 

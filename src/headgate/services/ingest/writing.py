@@ -52,11 +52,13 @@ class Writing:
         )
         self.appends.on_store_changed = self.partitions.store_changed
         handing_on = HandingOn(peers)
+        former_keys = FormerKeys(reader, ttl_s=options.idempotency_ttl_s)
         self.opportunistic = Opportunistic(
             self.partitions,
             self.appends,
             settled,
             handing_on,
+            former_keys,
             rules=options.placing,
             bounds=options.bounds,
             idempotency_ttl_s=options.idempotency_ttl_s,
@@ -69,7 +71,7 @@ class Writing:
                 self.partitions,
                 self.appends,
                 handing_on,
-                FormerKeys(reader, ttl_s=options.idempotency_ttl_s),
+                former_keys,
                 rules=options.placing,
             ),
             opportunistic=self.opportunistic,
