@@ -1,0 +1,268 @@
+"""Who is owed what of a topic whose partitioning changes, and what everybody has got; as naive as
+can be, and apart from the code that it judges.
+
+A record is owed to whoever wants its kind, now or as it was before, and began before it was there.
+It is accounted for once it came, was told to be left out, or lies or lay in a dead letter for one
+of the subscriptions of whom it is owed to, or an operator skipped it. What comes unmarked comes in
+the order in which the records of its key were written, and once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from headgate.decide.placement import partition_of
+from headgate.model.letters import Letter
+from headgate.model.subscription import Priority, Subscription
+from headgate.model.topology import Topic
+from headgate.services.gateway.subscriber import Subscriber
+
+Place = tuple[int, int]
+"""Partition and seq."""
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    partition: int
+    seq: int
+    key: str
+    document: Document
+    earlier: Document | None
+
+    @property
+    def place(self) -> Place:
+        return self.partition, self.seq
+
+    def kind_for(self, kind: str | None) -> Literal["event", "left"] | None:
+        """What whoever wants this kind (None: all) hears of it."""
+        if kind in (None, self.document["kind"]):
+            return "event"
+        return "left" if self.earlier is not None and self.earlier["kind"] == kind else None
+
+    def op(self, soft_delete: str) -> str:
+        if self.earlier is None:
+            return "insert"
+        was, is_now = soft_delete in self.earlier, soft_delete in self.document
+        if not soft_delete or was == is_now:
+            return "update"
+        return "delete" if is_now else "insert"
+
+
+class Got(NamedTuple):
+    """`life` counts the subscriptions, or the owners of a target, that it came through."""
+
+    life: int
+    place: Place
+    is_marked: bool
+
+
+@dataclass(eq=False, slots=True)
+class Reader:
+    """Whoever is owed something. `starts` are the seqs after which that begins."""
+
+    name: str
+    kind: str | None = None
+    starts: dict[int, int] | None = None
+    lives: int = 0
+    ids: set[str] = field(default_factory=set)
+    got: list[Got] = field(default_factory=list)
+    told: set[Place] = field(default_factory=set)
+
+    def told_missing(self, partition: int, after_seq: int, from_seq: int) -> None:
+        self.told.update((partition, seq) for seq in range(after_seq + 1, from_seq))
+
+    def began_before(self, written: Written) -> bool:
+        return written.seq > (self.starts or {}).get(written.partition, 0)
+
+
+@dataclass(eq=False, slots=True)
+class Client(Reader):
+    """One that subscribes, and comes back with the positions that it knows."""
+
+    priority: Priority = "normal"
+    gateway: str = ""
+    reads: bool = False
+    is_coming: bool = False
+    subscriber: Subscriber | None = None
+    positions: dict[int, int] = field(default_factory=dict)
+    """Up to where it has all of each partition that it was told of."""
+
+    @property
+    def is_here(self) -> bool:
+        return self.subscriber is not None and self.subscriber.closing is None
+
+    def came(self, subscriber: Subscriber) -> None:
+        self.subscriber = subscriber
+        self.lives += 1
+        self.ids.add(subscriber.id)
+        if self.starts is None:
+            self.starts = dict(subscriber.starts)
+        self.positions = {**subscriber.starts, **self.positions}
+
+    def told_missing(self, partition: int, after_seq: int, from_seq: int) -> None:
+        Reader.told_missing(self, partition, after_seq, from_seq)
+        self.reached(partition, from_seq - 1)
+
+    def reached(self, partition: int, seq: int) -> None:
+        self.positions[partition] = max(seq, self.positions.get(partition, 0))
+
+
+@dataclass(eq=False, slots=True)
+class Share(Reader):
+    """What one target of the group is owed, whoever owns it."""
+
+    number: int = 0
+    is_opening: bool = False
+    in_hand: list[tuple[int, int, bool]] = field(default_factory=list)
+    """What its owner has and didn't acknowledge: place, and whether it is a redelivery."""
+
+    def opened(self) -> None:
+        self.lives += 1
+        self.in_hand.clear()
+
+    def acknowledges(self, count: int) -> tuple[dict[int, int], dict[int, list[int]]]:
+        """The first so many that are in hand: positions, and redeliveries by themselves."""
+        done, self.in_hand = self.in_hand[:count], self.in_hand[count:]
+        positions: dict[int, int] = {}
+        again: defaultdict[int, list[int]] = defaultdict(list)
+        for partition, seq, is_marked in done:
+            if is_marked:
+                again[partition].append(seq)
+            else:
+                positions[partition] = max(seq, positions.get(partition, 0))
+        return positions, again
+
+
+class Judge:
+    """`found` is what is wrong."""
+
+    def __init__(self, *, soft_delete: str, targets: int) -> None:
+        self.soft_delete = soft_delete
+        self.clients: list[Client] = []
+        self.shares = [Share(f"target {n}", starts={}, number=n) for n in range(targets)]
+        self.written: list[Written] = []
+        self._numbers: dict[Place, int] = {}
+        self._heads: Counter[int] = Counter()
+        self.resets: list[Place] = []
+        """Partitions, and the seqs behind which all comes again."""
+        self.retried: Counter[Place] = Counter()
+        self.skipped: set[Place] = set()
+        self._dead: defaultdict[str, set[Place]] = defaultdict(set)
+        self._clients = 0
+        self.found: list[str] = []
+
+    def finds(self, what: str, *about: object) -> None:
+        self.found.append(f"{what}: " + " ".join(map(str, about))[:400])
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def head(self, partition: int) -> int:
+        return self._heads[partition]
+
+    def wrote(self, written: Written) -> None:
+        self._numbers[written.place] = len(self.written)
+        self.written.append(written)
+        self._heads[written.partition] = written.seq
+
+    def new_client(self, kind: str | None, priority: Priority, gateway: str) -> Client:
+        self._clients += 1
+        client = Client(f"client-{self._clients}", kind, priority=priority, gateway=gateway)
+        self.clients.append(client)
+        return client
+
+    def registered(self, subscription: Subscription) -> None:
+        if subscription.shard is not None:
+            self.shares[subscription.shard[1]].ids.add(subscription.id)
+
+    def look_at(self, letters: Iterable[Letter]) -> None:
+        for letter in letters:
+            if letter.state == "dead":
+                for name in letter.delivery.subscriptions:
+                    self._dead[name].add((letter.delivery.partition, letter.delivery.seq))
+
+    def is_of_former(self, partition: int, seq: int, topic: Topic) -> bool:
+        return any(partition < len(one.last) and seq <= one.last[partition] for one in topic.former)
+
+    def took(self, client: Client, message: Mapping[str, Any]) -> None:
+        got = self._got(client, message)
+        if not got.is_marked:
+            client.reached(*got.place)
+
+    def consumed(self, share: Share, message: Mapping[str, Any]) -> None:
+        if message["type"] == "resync":
+            partition, last = message["partition"], message["from"] - 1
+            share.told_missing(partition, message["after"], message["from"])
+            share.in_hand.append((partition, last, False))
+        else:
+            got = self._got(share, message)
+            share.in_hand.append((*got.place, got.is_marked))
+
+    def _got(self, reader: Reader, message: Mapping[str, Any]) -> Got:
+        place = message["partition"], message["seq"]
+        got = Got(reader.lives, place, message.get("redelivery", False))
+        reader.got.append(got)
+        written = self.written[self._numbers[place]]
+        if (message["type"], message["op"], message["document"]) != (
+            written.kind_for(reader.kind),
+            written.op(self.soft_delete),
+            written.document,
+        ):
+            self.finds("not what was written", reader.name, message, written)
+        return got
+
+    # --- what must hold --------------------------------------------------------------------------
+
+    def missing(self, reader: Reader, since: int = 0) -> list[Place]:
+        """What it is owed of what was written since then, and isn't accounted for."""
+        known = {got.place for got in reader.got} | reader.told | self.skipped
+        known |= {place for name in reader.ids for place in self._dead[name]}
+        return [
+            one.place
+            for one in self.written[since:]
+            if one.place not in known and reader.began_before(one) and self._wants(reader, one)
+        ]
+
+    def _wants(self, reader: Reader, written: Written) -> bool:
+        if isinstance(reader, Share):
+            count = len(self.shares)
+            return partition_of(written.key, collection="", count=count) == reader.number
+        return written.kind_for(reader.kind) is not None
+
+    def probed(self, since: int, readers: Iterable[Reader]) -> None:
+        """What was written since then has come to these, whoever else doesn't read."""
+        for reader in readers:
+            if missing := self.missing(reader, since):
+                self.finds("held up", reader.name, missing)
+
+    def judge(self) -> None:
+        for reader in (*self.clients, *self.shares):
+            if missing := self.missing(reader):
+                self.finds("missing", reader.name, missing)
+            self._judge_order(reader)
+            self._judge_redeliveries(reader)
+
+    def _judge_order(self, reader: Reader) -> None:
+        """A target begins anew with each owner, with what the one before didn't acknowledge."""
+        last: dict[tuple[int, str], int] = {}
+        for life, place, is_marked in reader.got:
+            if is_marked:
+                continue
+            number = self._numbers[place]
+            whose = life if isinstance(reader, Share) else 0, self.written[number].key
+            if number <= last.get(whose, -1):
+                before = self.written[last[whose]].place
+                self.finds("out of order", reader.name, f"{place} after {before}")
+                return
+            last[whose] = number
+
+    def _judge_redeliveries(self, reader: Reader) -> None:
+        marked = Counter((life, place) for life, place, is_marked in reader.got if is_marked)
+        for (_, place), times in marked.items():
+            wanted = sum(place[0] == number and place[1] > to for number, to in self.resets)
+            if times > wanted + self.retried[place]:
+                self.finds("too often", reader.name, place, times)
+                return

@@ -1,0 +1,1070 @@
+"""Two lanes and two gateways, all real, between stores in memory, on virtual time: whatever
+features and faults meet is judged by what subscribers and the consumers of a group were told.
+
+`life(seed)` is one such world from its beginning to its end: random steps, then calm, then the
+judgement. The coordinator is a stand-in that keeps its promises (adoption, fences, the phases of a
+repartition), so that what is found wrong is wrong in a lane, in a gateway, or between the two.
+
+    python -m tests.lane.meeting FIRST LAST [-v]    runs the lives of these seeds, and judges them
+
+The judge (`judging.py`) knows nothing of the code: a record is owed to whoever wants its kind and
+began before it, and is accounted for once it came, was told to be left out, or lies or lay in a
+dead letter for one of its subscriptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from headgate import errors
+from headgate.adapters.delivery_wire import encode_lines, read_batch
+from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.placement import partition_of
+from headgate.decide.recent_ids import RecentIds
+from headgate.decide.redelivered import Redelivered
+from headgate.decide.starting import Start, parse_start
+from headgate.decide.subscriber import Resync
+from headgate.metrics.roles import GatewayMetrics
+from headgate.model import control
+from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group, group_id
+from headgate.model.subscription import Priority, Subscription
+from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology
+from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumers import Consumers
+from headgate.services.gateway.control import Control
+from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.hearing import Hearing
+from headgate.services.gateway.registering import Registering
+from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.subscriptions import (
+    Bounds,
+    Question,
+    SlowPolicies,
+    Subscriptions,
+)
+from headgate.services.gateway.target import Acknowledged, Target
+from headgate.tasks import Crew
+from tests.lane.judging import Client, Judge, Share, Written
+from tests.lane.world import FakeGateways, LaneWorld
+from tests.services.gateway.doubles import FakeCoordinator
+from tests.virtual_time import run_virtual
+from tests.written_log import TOPIC
+
+GATEWAYS = ("gateway-1", "gateway-2")
+LANES = 2
+KEYS = tuple("abcdef")
+TARGETS = 2
+MOST_PARTITIONS = 4
+SOFT_DELETE = "deleted"
+PHASE_S = 200.0
+"""By then a repartition is through when nothing is in its way."""
+STEPS = 45
+
+
+class MeetingLane(LaneWorld):
+    """One of the lanes, in surroundings that it shares with the other."""
+
+    def __init__(self, meeting: Meeting, number: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.meeting, self.number = meeting, number
+        self.acked = 0
+        """The revision of the subscriptions that it has adopted, or is to begin with."""
+        self.life = asyncio.create_task(asyncio.sleep(0))
+
+    def topology(self, *_: str) -> Topology:
+        return self.meeting.topology
+
+    def _hear(self, message: control.ToCoordinator) -> None:
+        super()._hear(message)
+        if isinstance(message, control.AckSubscriptions):
+            self.acked = max(self.acked, message.revision)
+            self.meeting.adopt()
+
+    @property
+    def is_running(self) -> bool:
+        return not self.life.done()
+
+    def told(self, message: control.FromCoordinator) -> None:
+        if self.session is not None and self.is_running:
+            self.session.push(message)
+
+
+class MeetingGateway:
+    """A gateway without its listeners: the test is its coordinator, and who connects."""
+
+    def __init__(self, meeting: Meeting, name: str) -> None:
+        r = meeting.random
+        self.name = name
+        self.is_away = False
+        self.floor = 0
+        self.coordinator = FakeCoordinator(topology=meeting.topology, adopting=False)
+        self._registers = self.coordinator._on_message
+        self.coordinator._on_message = self._hear  # type: ignore[method-assign]
+        self.meeting = meeting
+        machine = ScriptedMachine(
+            clock=asyncio.get_running_loop().time, seed=1 + GATEWAYS.index(name)
+        )
+        control_, crew = Control(), Crew("gateway")
+        registering = Registering(control_, crew)
+        policy = r.choice([SlowPolicies(), SlowPolicies(normal="disconnect", low="disconnect")])
+        self.disconnects = policy.normal == "disconnect"
+        self.subscriptions = Subscriptions(
+            name,
+            Bounds(
+                queue=r.choice([8, 24, 100]),
+                memory_bytes=r.choice([40_000, 1 << 20]),
+                when_slow=policy,
+                soft_delete=meeting.soft_delete,
+            ),
+            control_,
+            registering,
+            crew=crew,
+            reader=meeting.log,
+            metrics=GatewayMetrics(),
+            machine=machine,
+        )
+        consumers = Consumers(self.subscriptions, control_, meeting.checkpoints, ConsumerBounds())
+        hearing = Hearing(control_, registering, self.subscriptions, consumers)
+        self.deliveries = Deliveries(
+            name,
+            self.subscriptions,
+            incarnation="x",
+            recent=RecentIds(capacity=1_000, ttl_s=60.0),
+            redelivered=Redelivered(capacity=10_000, ttl_s=180.0),
+            machine=machine,
+        )
+        hello = control.Hello(role="gateway", node_id=name, incarnation="x")
+        session = self.coordinator.open_session(lambda: hello)
+        self.listening = asyncio.create_task(hearing.listen(session))
+
+    def _hear(self, message: control.ToCoordinator) -> None:
+        self._registers(message)
+        if isinstance(message, control.Register):
+            self.meeting.registered(self, message)
+        elif isinstance(message, control.Unregister):
+            self.meeting.unregistered(message.ids)
+
+    def knows(self, generation: int) -> bool:
+        return any(
+            isinstance(one, control.AckTopology) and one.generation >= generation
+            for one in self.coordinator.received
+        )
+
+    def publish(self, topology: Topology) -> None:
+        self.coordinator.topology = topology
+        if not self.is_away:
+            self.coordinator.publish(topology)
+
+    def cut_off(self, *, forgets: bool) -> None:
+        self.is_away = True
+        self.coordinator.disconnect()
+        self.coordinator.remembers = not forgets
+        if forgets:
+            self.coordinator.registry.clear()
+            mine = [i for i, one in self.meeting.registry.items() if one.gateway_id == self.name]
+            self.meeting.unregistered(mine)
+            self.meeting.forgotten.add(self.name)
+            self.meeting.publish()
+
+    def connect(self) -> None:
+        if self.is_away:
+            self.is_away = False
+            self.meeting.forgotten.discard(self.name)
+            self.coordinator.connect()
+            assert self.coordinator.session is not None
+            self.coordinator.session.push(control.AdoptionFloor(self.floor))
+            self.meeting.adopt()
+            self.meeting.publish()
+
+    def adopted(self, revision: int) -> None:
+        self.floor = max(revision, self.floor)
+        assert self.coordinator.session is not None
+        self.coordinator.session.push(control.AdoptionFloor(self.floor))
+
+
+class Network(FakeGateways):
+    """Brings batches to the real gateways, as badly as the test wants."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        super().__init__()
+        self.meeting = meeting
+        self.answers_to_lose = 0
+
+    async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        if batch.gateway_id in self.hanging:
+            await asyncio.Event().wait()
+        if self._is_stuck(batch):
+            raise errors.InvalidRequest("poison")
+        if delay_s := self.delays_s.get(batch.gateway_id):
+            await asyncio.sleep(delay_s)
+        gateway = self.meeting.gateways[batch.gateway_id]
+        answer = gateway.deliveries.accept(read_batch(encode_lines(batch)))
+        answer = replace(answer, fill=max(answer.fill, self.fills.get(batch.gateway_id, 0.0)))
+        if self.answers_to_lose:
+            self.answers_to_lose -= 1
+            raise errors.PeerUnreachable("the answer was lost")
+        return answer
+
+
+class Line:
+    """A connection that can be written to at once while its client reads."""
+
+    def __init__(self, taken: Callable[[bytes], None]) -> None:
+        self.open_to: Subscriber | None = None
+        self._taken = taken
+
+    @property
+    def send(self) -> Callable[[bytes], None]:
+        return self._taken
+
+    def write(self) -> None:
+        return
+
+
+class Meeting:
+    def __init__(self, seed: int) -> None:
+        self.random = r = random.Random(seed)
+        self.dlq = r.random() < 0.7
+        self.mode = r.choice(["direct", "direct", "broadcast"])
+        self.soft_delete = r.choice(["", SOFT_DELETE])
+        self.topic = Topic(TOPIC, r.choice([1, 2, 3]))
+        self.generation = 1
+        self.forgotten: set[str] = set()
+        """The gateways that the coordinator doesn't know any more: nobody sends them anything."""
+        self.owners: dict[PartitionRef, int] = {
+            ref: r.randrange(LANES) for ref in self.topic.refs()
+        }
+        self.epochs: Counter[PartitionRef] = Counter()
+        self.window = 3
+        settings: dict[str, Any] = {
+            "window_s": 1e6,
+            "batch_max_size": r.choice([1, 2, 5, 100]),
+            "redrive_every_s": 2.0,
+            "mode": self.mode,
+            "dlq_enabled": self.dlq,
+            "soft_delete": self.soft_delete,
+            "queue_size": r.choice([10, 1_000]),
+            "breaker_timeout_s": 3.0,
+            "breaker_threshold": 3,
+            "buffer_timeout_s": 5.0,
+            "delivery_timeout_s": 1.0,
+            "retry_max_attempts": 2,
+            "checkpoint_interval_s": 0.7,
+            "checkpoint_event_count": 3,
+            "flush_timeout_s": 2.0,
+            "checkpoint_timeout_s": 2.0,
+            "report_interval_s": 20.0,
+        }
+        self.lanes = [MeetingLane(self, number, **settings) for number in range(LANES)]
+        first = self.lanes[0]
+        self.log, self.checkpoints, self.letters = first.log, first.checkpoints, first.letters
+        self.net = Network(self)
+        for lane in self.lanes:
+            lane.log, lane.checkpoints, lane.letters = self.log, self.checkpoints, self.letters
+            lane.gateways = self.net
+        self.judge = Judge(soft_delete=self.soft_delete, targets=TARGETS)
+        self.lines: dict[Client, Line] = {}
+        self.registry: dict[str, Subscription] = {}
+        self.revision = 0
+        self._adopting: list[tuple[MeetingGateway, int, int]] = []
+        """Who waits with which revision of its own for which of the registry's."""
+        self.gateways = {name: MeetingGateway(self, name) for name in GATEWAYS}
+        starts = (0,) * self.topic.partitions
+        name = group_id(TOPIC, "packers")
+        self.group = Group(name, TOPIC, "packers", TARGETS, starts=starts)
+        self.shares = self.judge.shares
+        self.targets: dict[int, Target] = {}
+        self.target_epochs: Counter[int] = Counter()
+        self.prefetch = r.choice([3, 100])
+        self.under_way: asyncio.Task[None] | None = None
+        """The repartition that is."""
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.met: Counter[tuple[str, str]] = Counter()
+
+    # --- the coordinator -------------------------------------------------------------------------
+
+    @property
+    def topology(self) -> Topology:
+        here = [name for name in GATEWAYS if name not in self.forgotten]
+        nodes = tuple(Node(name, "gateway", f"http://{name}") for name in here)
+        sources = tuple(
+            Owner(ref, f"router-{lane}", self.epochs[ref]) for ref, lane in self.owners.items()
+        )
+        return Topology(self.generation, (self.topic,), nodes, (), sources)
+
+    def publish(self, topic: Topic | None = None) -> None:
+        self.topic = topic or self.topic
+        self.generation += 1
+        topology = self.topology
+        for gateway in self.gateways.values():
+            gateway.publish(topology)
+        for lane in self.lanes:
+            lane.told(control.PushTopology(topology))
+
+    def registered(self, gateway: MeetingGateway, message: control.Register) -> None:
+        taken = [one for one in message.subscriptions if one.id in gateway.coordinator.registry]
+        self.revision += 1
+        for one in taken:
+            self.registry[one.id] = one
+            self.judge.registered(one)
+        self._adopting.append((gateway, gateway.coordinator.revision, self.revision))
+        self._change(control.SubscriptionChanges(self.revision, tuple(taken), ()))
+        self.adopt()
+
+    def unregistered(self, ids: Any) -> None:
+        self.revision += 1
+        for name in ids:
+            self.registry.pop(name, None)
+        self._change(control.SubscriptionChanges(self.revision, (), tuple(ids)))
+
+    def _change(self, message: control.SubscriptionChanges) -> None:
+        for lane in self.lanes:
+            lane.told(message)
+
+    def adopt(self) -> None:
+        floor = min((lane.acked for lane in self.lanes if lane.is_running), default=self.revision)
+        for waiting in list(self._adopting):
+            gateway, revision, of_registry = waiting
+            if of_registry <= floor and not gateway.is_away:
+                gateway.adopted(revision)
+                self._adopting.remove(waiting)
+
+    async def repartition(self, to: int) -> None:
+        """Phase by phase, as the coordinator does (decide.coordination.repartitions)."""
+        pause_s = self.random.choice([0.0, 0.5, 3.0])
+        topic = self.topic
+        self.publish(replace(topic, repartition=Repartition(to, "announced", self.generation)))
+        await asyncio.sleep(pause_s)
+        last = tuple(map(self.judge.head, range(topic.partitions)))
+        known = (topic.original or topic.partitions) + len(topic.begins)
+        begins = tuple(map(self.judge.head, range(known, to)))
+        former = FormerVersion(topic.version, topic.after or (0,) * topic.partitions, last)
+        topic = replace(
+            topic,
+            partitions=to,
+            version=topic.version + 1,
+            after=tuple(map(self.judge.head, range(to))),
+            former=(*topic.former, former),
+            original=topic.original or topic.partitions,
+            begins=(*topic.begins, *begins),
+            repartition=Repartition(to, "fenced", self.generation),
+        )
+        self.publish(topic)
+        fenced = self.generation
+        while not self._is_known(fenced):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(pause_s)
+        self.publish(replace(topic, repartition=Repartition(to, "draining", self.generation)))
+        while not all(self.settled(n) >= seq for n, seq in enumerate(last)):  # noqa: ASYNC110 - the stores tell nobody
+            await asyncio.sleep(0.1)
+        self.publish(replace(topic, repartition=None))
+
+    def _is_known(self, generation: int) -> bool:
+        """To every gateway that somebody may send something to."""
+        here = [one for one in self.gateways.values() if one.name not in self.forgotten]
+        return all(one.knows(generation) for one in here)
+
+    # --- lanes -----------------------------------------------------------------------------------
+
+    def settled(self, partition: int) -> int:
+        stored = self.checkpoints.stored.get(PartitionRef(TOPIC, partition))
+        return 0 if stored is None else stored.settled
+
+    async def start(self, lane: MeetingLane) -> None:
+        """With all that it owns, under new epochs."""
+        refs = [ref for ref, number in self.owners.items() if number == lane.number]
+        if not refs:
+            return
+        self.window += 1
+        self.epochs.update(refs)
+        self.publish()
+        lane.spec = replace(
+            lane.spec,
+            router_id=f"router-{lane.number}",
+            window=self.window,
+            owns=tuple(Owner(ref, f"router-{lane.number}", self.epochs[ref]) for ref in refs),
+        )
+        lane.sent.clear()
+        lane.away = False
+        lane.start()
+        await asyncio.sleep(0.01)
+        lane.acked = self.revision = self.revision + 1
+        lane.told(control.SubscriptionSnapshot(self.revision, tuple(self.registry.values())))
+
+    async def end(self, lane: MeetingLane, *, kill: bool) -> None:
+        if not lane.is_running:
+            if not lane.life.cancelled() and (error := lane.life.exception()) is not None:
+                self.judge.finds("a lane died", lane.number, repr(error))
+        elif kill:
+            await lane.die()
+        else:
+            async with asyncio.timeout(60):
+                await lane.ended()
+        self.adopt()
+
+    async def renew(self, lane: MeetingLane, *, kill: bool) -> None:
+        await self.end(lane, kill=kill)
+        await self.start(lane)
+
+    def owner(self, ref: PartitionRef) -> MeetingLane:
+        return self.lanes[self.owners[ref]]
+
+    async def reset(self, ref: PartitionRef, to: int, *, kill: bool, resync: bool = False) -> None:
+        lane = self.owner(ref)
+        await self.end(lane, kill=kill)
+        self.checkpoints.failing = None
+        self.epochs[ref] += 1
+        settled = self.settled(ref.partition)
+        await self.checkpoints.reset(ref, Fence(self.epochs[ref]), to, resync=resync)
+        if to < settled:
+            self.judge.resets.append((ref.partition, to))
+        else:
+            skipped = range(settled + 1, to + 1)
+            self.judge.skipped.update((ref.partition, seq) for seq in skipped)
+        await self.start(lane)
+
+    async def hand_over(self, ref: PartitionRef) -> None:
+        """From one lane to the other in the middle of its window, or by its death if it can't."""
+        giver, taker = self.owner(ref), self.lanes[1 - self.owners[ref]]
+        if giver.is_running:
+            owner = Owner(ref, f"router-{giver.number}", self.epochs[ref])
+            giver.told(control.LetGo((owner,), settle=True))
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                if any(
+                    isinstance(one, control.Released) and owner in one.owners for one in giver.sent
+                ):
+                    break
+            else:
+                await giver.die()
+            self.owners[ref] = taker.number
+            giver.told(control.LetGo((owner,), settle=False))
+        self.owners[ref] = taker.number
+        await self.renew(taker, kill=self.random.random() < 0.3)
+        if not giver.is_running:
+            await self.renew(giver, kill=False)
+
+    # --- who writes and who reads ----------------------------------------------------------------
+
+    def append(self, count: int) -> None:
+        r = self.random
+        for _ in range(count):
+            self.write(r.choice(KEYS))
+
+    def write(self, key: str) -> None:
+        r = self.random
+        partition = partition_of(key, collection="", count=self.topic.partitions)
+        kind, before = r.choice("xy"), r.choice("xy")
+        pad = "." * r.choice([0, 0, 0, 0, 100, 3_000, 20_000])
+        document: dict[str, Any] = {"kind": kind, "number": len(self.judge.written), "pad": pad}
+        earlier: dict[str, Any] | None = None
+        if r.random() < 0.3:
+            earlier = {"kind": before}
+            for one in (document, earlier):
+                if r.random() < 0.3:
+                    one[SOFT_DELETE] = True
+        record = self.log.append(
+            document,
+            partition=partition,
+            key=key,
+            op="insert" if earlier is None else "update",
+            earlier=earlier,
+            version=self.topic.version,
+        )
+        self.judge.wrote(Written(partition, record.seq, key, document, earlier))
+
+    async def subscribe(self, client: Client, start: Start) -> bool:
+        gateway = self.gateways[client.gateway]
+        where = None if client.kind is None else f"kind == '{client.kind}'"
+        question = Question(TOPIC, where, start, client.priority, name=client.name)
+        try:
+            subscriber = await gateway.subscriptions.subscribe(question)
+        except errors.HeadgateError:
+            return False
+        client.came(subscriber)
+        line = Line(partial(self._took, client))
+        self.lines[client] = line
+        gateway.subscriptions.begin(subscriber, lambda: self._ready(client, subscriber), line)
+        self.reads(client, reads=self.random.random() < 0.5)
+        return True
+
+    def _took(self, client: Client, message: bytes) -> None:
+        self.judge.took(client, msgspec.json.decode(message))
+
+    def _ready(self, client: Client, subscriber: Subscriber) -> None:
+        if client.reads and client.subscriber is subscriber:
+            self.drain(client)
+
+    def reads(self, client: Client, *, reads: bool) -> None:
+        client.reads = reads
+        if (line := self.lines.get(client)) is not None:
+            line.open_to = client.subscriber if reads else None
+        if reads:
+            self.drain(client)
+
+    def drain(self, client: Client, count: int = 1_000_000) -> None:
+        subscriber = client.subscriber
+        if subscriber is None:
+            return
+        for _ in range(count):
+            item = subscriber.take()
+            if item is None:
+                return
+            if isinstance(item, Resync):
+                client.told_missing(item.partition, item.after_seq, item.from_seq)
+            else:
+                self._took(client, item.value + subscriber.tail)
+
+    async def leave(self, client: Client) -> None:
+        self.lines.pop(client, None)
+        subscriber, client.subscriber = client.subscriber, None
+        if subscriber is not None:
+            await self.gateways[client.gateway].subscriptions.unsubscribe(subscriber)
+
+    async def come_back(self, client: Client) -> bool:
+        """With the positions that it knows, or was told when it was sent away."""
+        start: Start = {number: seq + 1 for number, seq in client.positions.items()}
+        subscriber = client.subscriber
+        if subscriber is not None and subscriber.closing is None and self.random.random() < 0.5:
+            start = parse_start(subscriber.resume_from())
+        elif subscriber is not None and isinstance(subscriber.closing, errors.Overloaded):
+            start = parse_start(str(subscriber.closing.details["resume"]))
+        await self.leave(client)
+        client.gateway = self.random.choice(GATEWAYS)
+        return await self.subscribe(client, start)
+
+    # --- the group -------------------------------------------------------------------------------
+
+    async def open_target(self, share: Share, gateway: str) -> None:
+        self.target_epochs[share.number] += 1
+        owner = Owner(
+            PartitionRef(self.group.id, share.number), "consumer", self.target_epochs[share.number]
+        )
+        target = Target(
+            self.group,
+            owner,
+            subscriptions=self.gateways[gateway].subscriptions,
+            checkpoints=self.checkpoints,
+            prefetch=self.prefetch,
+            unsure_s=30.0,
+        )
+        try:
+            await target.open()
+        except errors.HeadgateError:
+            await target.close()
+            return
+        share.opened()
+        self.targets[share.number] = target
+        target.begin(lambda: None)
+
+    async def close_target(self, share: Share, *, saves: bool) -> None:
+        target = self.targets.pop(share.number, None)
+        if target is None:
+            return
+        target.stop()
+        if saves:
+            await self.save(target)
+        await target.close()
+
+    async def save(self, target: Target) -> None:
+        try:
+            await target.save()
+        except errors.StorageFailed:
+            return
+
+    def consume(self, share: Share, count: int) -> None:
+        target = self.targets.get(share.number)
+        if target is None:
+            return
+        target.confirm(asyncio.get_running_loop().time())
+        for _ in range(count):
+            message = target.take(alone=not target.in_hand)
+            if message is None:
+                return
+            self.judge.consumed(share, msgspec.json.decode(message))
+
+    def acknowledge(self, share: Share, count: int) -> None:
+        target = self.targets.get(share.number)
+        if target is None:
+            return
+        positions, again = share.acknowledges(count)
+        target.acknowledge(Acknowledged(positions, again, {}))
+
+    async def tend(self, share: Share, gateway: str | None = None) -> None:
+        """Open what isn't, or was closed by its gateway."""
+        target = self.targets.get(share.number)
+        if target is not None and target.failure is not None:
+            await self.close_target(share, saves=True)
+        if share.number not in self.targets:
+            await self.open_target(share, gateway or self.random.choice(GATEWAYS))
+
+    # --- what is so at the moment ----------------------------------------------------------------
+
+    def conditions(self) -> set[str]:
+        phase = self.topic.repartition
+        clients = [one.subscriber for one in self.judge.clients if one.subscriber is not None]
+        behind = [one for one in clients if one.closing is None and one.feed.catching_up]
+        parked = [one for one in self.letters.letters if one.state == "parked"]
+        true = {
+            "repartitioning": phase is not None,
+            "repartitioned": self.topic.version > 1,
+            "parked": bool(parked),
+            "parked before": any(
+                self.judge.is_of_former(one.delivery.partition, one.delivery.seq, self.topic)
+                for one in parked
+            ),
+            "dead": any(one.state == "dead" for one in self.letters.letters),
+            "catching up": bool(behind),
+            "gateway away": any(one.is_away for one in self.gateways.values()),
+            "refusing": any(one.coordinator.refusing for one in self.gateways.values()),
+            "hanging": bool(self.net.hanging),
+            "letters fail": self.letters.failing is not None,
+            "positions fail": self.checkpoints.failing is not None,
+            "sent away": any(isinstance(one.closing, errors.Overloaded) for one in clients),
+            "in hand": any(target.in_hand for target in self.targets.values()),
+            "put back": bool(self.judge.resets),
+            "halts": not self.dlq,
+            "broadcast": self.mode == "broadcast",
+            "soft deletes": bool(self.soft_delete),
+        }
+        return {name for name, is_so in true.items() if is_so}
+
+    def later(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        self.tasks.append(task)
+        return task
+
+
+@dataclass
+class Life:
+    """What happens in one world."""
+
+    meeting: Meeting
+    said: list[str] = field(default_factory=list)
+
+    async def live(self, steps: int = STEPS) -> None:
+        await self._begin()
+        names, weights = zip(*OPERATIONS.items(), strict=True)
+        for _ in range(steps):
+            [name] = self.meeting.random.choices(names, weights)
+            for condition in self.meeting.conditions():
+                self.meeting.met[name, condition] += 1
+            self.said.append(f"{asyncio.get_running_loop().time():9.2f} {name}")
+            self.meeting.judge.look_at(self.meeting.letters.letters)
+            await getattr(self, f"_{name}")()
+            self.meeting.judge.look_at(self.meeting.letters.letters)
+        self.said.append(f"{asyncio.get_running_loop().time():9.2f} calm")
+        await self._calm()
+
+    async def _begin(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        for lane in m.lanes:
+            await m.start(lane)
+        for share in m.shares:
+            await m.open_target(share, r.choice(GATEWAYS))
+        for _ in range(3):
+            await self._new_client()
+        m.append(r.randint(1, 30))
+        await asyncio.sleep(1)
+
+    async def _new_client(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        priorities: list[Priority] = ["normal", "normal", "high", "low"]
+        client = m.judge.new_client(
+            r.choice([None, None, "x", "y"]), r.choice(priorities), r.choice(GATEWAYS)
+        )
+        client.is_coming = True
+        if not await m.subscribe(client, "now"):
+            m.judge.clients.remove(client)
+        client.is_coming = False
+
+    def _client(self) -> Client | None:
+        clients = self.meeting.judge.clients
+        here = [one for one in clients if one.is_here and not one.is_coming]
+        return self.meeting.random.choice(here) if here else None
+
+    def _ref(self) -> PartitionRef:
+        return self.meeting.random.choice(sorted(self.meeting.owners))
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(self.meeting.random.choice([0.01, 0.3, 1.5, 6.0]))
+
+    async def _append(self) -> None:
+        self.meeting.append(self.meeting.random.randint(1, 12))
+
+    async def _read(self) -> None:
+        if client := self._client():
+            self.meeting.drain(client, self.meeting.random.randint(1, 8))
+
+    async def _read_at_once(self) -> None:
+        if client := self._client():
+            self.meeting.reads(client, reads=not client.reads)
+
+    async def _lose_answers(self) -> None:
+        self.meeting.net.answers_to_lose = self.meeting.random.randint(1, 2)
+
+    async def _next_lane(self) -> None:
+        await self.meeting.renew(self.meeting.random.choice(self.meeting.lanes), kill=False)
+
+    async def _kill_lane(self) -> None:
+        await self.meeting.renew(self.meeting.random.choice(self.meeting.lanes), kill=True)
+
+    async def _hand_over(self) -> None:
+        await self.meeting.hand_over(self._ref())
+
+    async def _reset(self) -> None:
+        m, r, ref = self.meeting, self.meeting.random, self._ref()
+        if settled := m.settled(ref.partition):
+            await m.reset(ref, r.randint(0, settled - 1), kill=r.random() < 0.3)
+
+    async def _skip(self) -> None:
+        m, r, ref = self.meeting, self.meeting.random, self._ref()
+        await m.end(m.owner(ref), kill=False)
+        head, settled = m.judge.head(ref.partition), m.settled(ref.partition)
+        if settled < head and r.random() < 0.5:
+            to = r.randint(settled + 1, head)
+            await m.reset(ref, to, kill=False, resync=r.random() < 0.5)
+        else:
+            await m.start(m.owner(ref))
+
+    async def _repartition(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        if m.under_way is not None and not m.under_way.done():
+            return
+        to = r.choice([n for n in range(1, MOST_PARTITIONS + 1) if n != m.topic.partitions])
+        news = [PartitionRef(TOPIC, n) for n in range(to) if PartitionRef(TOPIC, n) not in m.owners]
+        for ref in news:
+            m.owners[ref] = r.randrange(LANES)
+        m.under_way = m.later(m.repartition(to))
+        for lane in {m.owner(ref).number for ref in news}:
+            await m.renew(m.lanes[lane], kill=r.random() < 0.3)
+
+    async def _poison(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        most = max((m.judge.head(ref.partition) for ref in m.owners), default=0)
+        m.net.poison.add((r.choice(GATEWAYS), r.randint(1, most + 3)))
+
+    async def _heal(self) -> None:
+        self.meeting.net.poison.clear()
+
+    async def _retry(self) -> None:
+        m = self.meeting
+        dead = [one for one in m.letters.letters if one.state == "dead"]
+        for one in dead:
+            m.judge.retried[one.delivery.partition, one.delivery.seq] += 1
+        if dead:
+            now_ms = round(asyncio.get_running_loop().time() * 1000)
+            await m.letters.revive([one.id for one in dead], now_ms=now_ms)
+            for lane in m.lanes:
+                lane.told(control.LettersRevived())
+
+    async def _delete(self) -> None:
+        dead = [one.id for one in self.meeting.letters.letters if one.state == "dead"][:1]
+        await self.meeting.letters.delete(dead)
+
+    async def _come(self) -> None:
+        if len([one for one in self.meeting.judge.clients if one.is_here]) < 5:
+            await asyncio.wait([self.meeting.later(self._new_client())], timeout=3)
+
+    async def _leave(self) -> None:
+        if len(self.meeting.judge.clients) > 2 and (client := self._client()):
+            self.meeting.judge.clients.remove(client)
+            await self.meeting.leave(client)
+
+    async def _come_back(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        away = [one for one in m.judge.clients if not one.is_here and not one.is_coming]
+        client = r.choice(away) if away else self._client()
+        if client is not None:
+            await asyncio.wait([self._back(client)], timeout=r.choice([0, 3]))
+
+    def _back(self, client: Client) -> asyncio.Task[Any]:
+        client.is_coming = True
+        return self.meeting.later(self._comes_back(client))
+
+    async def _comes_back(self, client: Client) -> None:
+        try:
+            await self.meeting.come_back(client)
+        finally:
+            client.is_coming = False
+
+    async def _hang(self) -> None:
+        self.meeting.net.hanging.add(self.meeting.random.choice(GATEWAYS))
+
+    async def _unhang(self) -> None:
+        self.meeting.net.hanging.clear()
+
+    async def _slow(self) -> None:
+        r = self.meeting.random
+        self.meeting.net.delays_s[r.choice(GATEWAYS)] = r.choice([0.0, 0.2, 0.9])
+
+    async def _fill(self) -> None:
+        r = self.meeting.random
+        self.meeting.net.fills[r.choice(GATEWAYS)] = r.choice([0.0, 0.75, 0.95])
+
+    async def _letters_fail(self) -> None:
+        fails = self.meeting.random.random() < 0.4
+        self.meeting.letters.failing = errors.StorageFailed("away") if fails else None
+
+    async def _positions_fail(self) -> None:
+        fails = self.meeting.random.random() < 0.3
+        self.meeting.checkpoints.failing = errors.StorageFailed("away") if fails else None
+
+    async def _retention(self) -> None:
+        m, ref = self.meeting, self._ref()
+        m.log.keep_from(ref, m.random.randint(1, m.settled(ref.partition) + 1))
+
+    async def _hole(self) -> None:
+        m, ref = self.meeting, self._ref()
+        lane = m.owner(ref)
+        if ref.partition >= m.topic.partitions or not lane.is_running:
+            return
+        if ref in lane.lane.holding.partitions:
+            m.append(8)
+            head = m.judge.head(ref.partition)
+            gone = range(head - 1, head + m.random.choice([0, 1]))
+            if gone[0] > max(lane.lane.holding.read_seq(ref), m.settled(ref.partition)):
+                m.log.lose(ref, gone)
+
+    async def _forget(self) -> None:
+        gateway = self.meeting.gateways[self.meeting.random.choice(GATEWAYS)]
+        if not gateway.is_away:
+            gateway.cut_off(forgets=self.meeting.random.random() < 0.7)
+
+    async def _remember(self) -> None:
+        for gateway in self.meeting.gateways.values():
+            gateway.connect()
+
+    async def _refuse(self) -> None:
+        r = self.meeting.random
+        coordinator = self.meeting.gateways[r.choice(GATEWAYS)].coordinator
+        coordinator.refusing = "the quota is used up" if r.random() < 0.4 else None
+
+    async def _consume(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        share = r.choice(m.shares)
+        if task := self._tend(share):
+            await asyncio.wait([task], timeout=r.choice([0, 3]))
+        m.consume(share, r.randint(1, 12))
+
+    def _tend(self, share: Share) -> asyncio.Task[Any] | None:
+        if share.is_opening:
+            return None
+        share.is_opening = True
+        return self.meeting.later(self._tends(share))
+
+    async def _tends(self, share: Share) -> None:
+        try:
+            await self.meeting.tend(share)
+        finally:
+            share.is_opening = False
+
+    async def _acknowledge(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        share = r.choice(m.shares)
+        m.acknowledge(share, r.randint(1, 20))
+        if (target := m.targets.get(share.number)) is not None:
+            await m.save(target)
+
+    async def _move_target(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        share = r.choice(m.shares)
+        if not share.is_opening:
+            share.is_opening = True
+            await m.close_target(share, saves=r.random() < 0.5)
+            await asyncio.wait([m.later(self._tends(share))], timeout=3)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def _calm(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        m.net.poison.clear()
+        m.net.hanging.clear()
+        m.net.fills.clear()
+        m.net.delays_s.clear()
+        m.net.answers_to_lose = 0
+        m.letters.failing = m.checkpoints.failing = None
+        for gateway in m.gateways.values():
+            gateway.coordinator.refusing = None
+            gateway.connect()
+        for lane in m.lanes:
+            if not lane.is_running:
+                await m.renew(lane, kill=False)
+        await self._read_for(30)
+        await self._finish_repartition()
+        clients = list(m.judge.clients)
+        slow = r.choice(clients) if len(clients) > 1 and r.random() < 0.6 and m.dlq else None
+        for client in clients:
+            m.reads(client, reads=client is not slow)
+        await self._read_for(40, without=slow)
+        first = len(m.judge.written)
+        for key in KEYS:
+            m.write(key)
+        await self._read_for(60, without=slow)
+        m.judge.look_at(m.letters.letters)
+        m.judge.probed(first, [one for one in m.judge.clients if one is not slow])
+        counted = {one.name: len(one.got) for one in clients}
+        await self._read_for(120, without=slow)
+        for client in clients:
+            if client is not slow and len(client.got) != counted[client.name]:
+                m.judge.finds("goes on and on", client.name, client.got[counted[client.name] :][:9])
+        await self._read_for(180)
+        m.judge.look_at(m.letters.letters)
+        self._judge_places()
+        m.judge.judge()
+        await self._end()
+
+    async def _finish_repartition(self) -> None:
+        m = self.meeting
+        for _ in range(round(PHASE_S / 10)):
+            if m.under_way is None or m.under_way.done():
+                break
+            await self._read_for(10)
+        else:
+            m.judge.finds("a repartition hangs", m.topic.repartition)
+        if m.under_way is not None and m.under_way.done():
+            m.under_way.result()
+
+    async def _read_for(self, seconds: int, *, without: Client | None = None) -> None:
+        """Everybody reads, comes back and acknowledges, but for one."""
+        m = self.meeting
+        for _ in range(seconds):
+            await asyncio.sleep(1)
+            for client in list(m.judge.clients):
+                if not client.is_here and not client.is_coming:
+                    self._back(client)
+                elif client is not without:
+                    m.drain(client)
+            for share in m.shares:
+                if share.number not in m.targets or m.targets[share.number].failure is not None:
+                    self._tend(share)
+                    continue
+                m.consume(share, 1_000)
+                m.acknowledge(share, 1_000)
+                await m.save(m.targets[share.number])
+
+    def _judge_places(self) -> None:
+        m = self.meeting
+        for lane in m.lanes:
+            wanted = any(number == lane.number for number in m.owners.values())
+            if wanted and not lane.is_running:
+                m.judge.finds("a lane is dead", lane.number, lane.life)
+        parked = [one for one in m.letters.letters if one.state == "parked"]
+        if parked:
+            whose = [(one.gateway_id, one.reason, one.error, one.delivery.seq) for one in parked]
+            m.judge.finds("parked", whose[:4])
+        for ref in m.owners:
+            head, settled = m.judge.head(ref.partition), m.settled(ref.partition)
+            if settled != head:
+                m.judge.finds("unsettled", str(ref), settled, head)
+        for gateway in m.gateways.values():
+            subscriptions = gateway.subscriptions
+            left = (
+                subscriptions.budget.taken_bytes,
+                subscriptions.totals.depth,
+                subscriptions.held,
+            )
+            if any(left):
+                m.judge.finds("left in a gateway", gateway.name, left)
+
+    async def _end(self) -> None:
+        m = self.meeting
+        for lane in m.lanes:
+            await m.end(lane, kill=True)
+        for gateway in m.gateways.values():
+            gateway.listening.cancel()
+        for task in m.tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*m.tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                m.judge.finds("a task died", repr(outcome))
+
+
+OPERATIONS: Mapping[str, float] = defaultdict(
+    lambda: 1.0,
+    {
+        "wait": 6,
+        "append": 6,
+        "read": 4,
+        "read_at_once": 2,
+        "consume": 4,
+        "acknowledge": 3,
+        "reset": 2,
+        "retry": 2,
+        "come_back": 4,
+        "forget": 2,
+        "remember": 2,
+        "repartition": 3,
+        "next_lane": 1,
+        "kill_lane": 1,
+        "hand_over": 2,
+        "skip": 0.5,
+        "lose_answers": 1,
+        "poison": 1,
+        "heal": 1,
+        "delete": 1,
+        "come": 1,
+        "leave": 0.7,
+        "hang": 1,
+        "unhang": 1,
+        "slow": 1,
+        "fill": 1,
+        "letters_fail": 1,
+        "positions_fail": 1,
+        "retention": 1,
+        "hole": 1,
+        "refuse": 1.5,
+        "move_target": 1.5,
+    },
+)
+"""What may happen, and how often."""
+
+
+async def life(seed: int) -> Life:
+    one = Life(Meeting(seed))
+    await one.live()
+    return one
+
+
+def lived(seed: int) -> Life:
+    return run_virtual(life(seed))
+
+
+say = print
+
+
+def main(first: int, last: int, *, tells: bool) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    bad = 0
+    met: Counter[tuple[str, str]] = Counter()
+    for seed in range(first, last):
+        one = lived(seed)
+        met += one.meeting.met
+        if tells:
+            say(*one.said, sep="\n")
+        if found := one.meeting.judge.found:
+            bad += 1
+            say(seed, *found[:5], sep="\n    ", flush=True)
+    say(f"{last - first} lives, {bad} bad, {len(met)} pairs met")
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]), tells="-v" in sys.argv)))
