@@ -153,7 +153,11 @@ class MeetingGateway:
 
     def _hear(self, message: control.ToCoordinator) -> None:
         self._registers(message)
-        if isinstance(message, control.Register):
+        if isinstance(message, control.RegistrationComplete):
+            mine = [one.id for one in self.meeting.registry.values() if one.gateway_id == self.name]
+            if ended := [name for name in mine if self.subscriptions.get(name) is None]:
+                self.meeting.unregistered(ended)  # while nobody heard of it
+        elif isinstance(message, control.Register):
             self.meeting.registered(self, message)
         elif isinstance(message, control.Unregister):
             self.meeting.unregistered(message.ids)
