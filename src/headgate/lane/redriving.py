@@ -103,6 +103,8 @@ class Redriving:
         self._horizons: dict[PartitionRef, _Horizon] = {}
         """How far letters may be sent. One stays while there are letters up to it: the store may
         never catch up with what is set aside meanwhile."""
+        self._without_elders: set[tuple[PartitionRef, int]] = set()
+        """Partitions and versions before which nothing is parked elsewhere any more."""
         self.counts = RedriveCounts()
 
     async def redrive(self, step: Redrive) -> None:
@@ -148,12 +150,8 @@ class Redriving:
         for letter in letters:
             version = self._holding.version_of(letter.ref, letter.delivery.seq)
             versions.setdefault(letter.ref, version)
-        waiting: set[PartitionRef] = set()
-        for ref in refs:
-            before = self._holding.before(ref, versions.get(ref) or self._holding.version(ref))
-            elders = await self._store.parked(self._gateway_id, before, each=1) if before else []
-            if any(elder.delivery.seq <= before[elder.ref] for elder in elders):
-                waiting.add(ref)
+        asked = {ref: versions.get(ref) or self._holding.version(ref) for ref in refs}
+        waiting = await self._with_elders(asked)
         self._outbound.held(waiting, now_s=self._now_s())
         going = [
             letter
@@ -162,6 +160,25 @@ class Redriving:
             and self._holding.version_of(letter.ref, letter.delivery.seq) == versions[letter.ref]
         ]
         return going, [ref for ref in refs if ref not in waiting]
+
+    async def _with_elders(self, versions: Mapping[PartitionRef, int]) -> set[PartitionRef]:
+        """Those of which something is parked elsewhere that comes before letters of that version.
+        Where there is nothing, there never will be: all of it is settled."""
+        before = {
+            one: self._holding.before(*one)
+            for one in versions.items()
+            if one not in self._without_elders
+        }
+        wanted = {ref for elders in before.values() for ref in elders}
+        found = await self._store.parked(self._gateway_id, wanted, each=1) if wanted else []
+        oldest = {letter.ref: letter.delivery.seq for letter in found}
+        waiting = {
+            one
+            for one, elders in before.items()
+            if any(ref in oldest and oldest[ref] <= last for ref, last in elders.items())
+        }
+        self._without_elders.update(before.keys() - waiting)
+        return {ref for ref, _ in waiting}
 
     async def _written_horizons(
         self, refs: Sequence[PartitionRef], mark: int
