@@ -57,6 +57,9 @@ IMPORTED = (
 """What the commands, the roles and the tests' own programs need."""
 
 
+REPORT_BYTES = 20
+
+
 class Request(msgspec.Struct, array_like=True):
     """What to run, as Python's command line says it, and where."""
 
@@ -97,11 +100,11 @@ class Fork:
             given.callback(os.close, reporting)
             _forking().ask(request, [*(theirs for theirs, _ in ends), reporting])
         assert self._is_told(STARTED_S), "nothing was forked"
-        self.pid = int(os.read(self.report_fd, 20))
+        self.pid = int(os.read(self.report_fd, REPORT_BYTES))
 
     def poll(self) -> int | None:
         if self.returncode is None and self._is_told(0):
-            self.returncode = int(os.read(self.report_fd, 20))
+            self.returncode = int(os.read(self.report_fd, REPORT_BYTES))
             os.close(self.report_fd)
         return self.returncode
 
@@ -309,7 +312,12 @@ def serve(control: socket.socket) -> None:
             for fd in descriptors[:3]:
                 os.close(fd)
             reports[pid] = report
-            os.write(report, b"%d" % pid)
+            os.write(report, _report(pid))
+
+
+def _report(number: int) -> bytes:
+    """Always as long: two of them may be read after each other, and not as one."""
+    return b"%*d" % (REPORT_BYTES, number)
 
 
 def _reap(reports: dict[int, int]) -> None:
@@ -319,7 +327,7 @@ def _reap(reports: dict[int, int]) -> None:
             return
         report = reports.pop(pid)
         try:
-            os.write(report, b"%d" % os.waitstatus_to_exitcode(status))
+            os.write(report, _report(os.waitstatus_to_exitcode(status)))
         except BrokenPipeError:
             pass  # Nobody wants to know.
         os.close(report)

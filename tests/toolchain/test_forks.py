@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import pytest
 
-from tests.forks import TextFork, forked
+from tests.forks import Fork, TextFork, forked
 
 TELLS = """
 import os, sys
@@ -65,3 +66,17 @@ def test_forks_share_nothing_with_each_other() -> None:
         assert first.wait(30) == 0, "the other one holds its input open"
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(0.01)
+
+
+def test_one_that_has_ended_before_anybody_looks_tells_its_number_and_its_code() -> None:
+    class Late(Fork):
+        def _is_told(self, timeout_s: float | None) -> bool:
+            threading.Event().wait(0.5)
+            return super()._is_told(timeout_s)
+
+    late = Late(
+        ["-c", "import os, sys; sys.stdout.write(str(os.getpid())); sys.exit(3)"], stdout=PIPE
+    )
+    assert late.wait(10) == 3
+    assert late.stdout_fd is not None
+    assert int(os.read(late.stdout_fd, 20)) == late.pid
