@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -71,12 +71,14 @@ def test_forks_share_nothing_with_each_other() -> None:
 def test_one_that_has_ended_before_anybody_looks_tells_its_number_and_its_code() -> None:
     class Late(Fork):
         def _is_told(self, timeout_s: float | None) -> bool:
-            threading.Event().wait(0.5)
+            """When all is told, not before."""
+            over = select.poll()
+            over.register(self.report_fd, 0)
+            over.poll(30_000)
             return super()._is_told(timeout_s)
 
-    late = Late(
-        ["-c", "import os, sys; sys.stdout.write(str(os.getpid())); sys.exit(3)"], stdout=PIPE
-    )
+    program = "import os, sys; sys.stdout.write(str(os.getpid())); sys.exit(3)"
+    late = Late(["-c", program], stdout=PIPE)
     assert late.wait(10) == 3
     assert late.stdout_fd is not None
     assert int(os.read(late.stdout_fd, 20)) == late.pid
