@@ -182,6 +182,25 @@ class Fenced(HeadgateError):
         return held if isinstance(held, int) else 0
 
 
+class ConnectorFenced(Fenced):
+    """A reader of a connector was refused where a newer one has been."""
+
+    code = "connector_fenced"
+
+
+class IntakeGap(HeadgateError):
+    """A connector's batch doesn't join what the partition has: it stands at `position`."""
+
+    code = "intake_gap"
+    status = 409
+
+
+class OriginUnavailable(NotNow):
+    """The database that a connector reads is away."""
+
+    code = "origin_unavailable"
+
+
 # --- the operator must act -----------------------------------------------------------------------
 
 
@@ -232,3 +251,29 @@ class StoreChanged(StorageFailed):
         """The last seq that was given out, where the store ends before it; else 0."""
         last = self.details.get("given_out")
         return last if isinstance(last, int) else 0
+
+
+class OriginRefused(OperatorError):
+    """The database that a connector reads won't let it, or isn't set up for it."""
+
+    code = "origin_refused"
+
+
+class OriginHistoryLost(OperatorError):
+    """The database no longer has the changes that a connector must read next."""
+
+    code = "origin_history_lost"
+
+
+class ChangeTooLarge(OperatorError):
+    """The next change can't be handed out: the one at `position`, which is `what`."""
+
+    code = "change_too_large"
+
+    @property
+    def position(self) -> str:
+        return str(self.details.get("position", ""))
+
+    @property
+    def what(self) -> str:
+        return str(self.details.get("what", ""))

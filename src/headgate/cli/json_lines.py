@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.client.outgoing import OutgoingEvent
 from headgate.errors import InvalidRequest
-from headgate.model.event import Op
+from headgate.model.event import ProducedOp
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -27,7 +27,7 @@ class EventShape:
 
     key_field: str | None = None
     collection: str = ""
-    op: Op = "insert"
+    op: ProducedOp = "insert"
 
 
 @dataclass(frozen=True, slots=True, order=True)

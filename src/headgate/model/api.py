@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from headgate.model.control import GatewayLink
-from headgate.model.event import Op
+from headgate.model.event import ProducedOp
 from headgate.model.letters import GatewayLetters
 from headgate.model.position import Tally
 from headgate.model.topology import Placement, RepartitionPhase, Topology
@@ -158,7 +158,7 @@ class ProduceEvent(
 
     document: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
     key: str | None = None
-    op: Op = "insert"
+    op: ProducedOp = "insert"
     event_id: str | None = None
     collection: str = ""
     earlier: (

@@ -10,8 +10,14 @@ from typing import Literal
 
 import msgspec
 
-Op = Literal["insert", "update", "delete"]
-"""What happened to the document."""
+ProducedOp = Literal["insert", "update", "delete"]
+"""What producers may say happened to a document."""
+Op = Literal["insert", "update", "delete", "read", "truncate", "drop", "rename", "lost"]
+"""What happened. Connectors alone say the rest: `read` is a document as it was found, `truncate`,
+`drop` and `rename` are about a whole collection, and behind `lost` the origin can't tell what
+happened before it."""
+WHOLE_COLLECTION: frozenset[Op] = frozenset({"truncate", "drop", "rename"})
+"""These have neither a key nor a document, and stand in every partition."""
 
 FIRST_SEQ = 1
 """Sequence numbers are dense and start here, so that 0 can mean "nothing yet"."""

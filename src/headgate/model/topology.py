@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from headgate.model.connector import Connector
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 
@@ -109,7 +110,9 @@ class Topology(msgspec.Struct, frozen=True):
     `deleted` names topics that were deleted, and `emptied` are their log partitions, which nobody
     owns, under the epochs that their deletion took: ingest nodes drop their records. A topic that
     is merely absent keeps its files, so that a coordinator without state can't destroy data.
-    Without a `ring`, subscribers stay where they connect.
+    Without a `ring`, subscribers stay where they connect. `intakes` says which ingest node reads
+    each of the `connectors`, under which epoch; the ref there is partition 0 of the connector's
+    name.
     """
 
     generation: int
@@ -122,6 +125,8 @@ class Topology(msgspec.Struct, frozen=True):
     targets: tuple[Owner, ...] = ()
     ring: GatewayRing | None = None
     emptied: tuple[Owner, ...] = ()
+    connectors: tuple[Connector, ...] = ()
+    intakes: tuple[Owner, ...] = ()
 
     def topic(self, name: str) -> Topic | None:
         return next((topic for topic in self.topics if topic.name == name), None)

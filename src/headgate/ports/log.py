@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from headgate.model.event import Event, PartitionRef, Record
+from headgate.model.intake import IntakeMark, IntakePosition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,15 @@ class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     seq: int
     repeated: bool = False
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a connector's batch: how many records it added, where the log ends now, and
+    the connector's position in the partition."""
+
+    added: int
+    head: int
+    position: str
 
 
 class Extent(msgspec.Struct, frozen=True, array_like=True):
@@ -86,6 +96,24 @@ class LogWriter(Protocol):
         this call alone.
         """
 
+    async def take_in(
+        self,
+        ref: PartitionRef,
+        mark: IntakeMark,
+        events: Sequence[Event],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> Taken:
+        """Append what a connector has read, and store how far it is, as one transaction.
+
+        Events at or before the stored position are left out; each has its position in `source`, and
+        none leaves an idempotency key. So handing in the same again is harmless, whatever became
+        of it the first time. Raises what `append` raises, ConnectorFenced when a higher epoch of
+        the connector has been here, and IntakeGap when `mark.after` lies behind what is stored, or
+        what is stored has ended; nothing is written then.
+        """
+
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
 
@@ -110,8 +138,8 @@ class LogWriter(Protocol):
         """
 
     async def drop_records(self, ref: PartitionRef, *, epoch: int) -> None:
-        """Forget every record and idempotency key (the topic was deleted, which took `epoch`), but
-        keep the head.
+        """Forget every record, idempotency key and connector's position (the topic was deleted,
+        which took `epoch`), but keep the head.
 
         Version and seal are forgotten with them, `seq` goes on from there, or from what was given
         out where the store has forgotten that. `ref` need not be open, here or anywhere. `epoch` is
@@ -143,6 +171,10 @@ class LogReader(Protocol):
 
         Sees what is committed: whoever wants to know what became of a write asks its writer.
         """
+
+    async def taken_in(self, ref: PartitionRef, connector: str) -> list[IntakePosition]:
+        """How far `connector` has come in the partition, by each version that is kept of it, the
+        oldest first. Sees what is committed."""
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

@@ -1,0 +1,85 @@
+"""What is known of a connector: what it shall do, and what its reader says of itself.
+
+Invariant: no value here holds a secret. Settings name where a secret is found (`${NAME}` in the
+environment of the ingest node that reads, `${file:PATH}` on it), never the secret itself.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+ConnectorType = Literal["mongodb"]
+BEGIN_NOW = "now"
+"""Where to begin: with what changes from now on. Else `time:` with an instant in RFC 3339, or
+`position:` with a position, such as a record's `source`."""
+
+ConnectorState = Literal[
+    "starting", "running", "retrying", "paused", "waiting", "history-lost", "stopped"
+]
+"""`retrying`: something is away, and is tried again by itself. `waiting`: for a topic, or for
+somebody to run it. `history-lost`: the origin no longer has what comes next; an operator says where
+to go on (`reset`). `stopped`: at one change that can't be taken; an operator may `skip` it."""
+
+
+class ConnectorRoute(msgspec.Struct, frozen=True, array_like=True):
+    """Collections whose name matches `pattern` (`*` and `?` as in file names) go to `topic`."""
+
+    pattern: str
+    topic: str
+
+
+class Skipped(msgspec.Struct, frozen=True, array_like=True):
+    """A change that an operator had left out: its position, what it was, and when."""
+
+    position: str
+    what: str
+    time_ms: int
+
+
+class Connector(msgspec.Struct, frozen=True):
+    """`routes` are asked in turn, and the first that fits says the topic; what fits none is left
+    out. `settings` are those of its type. `beginning` is the epoch in which it began at `begin_at`;
+    `begun` says that it has stored positions since. `skip` is the position of the one change that
+    it may leave out."""
+
+    name: str
+    type: ConnectorType
+    routes: tuple[ConnectorRoute, ...]
+    settings: dict[str, str]
+    paused: bool = False
+    beginning: int = 0
+    begin_at: str = BEGIN_NOW
+    begun: bool = False
+    skip: str = ""
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Those that it feeds, each once, in the order of its routes."""
+        return tuple(dict.fromkeys(route.topic for route in self.routes))
+
+
+class ConnectorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reader of a connector says of itself. None: nobody can tell now.
+
+    `lag_ms` is how long ago the last change was made that has been read, 0 when there is none to
+    read; `history_ms` how far back the origin keeps its history. `stopped_at` and `stopped_what`
+    are position and description of the change that it stopped at, or, where its history is lost,
+    of the last one that is known.
+    """
+
+    name: str
+    epoch: int
+    state: ConnectorState
+    begun: bool = False
+    error: str = ""
+    position: str = ""
+    taken: int = 0
+    left_out: int = 0
+    lag_ms: int | None = None
+    lag_records: int | None = None
+    history_ms: int | None = None
+    stopped_at: str = ""
+    stopped_what: str = ""

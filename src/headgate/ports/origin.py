@@ -1,0 +1,84 @@
+"""What a connector reads: a database's stream of changes.
+
+An origin gives every change a position, a text. Positions sort, byte by byte, like the changes, and
+the same change has the same position whenever it is read; whoever knows a position can read on
+behind it, in any process, for as long as the origin keeps its history. This is all that arriving
+once rests on, so an adapter that can't promise it is none.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import msgspec
+
+from headgate.model.event import Event
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What has happened since, in the origin's order; there may be nothing.
+
+    Each event has its position in `source`. One without a key is about a whole collection, and goes
+    to every partition. `position` is where the stream stands behind them: the last event's or, as
+    time goes by, a later one. `time_ms` is when the last of them was made, by the origin's clock
+    (0: unknown).
+    """
+
+    events: list[Event]
+    position: str
+    time_ms: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that a start needs, whether it is there, and what to do where it isn't: a sentence.
+
+    `warning`: it works without, with the consequence that `sentence` names.
+    """
+
+    what: str
+    verdict: Literal["ok", "warning", "failed"]
+    sentence: str = ""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How the origin stands to a position: changes behind it (None: unknown, at most what the
+    adapter counts), and how far back its history goes, in milliseconds (None: unknown)."""
+
+    behind: int | None = None
+    history_ms: int | None = None
+
+
+class ChangeStream(Protocol):
+    """An open stream. One caller at a time."""
+
+    @property
+    def position(self) -> str:
+        """Where it stands: everything up to there was returned, or had been before it was opened.
+        Never empty."""
+
+    async def next(self) -> Changes:
+        """What comes next; waits a second or so for it, then says that there is nothing.
+
+        Raises OriginUnavailable when the origin is away (open it again at the last position),
+        OriginHistoryLost when it no longer has what comes next, ChangeTooLarge when it can't hand
+        out the very next change: with its `position` and `what` it is, so that one may go on
+        behind it. Of each batch everything is returned, or nothing.
+        """
+
+
+class Origin(Protocol):
+    """Opening one costs nothing: the first call connects. Every call ends within a bound."""
+
+    async def check(self) -> list[Finding]:
+        """Try everything that a start needs: address, rights, how the server is set up."""
+
+    def open(self, after: str, *, begin_at: str) -> AbstractAsyncContextManager[ChangeStream]:
+        """The changes behind the position `after`; where that is empty, from `begin_at` on
+        (model.connector.Connector). Raises like `next`, and OriginRefused for what nobody but an
+        operator can mend."""
+
+    async def standing(self, position: str) -> Standing:
+        """Never raises: what can't be told is None."""
+
+    async def close(self) -> None: ...
