@@ -24,11 +24,12 @@ import pyarrow as pa
 from headgate.adapters.embedded.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.open_files import OpenFiles
-from headgate.adapters.embedded.schema import EXTENT, FIND, READ
+from headgate.adapters.embedded.schema import EXTENT, FIND, HAS_INTAKES, INTAKES, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
+from headgate.model.intake import IntakePosition
 from headgate.ports.log import Extent
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
@@ -89,6 +90,14 @@ class EmbeddedLogReader:
                 marks = ", ".join("?" * len(some))
                 found |= dict(connection.execute(FIND.format(marks), some))
         return found
+
+    async def taken_in(self, ref: PartitionRef, connector: str) -> list[IntakePosition]:
+        with self._reading(ref):
+            connection = self._connection(ref)
+            if connection is None or not connection.execute(HAS_INTAKES).fetchall()[0][0]:
+                return []
+            found = connection.execute(INTAKES, (connector,))
+            return [IntakePosition(*row[:-1], bool(row[-1])) for row in found]
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

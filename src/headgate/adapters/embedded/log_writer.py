@@ -31,7 +31,8 @@ from headgate.adapters.log.appending import (
 from headgate.adapters.log.retention import droppable_seq
 from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.model.intake import IntakeMark
+from headgate.ports.log import Appended, Extent, Retention, Taken
 from headgate.tasks import start_thread
 
 T = TypeVar("T")
@@ -66,6 +67,18 @@ class EmbeddedLogWriter:
             refused: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
             refused.set_exception(error)
             return refused
+
+    async def take_in(
+        self,
+        ref: PartitionRef,
+        mark: IntakeMark,
+        events: Sequence[Event],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> Taken:
+        request = AppendRequest(events, version=version, now_ms=now_ms)
+        return await self._opened(ref).take_in(mark, request)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         if not self._exists(ref):
@@ -199,6 +212,15 @@ class _PartitionThread:
         self._hand_in(_Append(request, future))
         return future
 
+    async def take_in(self, mark: IntakeMark, request: AppendRequest) -> Taken:
+        if self._waiting_bytes and self._waiting_bytes + request.weight > self._max_waiting_bytes:
+            raise overloaded(self._ref)
+        self._waiting_bytes += request.weight
+        try:
+            return await self.call(lambda file: self._take_in(file, mark, request))
+        finally:
+            self._waiting_bytes -= request.weight
+
     async def call(self, work: Callable[[PartitionFile], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
         self._hand_in(_Call(work, future))
@@ -293,6 +315,17 @@ class _PartitionThread:
                 return [unwritable(error)]
         # One request spoils the group; alone, only that one fails.
         return [self._append([request])[0] for request in requests]
+
+    def _take_in(self, file: PartitionFile, mark: IntakeMark, request: AppendRequest) -> Taken:
+        try:
+            taken = file.take_in(mark, request)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise unwritable(error) from error
+        if taken.added:
+            self._bell.ring()
+        return taken
 
     def _serve(self, job: _Call, work: Callable[[PartitionFile], Any]) -> None:
         try:

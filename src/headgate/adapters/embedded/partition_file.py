@@ -24,6 +24,7 @@ from headgate.adapters.embedded.schema import (
     FORGET_IDS,
     FRONT,
     IDS_OF_RECORDS,
+    INTAKES,
     NEW_COLUMNS,
     RECORD_COLUMNS,
     RECORDS,
@@ -43,12 +44,14 @@ from headgate.adapters.log.appending import (
     check_history,
     check_owner,
     place,
+    take_in,
 )
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
 from headgate.decide.portions import Portion
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.model.intake import IntakeMark, IntakePosition
+from headgate.ports.log import Appended, Extent, Retention, Taken
 
 ROWS_MAX = 512
 """SQLite runs without the interpreter lock, and asks for it back after every statement, which a
@@ -184,6 +187,33 @@ class PartitionFile(LogFile):
                 "UPDATE partition SET head = ?, size_bytes = ?", placed.head, placed.size_bytes
             )
 
+    def take_in(self, mark: IntakeMark, request: AppendRequest) -> Taken:
+        """Write what is new of a connector's batch, and how far it is, in one transaction."""
+        with self._transactions.begin():
+            state = self._owned()
+            found = self._connection.execute(INTAKES, (mark.connector,))
+            stored = [IntakePosition(*row[:-1], bool(row[-1])) for row in found]
+            taken = take_in(self._ref, state, stored, mark, request)
+            if taken.rows:
+                self._run(RECORDS, RECORD_COLUMNS, list(chain.from_iterable(taken.rows)))
+                self._execute(
+                    "UPDATE partition SET head = ?, size_bytes = ?", taken.head, taken.size_bytes
+                )
+            if taken.position not in stored:
+                self._execute(
+                    "INSERT OR REPLACE INTO intakes VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    mark.connector,
+                    *astuple(taken.position),
+                )
+            if any(one.version < mark.forgets_below for one in stored):
+                self._execute(
+                    "DELETE FROM intakes WHERE connector = ? AND version < ?",
+                    mark.connector,
+                    mark.forgets_below,
+                )
+        self._head = taken.head
+        return taken.answer
+
     def find(self, event_ids: Sequence[str]) -> dict[str, int]:
         """The seqs of those that are stored, for good: see `Transactions.in_doubt`."""
         self._transactions.check()
@@ -234,8 +264,8 @@ class PartitionFile(LogFile):
         return found
 
     def drop_records(self, epoch: int) -> None:
-        """Forget records, keys, seal and version of a topic that was deleted under `epoch`, which
-        is the file's from now on; the head stays.
+        """Forget records, keys, what connectors have reached, seal and version of a topic that was
+        deleted under `epoch`, which is the file's from now on; the head stays.
 
         What the file has lost already needs no dropping, but stays given out.
         """
@@ -244,6 +274,7 @@ class PartitionFile(LogFile):
             check_fence(self._ref, self._state(), mine=epoch)
             self._execute("DELETE FROM records")
             self._execute("DELETE FROM ids")
+            self._execute("DELETE FROM intakes")
             self._execute(
                 "UPDATE partition SET epoch = ?, sealed = 0, version = 1, size_bytes = 0,"
                 " head = max(head, ?)",

@@ -4,7 +4,8 @@
 sealed, what its records count in bytes, and the head that never goes back, which is why it is
 stored and not derived from the records (they can be dropped). `doubts` counts the writes whose
 outcome had to be looked up: the count is what such a look commits. `ids` are the idempotency keys,
-apart from the records because they expire at another time.
+apart from the records because they expire at another time. `intakes` says how far each connector
+has come here, by partitioning version.
 """
 
 from __future__ import annotations
@@ -12,6 +13,20 @@ from __future__ import annotations
 from functools import cache
 
 from headgate.model.event import Event
+
+INTAKES_SCHEMA = """
+CREATE TABLE IF NOT EXISTS intakes (
+    connector TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    partitions INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    beginning INTEGER NOT NULL,
+    position TEXT NOT NULL,
+    ended INTEGER NOT NULL,
+    PRIMARY KEY (connector, version)
+) WITHOUT ROWID;
+"""
+"""Files that were made before there were connectors lack it."""
 
 LOG_SCHEMA = """
 CREATE TABLE partition (
@@ -43,6 +58,11 @@ CREATE TABLE ids (
 ) WITHOUT ROWID;
 CREATE INDEX ids_by_time ON ids (time_ms);
 """
+INTAKES = """
+SELECT version, partitions, epoch, beginning, position, ended FROM intakes
+WHERE connector = ? ORDER BY version
+"""
+HAS_INTAKES = "SELECT count(*) FROM sqlite_master WHERE name = 'intakes'"
 
 CHECKPOINTS_SCHEMA = """
 CREATE TABLE checkpoints (

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headgate.decide import intake
 from headgate.errors import (
     Fenced,
     HeadgateError,
@@ -22,7 +23,8 @@ from headgate.errors import (
     StoreChanged,
 )
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended
+from headgate.model.intake import IntakeMark, IntakePosition
+from headgate.ports.log import Appended, Taken
 
 RECORD_OVERHEAD_BYTES = 100
 """What a record takes besides its document: names, times, its row and its idempotency key."""
@@ -82,6 +84,44 @@ def place(
         refusal = _refusal(ref, state, request)
         placed.outcomes.append(refusal or _placed(placed, request, known))
     return placed
+
+
+class TakenIn(msgspec.Struct):
+    """What has to be written for a connector's batch, and what to answer."""
+
+    rows: list[Row]
+    head: int
+    size_bytes: int
+    position: IntakePosition
+
+    @property
+    def answer(self) -> Taken:
+        return Taken(len(self.rows), self.head, self.position.position)
+
+
+def take_in(
+    ref: PartitionRef,
+    state: PartitionState,
+    stored: Sequence[IntakePosition],
+    mark: IntakeMark,
+    request: AppendRequest,
+) -> TakenIn:
+    """Give what is new of a connector's batch its seqs; raises why none of it may be written.
+
+    `stored` is what the partition has of that connector, of every version."""
+    refusal = _refusal(ref, state, request)
+    if refusal is not None:
+        raise refusal
+    version, head = request.version, state.head
+    admitted = intake.admit(ref, stored, mark, request.events, version=version)
+    rows = [
+        _row(seq, version, event, request.now_ms)
+        for seq, event in enumerate(admitted.events, head + 1)
+    ]
+    added = sum(
+        [record_bytes(len(one.document), len(one.earlier or b"")) for one in admitted.events]
+    )
+    return TakenIn(rows, head + len(rows), state.size_bytes + added, admitted.position)
 
 
 def _refusal(

@@ -17,16 +17,19 @@ from msgspec.structs import replace
 from headgate.adapters.log.appending import (
     AppendRequest,
     PartitionState,
+    Row,
     check_fence,
     check_owner,
     place,
+    take_in,
     unwritable,
 )
 from headgate.adapters.log.retention import expired_prefix
 from headgate.adapters.log.wake_ups import WakeUps
 from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef, Record
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.model.intake import IntakeMark, IntakePosition
+from headgate.ports.log import Appended, Extent, Retention, Taken
 
 DROP_ROWS = 2_000
 """What is dropped in one turn: appends get theirs in between."""
@@ -61,6 +64,8 @@ class MemoryPartition:
         self.records: list[Record] = []
         self._ids: dict[str, tuple[int, int]] = {}
         """Per idempotency key its seq and when it came."""
+        self.intakes: dict[str, dict[int, IntakePosition]] = {}
+        """Per connector, by version, how far it has come."""
 
     @property
     def extent(self) -> Extent:
@@ -81,13 +86,31 @@ class MemoryPartition:
         [outcome] = placed.outcomes
         if isinstance(outcome, HeadgateError):
             raise outcome
-        topic, partition = self.ref.topic, self.ref.partition
-        for row in placed.rows:
-            record = Record(topic, partition, *row)  # type: ignore[arg-type]  # op is any text there
-            self.records.append(record)
+        for record in self._add(placed.rows):
             self._ids[record.event_id] = (record.seq, record.time_ms)
         self.state = replace(self.state, head=placed.head, size_bytes=placed.size_bytes)
         return outcome
+
+    def take_in(self, mark: IntakeMark, request: AppendRequest, *, mine: int | None) -> Taken:
+        self._check(mine)
+        check_storable(request.events)
+        stored = self.taken_in(mark.connector)
+        taken = take_in(self.ref, self.state, stored, mark, request)
+        self._add(taken.rows)
+        kept = {one.version: one for one in stored if one.version >= mark.forgets_below}
+        self.intakes[mark.connector] = kept | {taken.position.version: taken.position}
+        self.state = replace(self.state, head=taken.head, size_bytes=taken.size_bytes)
+        return taken.answer
+
+    def taken_in(self, connector: str) -> list[IntakePosition]:
+        known = self.intakes.get(connector, {})
+        return [known[version] for version in sorted(known)]
+
+    def _add(self, rows: Sequence[Row]) -> list[Record]:
+        topic, partition = self.ref.topic, self.ref.partition
+        added = [Record(topic, partition, *row) for row in rows]  # type: ignore[arg-type]  # op is any text there
+        self.records += added
+        return added
 
     def _known(self, events: Sequence[Event]) -> list[tuple[str, tuple[int, int]]]:
         ids = self._ids
@@ -132,6 +155,7 @@ class MemoryPartition:
         check_fence(self.ref, self.state, mine=epoch)
         self.records.clear()
         self._ids.clear()
+        self.intakes.clear()
         self.state = replace(NEW, epoch=epoch, head=self.state.head)
 
     def _check(self, mine: int | None) -> None:

@@ -16,6 +16,7 @@ from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_
 from headgate.adapters.log.wake_ups import WakeUps
 from headgate.adapters.memory.log import MemoryLog
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
+from headgate.model.intake import IntakePosition
 from headgate.ports.log import Extent
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
@@ -45,6 +46,11 @@ class MemoryLogReader:
         await asyncio.sleep(0)
         partition = self.stored.partitions.get(ref)
         return {} if partition is None else partition.find(event_ids)
+
+    async def taken_in(self, ref: PartitionRef, connector: str) -> list[IntakePosition]:
+        await asyncio.sleep(0)
+        partition = self.stored.partitions.get(ref)
+        return [] if partition is None else partition.taken_in(connector)
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

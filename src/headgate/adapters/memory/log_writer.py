@@ -14,7 +14,8 @@ from headgate.adapters.log.appending import AppendRequest, stopping
 from headgate.adapters.log.retention import droppable_seq
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.model.intake import IntakeMark
+from headgate.ports.log import Appended, Extent, Retention, Taken
 
 
 class MemoryLogWriter:
@@ -41,6 +42,22 @@ class MemoryLogWriter:
         self.stored.grown(ref)
         await asyncio.sleep(0)
         return appended
+
+    async def take_in(
+        self,
+        ref: PartitionRef,
+        mark: IntakeMark,
+        events: Sequence[Event],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> Taken:
+        request = AppendRequest(events, version=version, now_ms=now_ms)
+        taken = self._partition(ref).take_in(mark, request, mine=self._epochs.get(ref))
+        if taken.added:
+            self.stored.grown(ref)
+        await asyncio.sleep(0)
+        return taken
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         found = self._partition(ref).find(event_ids)

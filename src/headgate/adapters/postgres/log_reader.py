@@ -32,6 +32,7 @@ from headgate.adapters.postgres.connections import (
 )
 from headgate.adapters.postgres.errors import storage_failed
 from headgate.adapters.postgres.notices import SAFETY_S, Follower, Listener
+from headgate.adapters.postgres.partition_table import positions_of
 from headgate.adapters.postgres.schema import (
     DEFAULT_SCHEMA,
     PartitionStatements,
@@ -39,6 +40,7 @@ from headgate.adapters.postgres.schema import (
 )
 from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
+from headgate.model.intake import IntakePosition
 from headgate.ports.log import Extent
 from headgate.tasks import Crew
 
@@ -123,6 +125,15 @@ class PostgresLogReader:
 
         found = await self._run(work, ref)
         return {event_id.decode(): seq for event_id, seq in found if event_id is not None}
+
+    async def taken_in(self, ref: PartitionRef, connector: str) -> list[IntakePosition]:
+        whose = {"topic": ref.topic, "partition": ref.partition, "connector": connector.encode()}
+
+        async def work(session: Session) -> list[tuple[Any, ...]]:
+            [(exists,)] = await session.query(self._schema.has_intakes)
+            return await session.query(self._schema.intakes, whose) if exists else []
+
+        return positions_of(await self._run(work, ref))
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

@@ -33,7 +33,8 @@ from headgate.adapters.postgres.partition_table import PartitionTable
 from headgate.adapters.postgres.schema import DEFAULT_SCHEMA, SchemaStatements
 from headgate.errors import HeadgateError, InvalidRequest, StorageFailed
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.model.intake import IntakeMark
+from headgate.ports.log import Appended, Extent, Retention, Taken
 from headgate.tasks import Crew
 
 T = TypeVar("T")
@@ -87,6 +88,18 @@ class PostgresLogWriter:
     ) -> list[Appended]:
         turns = self._open_turns(ref)
         return await turns.append(AppendRequest(events, version=version, now_ms=now_ms))
+
+    async def take_in(
+        self,
+        ref: PartitionRef,
+        mark: IntakeMark,
+        events: Sequence[Event],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> Taken:
+        request = AppendRequest(events, version=version, now_ms=now_ms)
+        return await self._open_turns(ref).take_in(mark, request)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         return await self._turns_of(ref).call(lambda table: table.find(event_ids))
@@ -208,6 +221,18 @@ class _PartitionTurns:
         future: asyncio.Future[list[Appended]] = self._loop.create_future()
         self._put(_Append(request, future, self._loop.time() + self._timeout_s))
         return await future
+
+    async def take_in(self, mark: IntakeMark, request: AppendRequest) -> Taken:
+        if self._waiting_bytes and self._waiting_bytes + request.weight > self._max_waiting_bytes:
+            raise overloaded(self._ref)
+        self._waiting_bytes += request.weight
+        try:
+            taken = await self.call(lambda table: table.take_in(mark, request))
+        finally:
+            self._waiting_bytes -= request.weight
+        if taken.added:
+            self._notifier.ring(self._ref)
+        return taken
 
     async def call(self, work: Callable[[PartitionTable], Awaitable[T]]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()

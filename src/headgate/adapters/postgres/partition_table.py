@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
 from psycopg.errors import UndefinedTable
 
 from headgate.adapters.log.appending import (
@@ -25,6 +26,7 @@ from headgate.adapters.log.appending import (
     check_owner,
     place,
     store_changed,
+    take_in,
 )
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
 from headgate.adapters.postgres.connections import Connections, Session
@@ -32,7 +34,8 @@ from headgate.adapters.postgres.schema import FORMAT, PartitionStatements, Schem
 from headgate.decide.portions import Portion
 from headgate.errors import DataFolderError, StorageFailed, StoreChanged
 from headgate.model.event import PartitionRef
-from headgate.ports.log import Extent, Retention
+from headgate.model.intake import IntakeMark, IntakePosition
+from headgate.ports.log import Extent, Retention, Taken
 
 T = TypeVar("T")
 
@@ -54,6 +57,7 @@ class PartitionTable:
         self._given_out = 0
         """The highest head that was ever seen here; whoever was told of it may rely on it."""
         self._dropped = Portion(DROP_BYTES)
+        self._has_intakes = False
 
     async def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
@@ -96,6 +100,45 @@ class PartitionTable:
             return placed.outcomes
 
         return await self._run(work, repeatable=False)
+
+    async def take_in(self, mark: IntakeMark, request: AppendRequest) -> Taken:
+        """Write what is new of a connector's batch, and how far it is, in one transaction."""
+        schema, whose = self._schema, self._mine | {"connector": mark.connector.encode()}
+
+        async def work(session: Session) -> Taken:
+            statements = await self._stored(session)
+            await self._with_intakes(session)
+            queries = [(statements.lock, self._mine), (schema.intakes, whose)]
+            async with self._connections.transaction(session, self._what, *queries) as found:
+                [rows, known] = found
+                stored = positions_of(known)
+                taken = take_in(self._ref, self._owned(rows), stored, mark, request)
+                if taken.rows:
+                    values = _columns(taken.rows) | self._mine
+                    values |= {"head": taken.head, "size_bytes": taken.size_bytes}
+                    await session.query(statements.take_in, values)
+                if taken.position not in stored:
+                    values = whose | asdict(taken.position)
+                    values["position"] = taken.position.position.encode()
+                    await session.query(schema.put_intake, values)
+                if any(one.version < mark.forgets_below for one in stored):
+                    values = whose | {"below": mark.forgets_below}
+                    await session.query(schema.forget_intakes, values)
+            self._saw(taken.head)
+            return taken.answer
+
+        return await self._run(work, repeatable=False)
+
+    async def _with_intakes(self, session: Session) -> None:
+        """The table that schemas from before there were connectors lack."""
+        if self._has_intakes:
+            return
+        [(exists,)] = await session.query(self._schema.has_intakes)
+        if not exists:
+            lock = (self._schema.lock_creation, None)
+            async with self._connections.transaction(session, self._what, lock):
+                await session.script(self._schema.create_intakes)
+        self._has_intakes = True
 
     async def find(self, event_ids: Sequence[str]) -> dict[str, int]:
         """The seqs of those that are stored; the lock waits for a commit that is on its way."""
@@ -181,8 +224,8 @@ class PartitionTable:
             return await self._run(work)
 
     async def drop_records(self, epoch: int) -> None:
-        """Forget records, keys, seal and version of a topic that was deleted under `epoch`, which
-        is the partition's from now on; the head stays.
+        """Forget records, keys, what connectors have reached, seal and version of a topic that was
+        deleted under `epoch`, which is the partition's from now on; the head stays.
 
         What the store has lost already needs no dropping, but stays given out.
         """
@@ -190,10 +233,12 @@ class PartitionTable:
         async def work(session: Session) -> None:
             self._found = None
             statements = await self._statements(session) or await self._create(session)
+            await self._with_intakes(session)
             lock = (statements.lock, self._mine)
             async with self._connections.transaction(session, self._what, lock) as [rows]:
                 check_fence(self._ref, self._state(rows)[0], mine=epoch)
                 await session.query(statements.empty)
+                await session.query(self._schema.drop_intakes, self._mine)
                 values = {**self._mine, "epoch": epoch, "given_out": self._given_out}
                 await session.query(statements.reset, values)
 
@@ -281,6 +326,7 @@ class PartitionTable:
     def _gone(self) -> StoreChanged:
         """The partition isn't where it was: the next call looks for it anew."""
         self._found = None
+        self._has_intakes = False
         return store_changed(self._ref, "it isn't there any more, or its number is another's")
 
     def _saw(self, head: int) -> None:
@@ -299,6 +345,14 @@ def _sizes(row: Sequence[Any]) -> tuple[int, int, int, int]:
 
 def _by_id(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
     return {event_id.decode(): seq for event_id, seq in rows}
+
+
+def positions_of(rows: Sequence[Sequence[Any]]) -> list[IntakePosition]:
+    """What is stored of a connector, as it was said."""
+    return [
+        IntakePosition(version, partitions, epoch, beginning, position.decode(), ended)
+        for version, partitions, epoch, beginning, position, ended in rows
+    ]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:

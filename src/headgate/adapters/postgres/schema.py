@@ -5,8 +5,8 @@ sealed, what its records count in bytes, and a number by which its two tables ar
 name may be too long for one). After a restore a number may be another partition's, so statements
 name the partition as well: where the two don't belong together any more, they find no row.
 `earliest` is stored because looking for it would walk over all the rows that retention has just
-deleted. Free text is stored as UTF-8 bytes: PostgreSQL's text can't hold a zero, and an id must
-come back as it was.
+deleted. `intakes` says how far connectors have come in each partition. Free text is stored as UTF-8
+bytes: PostgreSQL's text can't hold a zero, and an id must come back as it was.
 """
 
 from __future__ import annotations
@@ -70,6 +70,36 @@ class SchemaStatements:
         self.stored = SQL("SELECT topic, partition FROM {} ORDER BY topic, partition").format(
             partitions
         )
+        intakes = Identifier(schema, "intakes")
+        self.has_intakes = SQL("SELECT to_regclass({}) IS NOT NULL").format(
+            sql.Literal(intakes.as_string())
+        )
+        self.create_intakes = SQL(
+            "CREATE TABLE IF NOT EXISTS {} ("
+            " topic text NOT NULL, partition int NOT NULL, connector bytea NOT NULL,"
+            " version int NOT NULL, partitions int NOT NULL, epoch bigint NOT NULL,"
+            " beginning bigint NOT NULL, position bytea NOT NULL, ended boolean NOT NULL,"
+            " PRIMARY KEY (topic, partition, connector, version))"
+        ).format(intakes)
+        self.intakes = SQL(
+            "SELECT version, partitions, epoch, beginning, position, ended FROM {}"
+            " WHERE topic = %(topic)s AND partition = %(partition)s AND connector = %(connector)s"
+            " ORDER BY version"
+        ).format(intakes)
+        self.put_intake = SQL(
+            "INSERT INTO {} VALUES (%(topic)s, %(partition)s, %(connector)s, %(version)s,"
+            " %(partitions)s, %(epoch)s, %(beginning)s, %(position)s, %(ended)s)"
+            " ON CONFLICT (topic, partition, connector, version) DO UPDATE SET"
+            " partitions = excluded.partitions, epoch = excluded.epoch,"
+            " beginning = excluded.beginning, position = excluded.position, ended = excluded.ended"
+        ).format(intakes)
+        self.forget_intakes = SQL(
+            "DELETE FROM {} WHERE topic = %(topic)s AND partition = %(partition)s"
+            " AND connector = %(connector)s AND version < %(below)s"
+        ).format(intakes)
+        self.drop_intakes = SQL(
+            "DELETE FROM {} WHERE topic = %(topic)s AND partition = %(partition)s"
+        ).format(intakes)
         self.notify = SQL("SELECT pg_notify({}, unnest(%s::text[]))").format(sql.Literal(schema))
         self.listen = SQL("LISTEN {}").format(name)
 
@@ -126,6 +156,14 @@ class PartitionStatements:
             "%(source)b::bytea[], %(time_ms)b::int8[])),"
             " remembered AS (INSERT INTO {ids} SELECT * FROM unnest("
             "%(event_id)b::bytea[], %(seq)b::int8[], %(time_ms)b::int8[]))"
+            " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
+            " WHERE {mine}"
+        )
+        self.take_in = statement(
+            "WITH written AS (INSERT INTO {records} ({columns}) SELECT * FROM unnest("
+            "%(seq)b::int8[], %(version)b::int4[], %(event_id)b::bytea[], %(key)b::bytea[],"
+            "%(collection)b::bytea[], %(op)b::text[], %(document)b::bytea[], %(earlier)b::bytea[],"
+            "%(source)b::bytea[], %(time_ms)b::int8[]))"
             " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
             " WHERE {mine}"
         )
