@@ -182,10 +182,17 @@ class Fenced(HeadgateError):
         return held if isinstance(held, int) else 0
 
 
-class ConnectorFenced(Fenced):
-    """A reader of a connector was refused where a newer one has been."""
+class ConnectorFenced(HeadgateError):
+    """A reader of a connector was refused where a newer one has been; it must stop, not retry."""
 
     code = "connector_fenced"
+    status = 409
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that has been there."""
+        held = self.details.get("epoch")
+        return held if isinstance(held, int) else 0
 
 
 class IntakeGap(HeadgateError):

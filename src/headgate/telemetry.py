@@ -47,6 +47,7 @@ class LogEvent(StrEnum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     TOPOLOGY_APPLIED = "topology_applied"
+    CONNECTOR_STATE = "connector_state"
     ASSIGNED = "assigned"
     REFUSED = "refused"
     # topics and produce

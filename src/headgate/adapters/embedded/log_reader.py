@@ -26,6 +26,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.open_files import OpenFiles
 from headgate.adapters.embedded.schema import EXTENT, FIND, HAS_INTAKES, INTAKES, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
+from headgate.adapters.log.appending import stored_positions
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
@@ -96,8 +97,7 @@ class EmbeddedLogReader:
             connection = self._connection(ref)
             if connection is None or not connection.execute(HAS_INTAKES).fetchall()[0][0]:
                 return []
-            found = connection.execute(INTAKES, (connector,))
-            return [IntakePosition(*row[:-1], bool(row[-1])) for row in found]
+            return stored_positions(connection.execute(INTAKES, (connector,)))
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

@@ -44,13 +44,14 @@ from headgate.adapters.log.appending import (
     check_history,
     check_owner,
     place,
+    stored_positions,
     take_in,
 )
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
 from headgate.decide.portions import Portion
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
-from headgate.model.intake import IntakeMark, IntakePosition
+from headgate.model.intake import IntakeMark
 from headgate.ports.log import Appended, Extent, Retention, Taken
 
 ROWS_MAX = 512
@@ -191,8 +192,7 @@ class PartitionFile(LogFile):
         """Write what is new of a connector's batch, and how far it is, in one transaction."""
         with self._transactions.begin():
             state = self._owned()
-            found = self._connection.execute(INTAKES, (mark.connector,))
-            stored = [IntakePosition(*row[:-1], bool(row[-1])) for row in found]
+            stored = stored_positions(self._connection.execute(INTAKES, (mark.connector,)))
             taken = take_in(self._ref, state, stored, mark, request)
             if taken.rows:
                 self._run(RECORDS, RECORD_COLUMNS, list(chain.from_iterable(taken.rows)))

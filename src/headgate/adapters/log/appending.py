@@ -7,7 +7,8 @@ forgotten what it once told, because it failed over or was restored, is written 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -122,6 +123,21 @@ def take_in(
         [record_bytes(len(one.document), len(one.earlier or b"")) for one in admitted.events]
     )
     return TakenIn(rows, head + len(rows), state.size_bytes + added, admitted.position)
+
+
+def stored_positions(rows: Iterable[Sequence[Any]]) -> list[IntakePosition]:
+    """What a store has of a connector; free text may be stored as bytes."""
+    return [
+        IntakePosition(
+            version,
+            partitions,
+            epoch,
+            beginning,
+            position.decode() if isinstance(position, bytes) else position,
+            bool(ended),
+        )
+        for version, partitions, epoch, beginning, position, ended in rows
+    ]
 
 
 def _refusal(

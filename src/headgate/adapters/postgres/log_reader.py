@@ -20,6 +20,7 @@ import psycopg
 import pyarrow as pa
 from psycopg.errors import UndefinedTable
 
+from headgate.adapters.log.appending import stored_positions
 from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.adapters.postgres.connections import (
     TIMEOUT_S,
@@ -32,7 +33,6 @@ from headgate.adapters.postgres.connections import (
 )
 from headgate.adapters.postgres.errors import storage_failed
 from headgate.adapters.postgres.notices import SAFETY_S, Follower, Listener
-from headgate.adapters.postgres.partition_table import positions_of
 from headgate.adapters.postgres.schema import (
     DEFAULT_SCHEMA,
     PartitionStatements,
@@ -133,7 +133,7 @@ class PostgresLogReader:
             [(exists,)] = await session.query(self._schema.has_intakes)
             return await session.query(self._schema.intakes, whose) if exists else []
 
-        return positions_of(await self._run(work, ref))
+        return stored_positions(await self._run(work, ref))
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

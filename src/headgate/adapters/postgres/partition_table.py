@@ -26,6 +26,7 @@ from headgate.adapters.log.appending import (
     check_owner,
     place,
     store_changed,
+    stored_positions,
     take_in,
 )
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
@@ -34,7 +35,7 @@ from headgate.adapters.postgres.schema import FORMAT, PartitionStatements, Schem
 from headgate.decide.portions import Portion
 from headgate.errors import DataFolderError, StorageFailed, StoreChanged
 from headgate.model.event import PartitionRef
-from headgate.model.intake import IntakeMark, IntakePosition
+from headgate.model.intake import IntakeMark
 from headgate.ports.log import Extent, Retention, Taken
 
 T = TypeVar("T")
@@ -108,10 +109,12 @@ class PartitionTable:
         async def work(session: Session) -> Taken:
             statements = await self._stored(session)
             await self._with_intakes(session)
-            queries = [(statements.lock, self._mine), (schema.intakes, whose)]
-            async with self._connections.transaction(session, self._what, *queries) as found:
-                [rows, known] = found
-                stored = positions_of(known)
+            lock, intakes = (statements.lock, self._mine), (schema.intakes, whose)
+            async with self._connections.transaction(session, self._what, lock, intakes) as [
+                rows,
+                known,
+            ]:
+                stored = stored_positions(known)
                 taken = take_in(self._ref, self._owned(rows), stored, mark, request)
                 if taken.rows:
                     values = _columns(taken.rows) | self._mine
@@ -345,14 +348,6 @@ def _sizes(row: Sequence[Any]) -> tuple[int, int, int, int]:
 
 def _by_id(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
     return {event_id.decode(): seq for event_id, seq in rows}
-
-
-def positions_of(rows: Sequence[Sequence[Any]]) -> list[IntakePosition]:
-    """What is stored of a connector, as it was said."""
-    return [
-        IntakePosition(version, partitions, epoch, beginning, position.decode(), ended)
-        for version, partitions, epoch, beginning, position, ended in rows
-    ]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:

@@ -11,14 +11,15 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 
 from headgate import errors
 from headgate.model.event import Event, PartitionRef
+from headgate.model.intake import IntakeMark
 from headgate.model.topology import Owner
-from headgate.ports.log import Appended, LogWriter
+from headgate.ports.log import Appended, LogWriter, Taken
 from headgate.ports.machine import Machine
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
@@ -91,7 +92,7 @@ class Appends:
         self._wall_ms = machine.wall_ms
         self._bounds = bounds
         self._crew = Crew("ingest")
-        self._under_way: dict[asyncio.Future[list[Appended]], _UnderWay] = {}
+        self._under_way: dict[asyncio.Future[Any], _UnderWay] = {}
         self._holds: dict[int, _Hold] = {}
         self._numbers = itertools.count()
         self._events_waiting = 0
@@ -146,20 +147,41 @@ class Appends:
         else:
             assert isinstance(written, asyncio.Future)
             append = written
+        self._follow(append, request, target)
+        return append
+
+    async def take_in(
+        self,
+        request: int,
+        target: OpenPartition,
+        mark: IntakeMark,
+        events: Sequence[Event],
+        *,
+        version: int,
+    ) -> Taken:
+        """What the store made of a connector's batch. Who is cancelled meanwhile may hand it in
+        again."""
+        writing = self._writer.take_in(
+            target.owner.ref, mark, events, version=version, now_ms=self._wall_ms()
+        )
+        taking = self._crew.start("intake", writing, awaited=True)
+        self._follow(taking, request, target)
+        return await asyncio.shield(taking)
+
+    def _follow(self, append: asyncio.Future[Any], request: int, target: OpenPartition) -> None:
         self._holds[request].holders += 1
         self._under_way[append] = _UnderWay(target, request)
         # The first to be told, so that whoever waits finds the head moved.
         append.add_done_callback(self._ended)
-        return append
 
-    def _ended(self, append: asyncio.Future[list[Appended]]) -> None:
+    def _ended(self, append: asyncio.Future[Any]) -> None:
         under_way = self._under_way.pop(append)
         self._release(under_way.request)
         failure = None if append.cancelled() else append.exception()
         target = under_way.target
         if failure is None:
             if not append.cancelled():
-                target.saw(*[one.seq for one in append.result()])
+                target.saw(*_seqs(append.result()))
             return
         if isinstance(failure, errors.Fenced):
             target.overtaken(failure)
@@ -200,6 +222,11 @@ class Appends:
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=timeout_s)
         return not self._under_way
+
+
+def _seqs(result: list[Appended] | Taken) -> list[int]:
+    """The records that are there now."""
+    return [result.head] if isinstance(result, Taken) else [one.seq for one in result]
 
 
 Ending = Literal["written", "failed", "unknown", "refused"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
 from headgate import errors
 from headgate.model.api import ProduceEvent, ProduceRequest, ProduceResult
-from headgate.model.event import Event
+from headgate.model.event import Event, ProducedOp
 from headgate.model.refusals import rebuild
 from headgate.services.ingest.outcomes import Outcome
 from headgate.services.ingest.peers import ProducePeers
@@ -78,7 +79,7 @@ def _offered(event: Event) -> ProduceEvent:
     return ProduceEvent(
         document=msgspec.Raw(event.document),
         key=event.key,
-        op=event.op,
+        op=cast("ProducedOp", event.op),  # connectors' events go another way
         event_id=event.event_id,
         collection=event.collection,
         earlier=msgspec.UNSET if event.earlier is None else msgspec.Raw(event.earlier),

@@ -23,6 +23,8 @@ from headgate.metrics.roles import IngestMetrics
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
+    ConnectorReports,
+    ConnectorTooLow,
     EpochTooLow,
     FromCoordinator,
     Hello,
@@ -38,9 +40,12 @@ from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
 from headgate.ports.machine import Machine
+from headgate.services.ingest.intake import IntakeOptions
+from headgate.services.ingest.intakes import Intakes, OpenOrigin
 from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
+from headgate.services.ingest.taking_in import TakingIn
 from headgate.services.ingest.vitals import Vitals
 from headgate.services.ingest.writing import Writing, WritingOptions
 from headgate.tasks import Crew, deaths
@@ -68,13 +73,15 @@ class IngestOptions:
     report_every_s: float = 1.0
     stop_timeout_s: float = 10.0
     writing: WritingOptions = field(default_factory=WritingOptions)
+    intake: IntakeOptions = field(default_factory=IntakeOptions)
     retention: Retention = field(default_factory=Retention)
     retain_every_s: float = 60.0
 
 
 class Ingest:
     """Start it once, stop it once; `failed` ends only when the node can't go on. `http` is where it
-    is called, `calls` how it calls other nodes."""
+    is called, `calls` how it calls other nodes, `open_origin` how it reaches what connectors
+    read."""
 
     def __init__(
         self,
@@ -86,6 +93,7 @@ class Ingest:
         settled: SettledPositions,
         http: HttpListener,
         calls: HttpCalls,
+        open_origin: OpenOrigin,
         machine: Machine,
     ) -> None:
         self._options = options
@@ -106,6 +114,16 @@ class Ingest:
             machine=machine,
         )
         self._partitions = self._writing.partitions
+        self._taking_in = TakingIn(self._partitions, self._writing.appends, calls)
+        self._intakes = Intakes(
+            options.node_id,
+            open_origin,
+            partitions=self._partitions,
+            taking_in=self._taking_in,
+            reader=reader,
+            machine=machine,
+            options=options.intake,
+        )
         self._metrics = IngestMetrics()
         self._vitals = Vitals(self._writing, self._settled, machine=machine)
         self._http = http
@@ -143,6 +161,7 @@ class Ingest:
         timeout_s = self._options.stop_timeout_s
         deadline_s = self._now_s() + timeout_s
         self._vitals.stopping = True
+        await self._intakes.stop()
         if not await self._writing.stop(timeout_s=timeout_s):
             log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
         await self._http.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
@@ -178,6 +197,7 @@ class Ingest:
             owns=self._partitions.owns(),
             generation=self._partitions.generation,
             weight=self._options.weight,
+            intakes=self._intakes.owned(),
         )
 
     async def _listen(self, session: ControlSession) -> None:
@@ -206,6 +226,7 @@ class Ingest:
             if topology is None:
                 return
             is_open = await partitions.adopt(topology)
+            await self._intakes.adopt(topology)
             undropped = tuple(sorted(partitions.undropped))
             if self._unapplied is topology and is_open and not undropped:
                 self._unapplied = None
@@ -227,11 +248,15 @@ class Ingest:
     async def _say_too_low(self, session: ControlSession) -> None:
         for ref, epoch in self._partitions.too_low():
             await session.send(EpochTooLow(ref, epoch))
+        for name, epoch in self._intakes.too_low():
+            await session.send(ConnectorTooLow(name, epoch))
 
     async def _report(self, session: ControlSession) -> None:
         while True:
             await asyncio.sleep(self._options.report_every_s)
             await session.send(self._extents())
+            if reports := self._intakes.reports():
+                await session.send(ConnectorReports(reports))
             await self._vitals.look()
             async with self._applying:
                 await self._partitions.open_again()
@@ -244,6 +269,7 @@ class Ingest:
 
     def routes(self) -> list[Route]:
         return [
+            *self._taking_in.routes(),
             Route(
                 "POST",
                 "/v1/topics/{name}/produce",

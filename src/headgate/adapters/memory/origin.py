@@ -1,0 +1,129 @@
+"""An origin in memory: changes with positions, for tests and simulations.
+
+Whoever holds a `MemoryHistory` commits changes to it, as a database would, and any number of
+origins read them, in whatever process. Positions are numbers of a fixed width, so that they sort.
+History can be dropped from its front; a change can be one that is too large to be handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from msgspec.structs import replace
+
+from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginUnavailable
+from headgate.model.connector import BEGIN_NOW
+from headgate.model.event import Event
+from headgate.ports.origin import Changes, Finding, Standing
+
+BATCH = 100
+WAIT_S = 0.5
+
+
+def position_of(number: int) -> str:
+    return f"{number:012d}"
+
+
+class MemoryHistory:
+    """What was committed, from `first` on; numbers begin with 1."""
+
+    def __init__(self) -> None:
+        self.changes: list[Event] = []
+        self.first = 1
+        self.head = 0
+        self.is_away = False
+        self.too_large: set[str] = set()
+        """Positions of changes that can't be handed out."""
+
+    def commit(self, *events: Event) -> None:
+        """Each gets its position."""
+        for event in events:
+            self.head += 1
+            self.changes.append(replace(event, source=position_of(self.head)))
+
+    def lose(self, up_to: int) -> None:
+        """Forget the changes up to that number."""
+        self.changes = [one for one in self.changes if (one.source or "") > position_of(up_to)]
+        self.first = max(self.first, up_to + 1)
+
+    def behind(self, number: int) -> list[Event]:
+        if self.is_away:
+            raise OriginUnavailable("the origin can't be reached")
+        if number + 1 < self.first:
+            raise OriginHistoryLost(
+                f"the origin has no changes before {self.first}, and {number + 1} comes next"
+            )
+        found = self.changes[number + 1 - self.first :]
+        if found and found[0].source in self.too_large:
+            raise ChangeTooLarge(
+                "the next change is too large", position=found[0].source, what="a large change"
+            )
+        end = next((at for at, one in enumerate(found) if one.source in self.too_large), None)
+        return found[:end]
+
+
+class MemoryOrigin:
+    """Implements ports.origin.Origin. `batch` says how many changes come at once at most."""
+
+    def __init__(
+        self,
+        history: MemoryHistory,
+        *,
+        batch: Callable[[], int] = lambda: BATCH,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._history = history
+        self._batch = batch
+        self._wait_s = wait_s
+
+    async def check(self) -> list[Finding]:
+        verdict, sentence = ("failed", "start it") if self._history.is_away else ("ok", "")
+        return [Finding("connection", verdict, sentence)]  # type: ignore[arg-type]
+
+    def open(self, after: str, *, begin_at: str) -> AbstractAsyncContextManager[MemoryStream]:
+        return self._opened(after, begin_at)
+
+    @asynccontextmanager
+    async def _opened(self, after: str, begin_at: str) -> AsyncIterator[MemoryStream]:
+        await asyncio.sleep(0)
+        at = int(after or begin_at.removeprefix("position:").replace(BEGIN_NOW, "-1"))
+        number = self._history.head if at < 0 else at
+        self._history.behind(max(number, self._history.first - 1) if at < 0 else number)
+        yield MemoryStream(self._history, number, self._batch, self._wait_s)
+
+    async def standing(self, position: str) -> Standing:
+        await asyncio.sleep(0)
+        if self._history.is_away or not position:
+            return Standing()
+        return Standing(behind=self._history.head - int(position), history_ms=60_000)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+
+
+class MemoryStream:
+    """Implements ports.origin.ChangeStream."""
+
+    def __init__(
+        self, history: MemoryHistory, number: int, batch: Callable[[], int], wait_s: float
+    ) -> None:
+        self._history = history
+        self._number = number
+        self._batch = batch
+        self._wait_s = wait_s
+
+    @property
+    def position(self) -> str:
+        return position_of(self._number)
+
+    async def next(self) -> Changes:
+        await asyncio.sleep(0)
+        events = self._history.behind(self._number)
+        if not events:
+            await asyncio.sleep(self._wait_s)
+            events = self._history.behind(self._number)
+        some = events[: max(self._batch(), 1)]
+        self._number += len(some)
+        return Changes(some, self.position)

@@ -1,0 +1,391 @@
+"""One connector's reader: from the origin's changes to the owners of the partitions.
+
+It claims every partition under its epoch, asks each how far it is, opens the origin behind the
+lowest, and hands in what it reads. Whatever goes wrong, it begins there again: the partitions leave
+out what they have. So nothing here needs to be finished, and being cancelled at any await is fine.
+
+Invariants: a batch is handed in only behind what was handed in before; what a partition hasn't
+taken yet is bounded by two batches of the origin, and holds the origin back; nothing is passed over
+without a record that says so. Never decides where to go on after a loss: an operator does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from headgate import errors
+from headgate.decide.connector_plan import ConnectorPlan, plan
+from headgate.decide.retrying import Backoff
+from headgate.model.connector import Connector, ConnectorReport, ConnectorState
+from headgate.model.event import Event, PartitionRef
+from headgate.model.intake import IntakeMark
+from headgate.model.topology import Topic
+from headgate.ports.log import LogReader, Taken
+from headgate.ports.machine import Machine
+from headgate.ports.origin import Changes, ChangeStream, Origin
+from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.taking_in import TakingIn
+from headgate.tasks import Helpers
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+LOST = b"null"
+"""The document of a record that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeOptions:
+    """`refresh_s` is how old a stored position may grow while other partitions, or other
+    collections, have all the changes; `look_every_s` how often the origin is asked how it stands.
+    A batch for one partition has at most so many events and bytes, but for a single event."""
+
+    refresh_s: float = 5.0
+    look_every_s: float = 5.0
+    events: int = 2_000
+    bytes: int = 4 * 1024 * 1024
+    document_bytes: int = 16 * 1024 * 1024
+    backoff: Backoff = field(default_factory=lambda: Backoff(initial_s=0.1, max_s=10.0))
+
+
+class _BeginAgain(Exception):
+    """The partitions aren't what the plan was made for."""
+
+
+class Intake:
+    """`run` never returns by itself: it is cancelled when the connector changes or moves."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        epoch: int,
+        *,
+        origin: Callable[[], Origin],
+        partitions: Partitions,
+        taking_in: TakingIn,
+        reader: LogReader,
+        machine: Machine,
+        options: IntakeOptions,
+    ) -> None:
+        self.connector = connector
+        self.epoch = epoch
+        self.too_low = 0
+        """An epoch that a partition has met and that is higher than this reader's; 0: none."""
+        self._open_origin = origin
+        self._partitions = partitions
+        self._taking_in = taking_in
+        self._reader = reader
+        self._machine = machine
+        self._options = options
+        self._report = ConnectorReport(
+            name=connector.name, epoch=epoch, state="starting", begun=connector.begun
+        )
+        self._tries = 0
+
+    @property
+    def report(self) -> ConnectorReport:
+        return self._report
+
+    def _say(self, state: ConnectorState, error: str = "", **more: object) -> None:
+        if (state, error) != (self._report.state, self._report.error):
+            log.info(
+                LogEvent.CONNECTOR_STATE, connector=self.connector.name, state=state, reason=error
+            )
+        self._report = replace(self._report, state=state, error=error, **more)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._read()
+            except _BeginAgain:
+                continue
+            except errors.ConnectorFenced as error:
+                self.too_low = max(self.too_low, error.epoch)
+                self._say("waiting", error.message)
+            except errors.UnknownTopic as error:
+                self._say("waiting", error.message)
+            except (errors.OriginRefused, errors.InvalidRequest) as error:
+                self._say("stopped", error.message)
+            except errors.HeadgateError as error:
+                self._say("retrying", error.message)
+            await self._pause()
+
+    async def _read(self) -> None:
+        origin = self._open_origin()
+        try:
+            await self._read_from(origin)
+        finally:
+            await origin.close()
+
+    async def _read_from(self, origin: Origin) -> None:
+        planned = await self._planned()
+        if planned.ended:
+            await self._end(planned, "the origin has lost the history behind its last position")
+        if not planned.resume and self.connector.begun:
+            await self._stay(
+                "history-lost",
+                "none of its positions is stored any more: its topics were deleted or their store "
+                f"was lost; say where to go on with `headgate connector reset {self._name} --to …`",
+            )
+        try:
+            opening = origin.open(planned.resume, begin_at=self.connector.begin_at)
+            async with opening as stream, Helpers() as beside:
+                await self._pin(planned, planned.resume or stream.position)
+                self._say("running", begun=True)
+                beside.start(self._look_around(origin))
+                await self._follow(planned, stream)
+        except errors.OriginHistoryLost as error:
+            if planned.resume:
+                await self._pin(planned, planned.resume)
+            await self._end(planned, error.message)
+        except errors.ChangeTooLarge as error:
+            await self._pass_over(planned, error)
+
+    @property
+    def _name(self) -> str:
+        return self.connector.name
+
+    async def _pause(self) -> None:
+        """Before everything is tried again; a new topology ends it early."""
+        delay_s = self._options.backoff.delay_s(self._tries, jitter=self._machine.jitter())
+        self._tries += 1
+        await asyncio.sleep(min(delay_s, self._options.backoff.initial_s))
+        await self._partitions.change(timeout_s=delay_s)
+
+    async def _stay(self, state: ConnectorState, error: str, **more: object) -> NoReturn:
+        """Until this reader is cancelled, because an operator has said what to do."""
+        self._say(state, error, **more)
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody answers that")
+
+    # --- where to go on --------------------------------------------------------------------------
+
+    async def _planned(self) -> ConnectorPlan:
+        topics = [self._topic(name) for name in self.connector.topics]
+        claims = [self._claim(topic, ref) for topic in topics for ref in topic.refs()]
+        await _all(claims)
+        refs = [ref for topic in topics for ref in topic.all_refs()]
+        found = await _all([self._reader.taken_in(ref, self._name) for ref in refs])
+        return plan(self.connector, topics, dict(zip(refs, found, strict=True)))
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._partitions.topic(name)
+        if topic.repartition is not None and topic.repartition.phase == "sealing":
+            raise errors.NotNow(f"{name} is being repartitioned; it goes on behind that")
+        return topic
+
+    async def _claim(self, topic: Topic, ref: PartitionRef) -> Taken:
+        mark = IntakeMark(
+            connector=self._name,
+            epoch=self.epoch,
+            beginning=self.connector.beginning,
+            partitions=topic.partitions,
+        )
+        return await self._taking_in.take_in(ref, mark, (), version=topic.version)
+
+    async def _pin(self, planned: ConnectorPlan, position: str) -> None:
+        """Every partition says where it stands before any of them takes a change."""
+        unpinned = planned.unpinned()
+        await _all([self._hand_in(planned, ref, (), upto=position) for ref in unpinned])
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _follow(self, planned: ConnectorPlan, stream: ChangeStream) -> None:
+        """The next batch is read while the one before it is handed in."""
+        loop = asyncio.get_running_loop()
+        refreshed_s = loop.time()
+        async with Helpers() as helpers:
+            handing = helpers.start(self._pin(planned, stream.position))
+            while True:
+                try:
+                    changes = await stream.next()
+                except errors.HeadgateError:
+                    await handing  # what was read before that is taken first
+                    raise
+                await handing
+                self._check_versions(planned)
+                self._heard(changes)
+                is_due = loop.time() - refreshed_s >= self._options.refresh_s
+                if changes.events or is_due:
+                    refreshed_s = loop.time() if is_due else refreshed_s
+                    handing = helpers.start(self._take(planned, changes, refresh=is_due))
+
+    def _check_versions(self, planned: ConnectorPlan) -> None:
+        for name, intake in planned.topics.items():
+            if self._partitions.topic(name).version != intake.version:
+                raise _BeginAgain
+
+    def _heard(self, changes: Changes) -> None:
+        lag_ms: int | None = 0
+        if changes.events:
+            lag_ms = max(self._machine.wall_ms() - changes.time_ms, 0) if changes.time_ms else None
+        self._report = replace(self._report, position=changes.position, lag_ms=lag_ms)
+
+    async def _look_around(self, origin: Origin) -> None:
+        while True:
+            await asyncio.sleep(self._options.look_every_s)
+            standing = await origin.standing(self._report.position)
+            self._report = replace(
+                self._report, lag_records=standing.behind, history_ms=standing.history_ms
+            )
+
+    async def _take(self, planned: ConnectorPlan, changes: Changes, *, refresh: bool) -> None:
+        """Hand in all of `changes`, everywhere at once; `refresh`: also where there are none."""
+        events, oversized = self._up_to_oversized(changes.events)
+        upto = changes.position
+        if oversized is not None:
+            upto = (events[-1].source or "") if events else ""
+        parts, unrouted = planned.split(events)
+        refs = planned.refs if refresh else parts
+        if upto:
+            await _all([self._hand_in(planned, ref, parts.get(ref, ()), upto=upto) for ref in refs])
+        self._report = replace(self._report, left_out=self._report.left_out + unrouted)
+        if oversized is not None:
+            raise self._too_large(oversized)
+        if self._report.state != "running":
+            self._say("running")
+        self._tries = 0
+
+    def _up_to_oversized(self, events: list[Event]) -> tuple[list[Event], Event | None]:
+        most = self._options.document_bytes
+        for at, event in enumerate(events):
+            if len(event.document) > most or len(event.earlier or b"") > most:
+                return events[:at], event
+        return events, None
+
+    def _too_large(self, event: Event) -> errors.ChangeTooLarge:
+        what = f"{event.op} of {event.collection} {event.key}"
+        return errors.ChangeTooLarge(
+            f"the {what} has a document of more than {self._options.document_bytes} bytes "
+            "(ingest.max_document)",
+            position=event.source or "",
+            what=what,
+        )
+
+    # --- handing in ------------------------------------------------------------------------------
+
+    async def _hand_in(
+        self,
+        planned: ConnectorPlan,
+        ref: PartitionRef,
+        events: Sequence[Event],
+        *,
+        upto: str,
+        ends: bool = False,
+    ) -> None:
+        """Bring `ref` up to `upto`, in portions, until it is there."""
+        intake = planned.topics[ref.topic]
+        for portion, end in self._portions(events, upto):
+            after = planned.reached.get(ref, "")
+            if not ends and after >= end:
+                continue
+            mark = IntakeMark(
+                connector=self._name,
+                epoch=self.epoch,
+                beginning=self.connector.beginning,
+                partitions=intake.partitions,
+                after=after,
+                upto=end,
+                ends=ends,
+                forgets_below=planned.forgets_below(ref),
+            )
+            taken = await self._insist(
+                lambda mark=mark, portion=portion: self._taking_in.take_in(  # type: ignore[misc]
+                    ref, mark, portion, version=intake.version
+                ),
+                planned,
+            )
+            planned.reached[ref] = taken.position
+            self._report = replace(self._report, taken=self._report.taken + taken.added)
+
+    def _portions(
+        self, events: Sequence[Event], upto: str
+    ) -> Iterator[tuple[Sequence[Event], str]]:
+        """`events` in portions, each with where it ends; the last one ends at `upto`."""
+        begin, size = 0, 0
+        for at, event in enumerate(events):
+            weight = len(event.document) + len(event.earlier or b"")
+            is_full = at - begin >= self._options.events or size + weight > self._options.bytes
+            if is_full and at > begin:
+                yield events[begin:at], events[at - 1].source or ""
+                begin, size = at, 0
+            size += weight
+        yield events[begin:], upto
+
+    async def _insist(
+        self, hand_in: Callable[[], Awaitable[Taken]], planned: ConnectorPlan
+    ) -> Taken:
+        """Try until it is taken; what can't be taken by the plan begins anew."""
+        tries = 0
+        while True:
+            try:
+                return await hand_in()
+            except (errors.StaleVersion, errors.IntakeGap) as error:
+                # Nothing was lost: the partitions say how far they are.
+                log.info(LogEvent.CONNECTOR_STATE, connector=self._name, reason=error.message)
+                await self._partitions.change(timeout_s=self._options.backoff.initial_s)
+                raise _BeginAgain from error
+            except (errors.NotNow, errors.StorageFailed) as error:
+                self._say("retrying", error.message)
+            delay_s = self._options.backoff.delay_s(tries, jitter=self._machine.jitter())
+            tries += 1
+            await self._partitions.change(timeout_s=delay_s)
+            self._check_versions(planned)
+
+    # --- what can't be read ----------------------------------------------------------------------
+
+    async def _end(self, planned: ConnectorPlan, why: str) -> NoReturn:
+        """Say in every partition, in its place, that what comes next is lost."""
+        for ref in planned.refs:
+            if ref in planned.ended or ref not in planned.reached:
+                continue
+            reached = planned.reached[ref]
+            marker = _lost(f"lost/{self._name}/{self.connector.beginning}/{ref.partition}", reached)
+            await self._hand_in(planned, ref, [marker], upto=reached, ends=True)
+        await self._stay(
+            "history-lost",
+            f"{why}; say where to go on with `headgate connector reset {self._name} --to …`",
+            stopped_at=min(planned.reached.values(), default=""),
+        )
+
+    async def _pass_over(self, planned: ConnectorPlan, error: errors.ChangeTooLarge) -> None:
+        """Leave one change out, if an operator says so: a record says it in its place."""
+        if self.connector.skip != error.position or not error.position:
+            await self._stay(
+                "stopped",
+                f"{error.message}; leave it out with `headgate connector skip {self._name}`",
+                stopped_at=error.position,
+                stopped_what=error.what,
+            )
+        marker = _lost(f"skipped/{self._name}/{error.position}", error.position)
+        parts, _ = planned.split([marker])
+        await _all(
+            [self._hand_in(planned, ref, some, upto=error.position) for ref, some in parts.items()]
+        )
+        raise _BeginAgain
+
+
+def _lost(event_id: str, position: str) -> Event:
+    return Event(event_id, LOST, None, "lost", "", None, position)
+
+
+async def _all(awaitables: Sequence[Awaitable[T]]) -> list[T]:
+    """All results; where one fails, the others are ended before that is raised."""
+    async with Helpers() as helpers:
+        started = [helpers.start(one) for one in awaitables]
+        if started:
+            await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
+        return [one.result() for one in sorted(started, key=_failed_first)]
+
+
+def _failed_first(future: asyncio.Future[Any]) -> bool:
+    return not (future.done() and not future.cancelled() and future.exception() is not None)

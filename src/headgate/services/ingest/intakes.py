@@ -1,0 +1,118 @@
+"""The connectors that this node reads: started, ended and changed as the topology says.
+
+Invariant: at most one reader of a connector runs here, under the newest epoch this node was given;
+one that changed in anything its reader goes by is ended before it begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from headgate.model.connector import Connector, ConnectorReport
+from headgate.model.event import PartitionRef
+from headgate.model.topology import Owner, Topology
+from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
+from headgate.ports.origin import Origin
+from headgate.services.ingest.intake import Intake, IntakeOptions
+from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.taking_in import TakingIn
+from headgate.tasks import Crew
+
+OpenOrigin = Callable[[Connector], Origin]
+
+
+class Intakes:
+    def __init__(
+        self,
+        node_id: str,
+        open_origin: OpenOrigin,
+        *,
+        partitions: Partitions,
+        taking_in: TakingIn,
+        reader: LogReader,
+        machine: Machine,
+        options: IntakeOptions,
+    ) -> None:
+        self._node_id = node_id
+        self._open_origin = open_origin
+        self._partitions = partitions
+        self._taking_in = taking_in
+        self._reader = reader
+        self._machine = machine
+        self._options = options
+        self._crew = Crew("connector")
+        self._running: dict[str, tuple[Intake, asyncio.Task[None]]] = {}
+        self._resting: dict[str, ConnectorReport] = {}
+
+    async def adopt(self, topology: Topology) -> None:
+        """Run what `topology` gives to this node, and nothing else."""
+        connectors = {one.name: one for one in topology.connectors}
+        mine = {
+            owner.ref.topic: (connectors[owner.ref.topic], owner.epoch)
+            for owner in topology.intakes
+            if owner.node_id == self._node_id and owner.ref.topic in connectors
+        }
+        for name, (intake, task) in list(self._running.items()):
+            if name in mine and _is_same(intake, *mine[name]):
+                continue
+            del self._running[name]
+            task.cancel()
+            await asyncio.wait([task])
+        self._resting = {
+            name: ConnectorReport(name=name, epoch=epoch, state="paused", begun=connector.begun)
+            for name, (connector, epoch) in mine.items()
+            if connector.paused
+        }
+        for name, (connector, epoch) in mine.items():
+            if not connector.paused and name not in self._running:
+                self._running[name] = self._started(connector, epoch)
+
+    def _started(self, connector: Connector, epoch: int) -> tuple[Intake, asyncio.Task[None]]:
+        intake = Intake(
+            connector,
+            epoch,
+            origin=lambda: self._open_origin(connector),
+            partitions=self._partitions,
+            taking_in=self._taking_in,
+            reader=self._reader,
+            machine=self._machine,
+            options=self._options,
+        )
+        return intake, self._crew.keep("reader", intake.run, about=connector.name)
+
+    def owned(self) -> tuple[Owner, ...]:
+        """Those that this node has, running or resting."""
+        running = ((intake.connector.name, intake.epoch) for intake, _ in self._running.values())
+        resting = ((one.name, one.epoch) for one in self._resting.values())
+        return tuple(
+            Owner(PartitionRef(name, 0), self._node_id, epoch)
+            for name, epoch in sorted((*running, *resting))
+        )
+
+    def reports(self) -> tuple[ConnectorReport, ...]:
+        running = {name: intake.report for name, (intake, _) in self._running.items()}
+        return tuple(one for _, one in sorted((self._resting | running).items()))
+
+    def too_low(self) -> list[tuple[str, int]]:
+        """Connectors of which a partition has met a higher epoch than the one they have here, and
+        which."""
+        found = ((name, intake.too_low) for name, (intake, _) in self._running.items())
+        return sorted((name, epoch) for name, epoch in found if epoch)
+
+    async def stop(self) -> None:
+        self._running.clear()
+        await self._crew.close()
+
+
+def _is_same(intake: Intake, connector: Connector, epoch: int) -> bool:
+    """Would a reader of `connector` do what this one does?"""
+    return intake.epoch == epoch and _acts_on(intake.connector) == _acts_on(connector)
+
+
+def _acts_on(connector: Connector) -> Connector:
+    """What a reader goes by: not what others only note about it."""
+    return replace(connector, begun=False, skipped=())
