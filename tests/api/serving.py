@@ -14,6 +14,7 @@ from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.origin import no_origin
 from headgate.config import Config
 from headgate.model.control import AckTopology
 from headgate.model.http import Route
@@ -90,6 +91,7 @@ def _ingest(writer: FaultyLogWriter, coordinator: ScriptedCoordinator) -> Ingest
         settled=nothing_settled,
         http=Http1Server(),
         calls=PooledCalls(),
+        open_origin=no_origin,
         machine=ScriptedMachine(begins_ms=0),
     )
 

@@ -14,6 +14,7 @@ from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
 from headgate.model.api import Health
 from headgate.model.control import AckTopology, IngestReport
@@ -42,6 +43,7 @@ class Stage:
             settled=self._settled,
             http=Http1Server(),
             calls=PooledCalls(),
+            open_origin=no_origin,
             machine=ScriptedMachine(begins_ms=0),
         )
         self.client: HttpClient

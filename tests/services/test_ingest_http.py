@@ -14,6 +14,7 @@ from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
 from headgate.decide.admission import ProduceLimits
 from headgate.errors import NotNow, OutcomeUnknown, Overloaded, Sealed, StorageFailed
@@ -90,6 +91,7 @@ async def serve() -> AsyncIterator[Serve]:
                 settled=nothing_settled,
                 http=Http1Server(),
                 calls=PooledCalls(),
+                open_origin=no_origin,
                 machine=ScriptedMachine(begins_ms=0),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))

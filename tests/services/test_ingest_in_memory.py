@@ -12,6 +12,7 @@ from headgate.adapters.memory.http import MemoryHttpListener, MemoryWeb
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.origin import no_origin
 from headgate.answering import HttpApp
 from headgate.client.http import HttpClient
 from headgate.client.pending import ProducerOptions
@@ -54,6 +55,7 @@ class Stage:
                 settled=nothing_settled,
                 http=MemoryHttpListener(self.web),
                 calls=self.web.open_calls(),
+                open_origin=no_origin,
                 machine=self.machine,
             )
         urls = {name: await node.start() for name, node in self.nodes.items()}

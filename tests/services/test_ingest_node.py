@@ -17,6 +17,7 @@ from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
 from headgate.decide.admission import ProduceLimits
 from headgate.decide.placement import partition_of
@@ -88,6 +89,7 @@ async def serve() -> AsyncIterator[Serve]:
                 settled=settled_positions,
                 http=Http1Server(),
                 calls=PooledCalls(),
+                open_origin=no_origin,
                 machine=ScriptedMachine(begins_ms=NOW_MS),
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))

@@ -18,6 +18,7 @@ from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
 from headgate.decide.placement import partition_of
 from headgate.decide.placing import PlacingRules
@@ -348,6 +349,7 @@ async def start() -> AsyncIterator[Start]:
                 settled=nothing_settled,
                 http=Http1Server(),
                 calls=PooledCalls(),
+                open_origin=no_origin,
                 machine=machine,
             )
             client = await stack.enter_async_context(HttpClient(await node.start()))

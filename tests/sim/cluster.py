@@ -37,6 +37,7 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
+from headgate.adapters.memory.origin import no_origin
 from headgate.client.consumer import Consumer
 from headgate.client.http import HttpClient
 from headgate.client.pending import ProducerOptions
@@ -165,6 +166,7 @@ class MemoryCluster:
             settled=self.checkpoints().list,
             http=MemoryHttpListener(self.web),
             calls=self.web.open_calls(),
+            open_origin=no_origin,
             machine=machine,
         )
 

@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from msgspec.structs import replace
 
-from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginUnavailable
-from headgate.model.connector import BEGIN_NOW
+from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused, OriginUnavailable
+from headgate.model.connector import BEGIN_NOW, Connector
 from headgate.model.event import Event
 from headgate.ports.origin import Changes, Finding, Standing
 
@@ -127,3 +127,8 @@ class MemoryStream:
         some = events[: max(self._batch(), 1)]
         self._number += len(some)
         return Changes(some, self.position)
+
+
+def no_origin(connector: Connector) -> MemoryOrigin:
+    """For nodes that read no connectors."""
+    raise OriginRefused(f"nobody here can read what {connector.name} does")
