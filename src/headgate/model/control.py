@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from headgate.model.connector import ConnectorReport
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.position import Tally
@@ -38,8 +39,8 @@ class Hello(Message, frozen=True, kw_only=True):
     told apart. For a lane, `node_id` and `incarnation` are its router's; `window`, `attempt`,
     `owns` and `assignment` (the number it was planned under) say what it runs, and `revision` is
     the newest subscription revision it has applied (0: none). What it `wants` it will read once it
-    has the subscriptions and has claimed the positions. A node of `weight` 2 gets twice as many
-    partitions as one of weight 1.
+    has the subscriptions and has claimed the positions. `intakes` are the connectors that an ingest
+    node reads. A node of `weight` 2 gets twice as many partitions as one of weight 1.
     """
 
     role: SessionRole
@@ -58,6 +59,7 @@ class Hello(Message, frozen=True, kw_only=True):
     generation: int = 0
     revision: int = 0
     weight: float = 1.0
+    intakes: tuple[Owner, ...] = ()
 
 
 class CheckIn(Message, frozen=True):
@@ -119,6 +121,14 @@ class EpochTooLow(Message, frozen=True):
     own: int = 0
     """The epoch that it was given to the sender under, where it is a target (0: an older gateway
     doesn't say)."""
+
+
+class ConnectorTooLow(Message, frozen=True):
+    """The stores have met a connector under `epoch`, which isn't below the one that its reader got
+    it under, and was given to somebody else."""
+
+    name: str
+    epoch: int
 
 
 class StillInHand(Message, frozen=True):
@@ -267,6 +277,12 @@ class IngestReport(Message, frozen=True):
 
     heads: tuple[tuple[PartitionRef, int], ...]
     earliest: tuple[tuple[PartitionRef, int], ...] = ()
+
+
+class ConnectorReports(Message, frozen=True):
+    """How the connectors fare that an ingest node reads, each under the epoch it has it under."""
+
+    reports: tuple[ConnectorReport, ...]
 
 
 class GatewayReport(Message, frozen=True):
@@ -466,6 +482,7 @@ ToCoordinator = (
     | MayClaim
     | Released
     | EpochTooLow
+    | ConnectorTooLow
     | StillInHand
     | NoRoom
     | AckSubscriptions
@@ -476,6 +493,7 @@ ToCoordinator = (
     | LeaveGroup
     | LaneReport
     | IngestReport
+    | ConnectorReports
     | GatewayReport
     | RouterReport
     | EndMyWindow

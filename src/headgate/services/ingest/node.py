@@ -33,7 +33,7 @@ from headgate.model.control import (
     Welcome,
 )
 from headgate.model.http import JSON, Request, Response, Route, json_response
-from headgate.model.topology import Topology
+from headgate.model.topology import Owner, Topology
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
@@ -178,7 +178,13 @@ class Ingest:
             owns=self._partitions.owns(),
             generation=self._partitions.generation,
             weight=self._options.weight,
+            intakes=self._intakes(),
         )
+
+    def _intakes(self) -> tuple[Owner, ...]:
+        """The connectors that are this node's to read."""
+        me, known = self._options.node_id, self._partitions.topology.intakes
+        return tuple(owner for owner in known if owner.node_id == me)
 
     async def _listen(self, session: ControlSession) -> None:
         async for message in session.messages():
