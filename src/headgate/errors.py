@@ -95,6 +95,11 @@ class TopicExists(CallerError):
     status = 409
 
 
+class ConnectorExists(CallerError):
+    code = "connector_exists"
+    status = 409
+
+
 class StaleVersion(CallerError):
     """A keyed produce was routed under another partitioning version than the present one.
 

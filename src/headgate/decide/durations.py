@@ -11,6 +11,7 @@ import re
 from headgate.errors import InvalidRequest
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WORDS = {"ms": "ms", "s": "s", "m": "min", "h": "h", "d": "days"}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
 
 
@@ -24,3 +25,11 @@ def parse_duration_ms(text: str) -> int:
         )
     number, unit = match.groups()
     return round(float(number) * _UNIT_MS[unit])
+
+
+def written(ms: int) -> str:
+    """`ms` as a person says it: in the largest unit of which there is at least one."""
+    unit, of_ms = next(
+        (one for one in reversed(_UNIT_MS.items()) if ms >= one[1]), ("ms", _UNIT_MS["ms"])
+    )
+    return f"{round(ms / of_ms, 1):g} {_WORDS[unit]}"

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from headgate.model.event import PartitionRef
+
 ConnectorType = Literal["mongodb"]
 BEGIN_NOW = "now"
 """Where to begin: with what changes from now on. Else `time:` with an instant in RFC 3339, or
@@ -59,6 +61,11 @@ class Connector(msgspec.Struct, frozen=True):
     def topics(self) -> tuple[str, ...]:
         """Those that it feeds, each once, in the order of its routes."""
         return tuple(dict.fromkeys(route.topic for route in self.routes))
+
+
+def intake_ref(name: str) -> PartitionRef:
+    """What stands for a connector where it is said who reads it: partition 0 of its name."""
+    return PartitionRef(name, 0)
 
 
 class ConnectorReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.model.connector import Connector
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.topology import Move, Node, Owner, Topic
@@ -46,12 +47,14 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     until their lease has ended, so that nobody loses sight of a node that never went away.
     `moves` and `target_moves` are the handoffs under way, `draining` the nodes that shall give
     everything away, `resets` what operators want of positions and isn't done yet, `again` from
-    where those are read that couldn't be claimed. `learning` says that this was written while the
-    coordinator still learnt what there is.
+    where those are read that couldn't be claimed. `intakes` keeps the last epoch of every one of
+    the `connectors`, also of those that nobody reads; of deleted ones `above` does. `learning` says
+    that this was written while the coordinator still learnt what there is.
 
     Where not all of a change is stored it is the first fields of it: no epoch is forgotten before
-    `above` has it, who isn't `kept` any more is so before anything else of that change, and a topic
-    is `deleted` before it is gone, or nobody would drop its records.
+    `above` has it, who isn't `kept` any more is so before anything else of that change, a topic is
+    `deleted` before it is gone, or nobody would drop its records, and a connector gets the epoch of
+    a new beginning before it has that beginning.
     """
 
     boot: int = 0
@@ -71,3 +74,5 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     target_moves: tuple[Move, ...] = ()
     resets: tuple[StoredReset, ...] = ()
     again: tuple[ReadAgain, ...] = ()
+    intakes: tuple[Owner, ...] = ()
+    connectors: tuple[Connector, ...] = ()

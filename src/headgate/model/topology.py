@@ -111,8 +111,8 @@ class Topology(msgspec.Struct, frozen=True):
     owns, under the epochs that their deletion took: ingest nodes drop their records. A topic that
     is merely absent keeps its files, so that a coordinator without state can't destroy data.
     Without a `ring`, subscribers stay where they connect. `intakes` says which ingest node reads
-    each of the `connectors`, under which epoch; the ref there is partition 0 of the connector's
-    name.
+    each of the `connectors`, under which epoch (with an empty owner: nobody at the moment); the ref
+    there is partition 0 of the connector's name.
     """
 
     generation: int

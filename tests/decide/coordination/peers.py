@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headgate.model import control
+from headgate.model.connector import Connector, ConnectorReport
 from headgate.model.control import FromCoordinator, Hello, SessionRole, ToCoordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.subscription import Subscription
@@ -97,12 +98,27 @@ class Peer:
         return control.AckTopology(self.topology.generation)
 
 
+@dataclass
+class Taken:
+    """What the stores of the log know of a connector: the highest epoch they have met, of which
+    process, and of which beginning something is stored."""
+
+    epoch: int = 0
+    process: str = ""
+    beginning: int = 0
+
+
 @dataclass(kw_only=True)
 class Ingest(Peer):
     """Opens what it is given in `store`, which remembers the highest epoch of every partition, and
-    drops its `records` under that of a deletion."""
+    drops its `records` under that of a deletion. Reads the connectors that it is given, and fences
+    whoever read them before in `taken`."""
 
     store: dict[PartitionRef, int]
+    taken: dict[str, Taken] = field(default_factory=dict)
+    reads: dict[str, Owner] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    """The change that it has stopped at, by connector."""
     records: Counter[PartitionRef] = field(default_factory=Counter)
     opened: dict[PartitionRef, Owner] = field(default_factory=dict)
 
@@ -123,6 +139,53 @@ class Ingest(Peer):
         for nobodys in topology.emptied:
             if self.may_have(nobodys):
                 self.records.pop(nobodys.ref, None)
+        intakes = [owner for owner in topology.intakes if owner.node_id == self.node_id]
+        self.reads = {owner.ref.topic: owner for owner in intakes if self.may_read(owner)}
+
+    def hello(self) -> Hello:
+        read = tuple(self.reads[name] for name in sorted(self.reads))
+        return msgspec.structs.replace(super().hello(), intakes=read)
+
+    def may_read(self, owner: Owner) -> bool:
+        taken = self.taken.setdefault(owner.ref.topic, Taken())
+        process = f"{self.node_id} {self.incarnation}"
+        if (taken.epoch, taken.process) == (owner.epoch, process):
+            return True
+        if taken.epoch >= owner.epoch:
+            self.say(control.ConnectorTooLow(owner.ref.topic, taken.epoch))
+            return False
+        taken.epoch, taken.process = owner.epoch, process
+        return True
+
+    def connector(self, name: str) -> Connector | None:
+        return next((one for one in self.topology.connectors if one.name == name), None)
+
+    def store_changes(self) -> None:
+        """Some of everything that it reads, also while it is frozen or cut off; where it is fenced
+        that does nothing."""
+        for name, owner in self.reads.items():
+            connector, taken = self.connector(name), self.taken[name]
+            if connector is not None and owner.epoch == taken.epoch and not connector.paused:
+                taken.beginning = connector.beginning
+
+    def check_in(self) -> None:
+        super().check_in()
+        reports = tuple(self.report(name) for name in sorted(self.reads))
+        if reports and not self.frozen:
+            self.say(control.ConnectorReports(reports))
+
+    def report(self, name: str) -> ConnectorReport:
+        connector, taken, owner = self.connector(name), self.taken[name], self.reads[name]
+        at = self.stopped.get(name, "")
+        assert connector is not None, f"{name} is read, and isn't there"
+        return ConnectorReport(
+            name=name,
+            epoch=owner.epoch,
+            state="stopped" if at and at != connector.skip else "running",
+            begun=taken.beginning == connector.beginning,
+            stopped_at=at,
+            stopped_what=f"change {at}" if at else "",
+        )
 
     def may_have(self, owner: Owner) -> bool:
         if owner.epoch < self.store.get(owner.ref, 0):

@@ -6,6 +6,12 @@ of the nodes (`router-1` is a router), partitions are `topic:number`, lists are 
 Events
     join ID [as ROLE] [weight W]  a new process connects, and replaces what had its id
     topic NAME COUNT              an operator creates a topic; `delete NAME` ends it
+    connector NAME to TOPIC       an operator creates a connector; the node that reads it fences
+                                  whoever read it before in the logs
+    connector NAME is deleted|paused|resumed, is reset to X, skips [POSITION]
+    changes INGEST                something is stored of all that it reads
+    INGEST stops NAME at POSITION its reader can't take the change there
+    logs have NAME at epoch N     somebody has read it under that epoch
     window ROUTER [lanes N]       Spark runs the newest assignment as one lane, or as N
     lets go ROUTER                its lanes hand over what they were asked for
     saves ROUTER                  its lanes save positions, and notice what isn't theirs any more
@@ -30,6 +36,11 @@ Events
 
 Expectations
     owner X ID|nobody [epoch N], log X ID|nobody [epoch N]
+    intake NAME ID|nobody [epoch N]   which node reads a connector
+    connectors LIST|none
+    beginning of NAME N at X [stored]   in which epoch it began, where, and whether it has stored
+                                  positions since
+    skipped of NAME LIST|nothing, state of NAME STATE
     assigned ROUTER LIST|nothing  what it was told that it owns
     reads X ROUTER|nobody         whose lane settles records of X so that it counts
     moves none | X FROM -> TO releasing|starting

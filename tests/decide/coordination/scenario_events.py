@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination import connecting
+from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.event import Fence
-from tests.decide.coordination.peers import Client, Gateway, Ingest, Peer, Router
+from tests.decide.coordination.peers import Client, Gateway, Ingest, Peer, Router, Taken
 from tests.decide.coordination.stage import Stage, Vocabulary, listed, partition
 
 SETTLE_S = 130
@@ -27,6 +29,7 @@ def _join(stage: Stage, node_id: str, role: str | None, weight: str | None) -> N
                 incarnation=incarnation,
                 store=stage.sim.log_epochs,
                 records=stage.sim.log_records,
+                taken=stage.sim.taken,
             )
         case _:
             peer = Gateway(node_id=node_id, incarnation=incarnation)
@@ -48,6 +51,53 @@ def _topic(stage: Stage, name: str, count: str) -> None:
 @event(r"delete (\S+)")
 def _delete(stage: Stage, name: str) -> None:
     stage.sim.ask(lambda: stage.sim.cluster.delete_topic(name))
+
+
+@event(r"connector (\S+) to (\S+)")
+def _connector(stage: Stage, name: str, topic: str) -> None:
+    routes = (ConnectorRoute("*", topic),)
+    settings = {"uri": "mongodb://db-1"}
+    _operate(stage, connecting.Create(Connector(name, "mongodb", routes, settings)))
+
+
+@event(r"connector (\S+) is deleted")
+def _connector_deleted(stage: Stage, name: str) -> None:
+    _operate(stage, connecting.Delete(name))
+
+
+@event(r"connector (\S+) is (paused|resumed)")
+def _connector_paused(stage: Stage, name: str, how: str) -> None:
+    _operate(stage, connecting.Pause(name, how == "paused"))
+
+
+@event(r"connector (\S+) skips( \S+)?")
+def _connector_skips(stage: Stage, name: str, position: str | None) -> None:
+    _operate(stage, connecting.Skip(name, stage.sim.now_ms, (position or "").strip()))
+
+
+@event(r"connector (\S+) is reset to (\S+)")
+def _connector_reset(stage: Stage, name: str, begin_at: str) -> None:
+    _operate(stage, connecting.Reset(name, begin_at))
+
+
+def _operate(stage: Stage, wish: connecting.Wish) -> None:
+    stage.sim.ask(lambda: stage.sim.cluster.operate_connector(wish))
+
+
+@event(r"changes (\S+)")
+def _changes(stage: Stage, node_id: str) -> None:
+    stage.ingest(node_id).store_changes()
+
+
+@event(r"(\S+) stops (\S+) at (\S+)")
+def _stops(stage: Stage, node_id: str, name: str, position: str) -> None:
+    stage.ingest(node_id).stopped[name] = position
+    stage.ingest(node_id).check_in()
+
+
+@event(r"logs have (\S+) at epoch (\d+)")
+def _logs_have(stage: Stage, name: str, epoch: str) -> None:
+    stage.sim.taken[name] = Taken(int(epoch), "somebody", int(epoch))
 
 
 @event(r"window (\S+)(?: lanes (\d+))?")
@@ -171,9 +221,7 @@ def _store_has(stage: Stage, ref: str, epoch: str) -> None:
 
 @event(r"produces (\S+)")
 def _produces(stage: Stage, node_id: str) -> None:
-    node = stage.node(node_id)
-    assert isinstance(node, Ingest)
-    node.append()
+    stage.ingest(node_id).append()
 
 
 @event(r"log has (\S+) at epoch (\d+)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.decide.coordination.connector_status import describe_connector
+from headgate.model.connector import intake_ref
 from headgate.model.topology import Owner
 from tests.decide.coordination.peers import Gateway
 from tests.decide.coordination.stage import Stage, Vocabulary, listed, partition, partitions
@@ -15,6 +17,38 @@ def _owned(stage: Stage, table: str, ref: str, node_id: str, epoch: str | None) 
     owner = owners.get(partition(ref), Owner(partition(ref), "", 0))
     assert (owner.node_id or "nobody") == node_id, f"it is {owner.node_id or 'nobody'}"
     assert epoch is None or owner.epoch == int(epoch), f"the epoch is {owner.epoch}"
+
+
+@expectation(r"intake (\S+) (\S+)(?: epoch (\d+))?")
+def _read(stage: Stage, name: str, node_id: str, epoch: str | None) -> None:
+    owner = stage.sim.cluster.intakes.owners.get(intake_ref(name), Owner(intake_ref(name), "", 0))
+    assert (owner.node_id or "nobody") == node_id, f"it is {owner.node_id or 'nobody'}"
+    assert epoch is None or owner.epoch == int(epoch), f"the epoch is {owner.epoch}"
+
+
+@expectation(r"connectors (.+)")
+def _connectors(stage: Stage, names: str) -> None:
+    found = set(stage.sim.cluster.connectors)
+    assert found == listed(names), f"they are {sorted(found)}"
+
+
+@expectation(r"beginning of (\S+) (\d+) at (\S+)( stored)?")
+def _beginning(stage: Stage, name: str, epoch: str, begin_at: str, stored: str | None) -> None:
+    one = stage.sim.cluster.connectors[name]
+    found = one.beginning, one.begin_at, one.begun
+    assert found == (int(epoch), begin_at, stored is not None), f"it is {found}"
+
+
+@expectation(r"skipped of (\S+) (.+)")
+def _skipped(stage: Stage, name: str, positions: str) -> None:
+    found = [one.position for one in stage.sim.cluster.connectors[name].skipped]
+    assert found == ([] if positions == "nothing" else positions.split(", ")), f"it is {found}"
+
+
+@expectation(r"state of (\S+) (\S+)")
+def _state(stage: Stage, name: str, state: str) -> None:
+    found = describe_connector(stage.sim.cluster, name, now_ms=stage.sim.now_ms)
+    assert found.state == state, f"it is {found.state}: {found.reason}"
 
 
 @expectation(r"assigned (\S+) (.+)")

@@ -34,7 +34,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
 from tests.decide.coordination.faults import Fault, Faults
-from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
+from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router, Taken
 
 TIMING = Timing()
 PART_SIZE = 2
@@ -64,6 +64,8 @@ class Simulation:
         """Nobody claims or saves a position, nor learns who holds it."""
         self.log_epochs: dict[PartitionRef, int] = {}
         self.log_records: Counter[PartitionRef] = Counter()
+        self.taken: dict[str, Taken] = {}
+        """What the logs know of connectors."""
         self.has_forgotten = False
         """A coordinator has ever begun with nothing."""
         self.put: dict[PartitionRef, list[Reset]] = {}
@@ -194,6 +196,8 @@ class Simulation:
                 told = {*topology.logs, *topology.sources}
                 assert told <= {*self.durable.logs, *self.durable.sources}, "told, but not durable"
                 assert set(topology.topics) <= set(self.durable.topics), "told, but not durable"
+                assert topology.intakes == self.durable.intakes, "told, but not durable"
+                assert topology.connectors == self.durable.connectors, "told, but not durable"
             case control.LetGo(owners, settle=True):
                 moving = {move.ref for move in self.durable.moves}
                 moving |= {reset.ref for reset in self.durable.resets}
@@ -444,7 +448,17 @@ class Simulation:
                 yield f"the log of {ref} has no node, but {log}"
             elif log is not None and ingest and ingest[log.node_id].opened.get(ref) != log:
                 yield f"{log} isn't open"
-        for table, role in ((cluster.sources, routers), (cluster.logs, set(ingest))):
+        for name in cluster.connectors:
+            read = cluster.intakes.owners[PartitionRef(name, 0)]
+            readers = {i: n.reads[name] for i, n in ingest.items() if name in n.reads}
+            if ingest and readers != {read.node_id: read}:
+                yield f"{name} of {read} is read by {readers}"
+        tables = (
+            (cluster.sources, routers),
+            (cluster.logs, set(ingest)),
+            (cluster.intakes, set(ingest)),
+        )
+        for table, role in tables:
             staying = (role - cluster.draining) or role
             counts = [len(table.of_node(node_id)) for node_id in staying]
             if counts and max(counts) - min(counts) > 1:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from headgate.model.event import PartitionRef
-from tests.decide.coordination.peers import Gateway, Lane, Peer, Router
+from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
 from tests.decide.coordination.simulation import Simulation
 
 Handler = Callable[..., None]
@@ -67,6 +67,11 @@ class Stage:
         router = self.node(node_id)
         assert isinstance(router, Router)
         return router
+
+    def ingest(self, node_id: str) -> Ingest:
+        node = self.node(node_id)
+        assert isinstance(node, Ingest)
+        return node
 
     def gateway(self, node_id: str) -> Gateway:
         gateway = self.node(node_id)

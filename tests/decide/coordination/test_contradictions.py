@@ -9,6 +9,7 @@ import pytest
 
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.connecting import Create
 from headgate.decide.coordination.groups import Consumer
 from headgate.decide.coordination.invariants import (
     ALWAYS,
@@ -22,6 +23,7 @@ from headgate.decide.coordination.invariants import (
 from headgate.decide.coordination.ownership import Ownership
 from headgate.decide.coordination.publishing import Client
 from headgate.model import control
+from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.groups import Group, group_id
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Move, Owner, Topic
@@ -43,6 +45,9 @@ def busy() -> Cluster:
     world.say(gateway, join)
     wanted = Subscription("s1", "gateway-1", "flights", tenant="t", ttl_ms=60_000)
     world.say(gateway, control.Register(1, (wanted,)))
+    routes, origin = (ConnectorRoute("*", "flights"),), {"uri": "mongodb://db-1"}
+    orders = Connector("orders", "mongodb", routes, origin)
+    world.apply(world.cluster.operate_connector(Create(orders)))
     return world.cluster
 
 
@@ -149,6 +154,24 @@ def target_that_left_before(cluster: Cluster) -> None:
     cluster.groups.handoffs.begin(Move(ref(RADAR), "c-2", "c-1"), 0)
 
 
+def connector_of_nobody(cluster: Cluster) -> None:
+    del cluster.intakes.owners[ref("orders")]
+
+
+def connector_of_a_router(cluster: Cluster) -> None:
+    cluster.intakes.take(ref("orders"), "router-1")
+
+
+def connector_that_begins_in_the_future(cluster: Cluster) -> None:
+    cluster.connectors["orders"] = msgspec.structs.replace(
+        cluster.connectors["orders"], beginning=9
+    )
+
+
+def connector_without_routes(cluster: Cluster) -> None:
+    cluster.connectors["orders"] = msgspec.structs.replace(cluster.connectors["orders"], routes=())
+
+
 def floor_above_all(cluster: Cluster) -> None:
     cluster.registry.floor = cluster.registry.revision + 1
 
@@ -204,6 +227,10 @@ CORRUPTIONS: dict[Callable[[Cluster], None], str] = {
     consumer_of_no_group: "consumers are in groups",
     target_of_no_group: "targets are of groups",
     target_that_left_before: "targets are of groups",
+    connector_of_nobody: "connectors are read once",
+    connector_of_a_router: "connectors are read once",
+    connector_that_begins_in_the_future: "connectors are read once",
+    connector_without_routes: "connectors are read once",
     floor_above_all: "nobody adopts what isn't there",
     lane_ahead_of_all: "nobody adopts what isn't there",
     subscriptions_of_a_router: "gateways hold subscriptions",

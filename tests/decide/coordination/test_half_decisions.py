@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import drafts
 from headgate.decide.coordination.cluster import NOTED, Cluster
+from headgate.decide.coordination.connecting import Wish
 from headgate.decide.coordination.effects import Effect
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole, ToCoordinator
@@ -155,6 +156,10 @@ class Torn(Cluster):
     def reset(self, *args: Any) -> list[Effect]:
         return self._decided("reset", lambda state: Cluster.reset(state, *args))
 
+    def operate_connector(self, wish: Wish) -> list[Effect]:
+        kind = f"{type(wish).__name__} connector"
+        return self._decided(kind, lambda state: Cluster.operate_connector(state, wish))
+
     def drain(self, *args: Any, **kwargs: Any) -> list[Effect]:
         return self._decided("drain", lambda state: Cluster.drain(state, *args, **kwargs))
 
@@ -171,6 +176,8 @@ def test_no_event_of_any_scenario_half_happens() -> None:
     kinds = {kind for kind, _ in struck}
     assert kinds >= {"tick", "fenced", "create_topic", "delete_topic", "reset", "drain", "Goodbye"}
     assert kinds >= {"opened lane", "opened router", "opened gateway", "opened ingest", "closed"}
+    wishes = ("Create", "Pause", "Skip", "Reset", "Delete")
+    assert kinds >= {f"{wish} connector" for wish in wishes} | {"ConnectorTooLow"}
     assert kinds >= {"Released", "Claimed", "AckTopology", "Recall", "EpochTooLow", "LaneReport"}
 
 

@@ -9,12 +9,15 @@ import msgspec
 import pytest
 
 from headgate.decide.checkpoints import Reset
+from headgate.decide.coordination import connecting
 from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.connecting import Create, Delete
 from headgate.decide.coordination.effects import Persist
 from headgate.decide.coordination.elements import assembled, changed_elements, elements
 from headgate.decide.coordination.invariants import check
 from headgate.decide.coordination.remembered import fitting
 from headgate.model import control
+from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.groups import Group, group_id
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Move, Node, Owner, Topic
@@ -45,6 +48,12 @@ def history() -> list[StoredState]:
     world.apply(world.cluster.reset(ref("flights", 1), Reset(3), world.now_ms))
     world.apply(world.cluster.drain("r-1", world.now_ms))
     world.create("trains", 2)
+    origin = {"uri": "mongodb://db-1"}
+    for name in ("orders", "users"):
+        orders = Connector(name, "mongodb", (ConnectorRoute("*", "trains"),), origin)
+        world.apply(world.cluster.operate_connector(Create(orders)))
+    world.apply(world.cluster.operate_connector(connecting.Reset("orders", "now")))
+    world.apply(world.cluster.operate_connector(Delete("orders")))
     world.say(second, control.Goodbye())
     world.apply(world.cluster.delete_topic("flights"))
     world.say(gateway, control.Goodbye())

@@ -25,8 +25,10 @@ from dataclasses import dataclass, field
 
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import (
+    connecting,
     consuming,
     hints,
+    intakes,
     membership,
     moving,
     operating,
@@ -56,6 +58,7 @@ ABSENCE_MS = 3_000
 FENCE_AGAIN_MS = 1_000
 NOTED = (
     control.AckSubscriptions,
+    control.ConnectorReports,
     control.GatewayReport,
     control.IngestReport,
     control.LaneReport,
@@ -176,10 +179,19 @@ class Cluster(State):
         if isinstance(message, control.CheckIn) or role == "client":
             return self._heard(session, message, now_ms)  # no invariant is about that
         is_row = isinstance(message, control.AckTopology) and not self._awaits_adoption
-        is_plea = isinstance(message, control.LaneReport) and bool(message.unclaimed)
-        if (isinstance(message, NOTED) or is_row) and not is_plea:
+        if (isinstance(message, NOTED) or is_row) and not self._has_consequences(message):
             return checked(self, self._heard(session, message, now_ms))
         return self._heard_whole(session, message, now_ms)
+
+    def _has_consequences(self, message: control.ToCoordinator) -> bool:
+        """Whether what is merely heard otherwise changes more than a row this time."""
+        match message:
+            case control.LaneReport(unclaimed=unclaimed):
+                return bool(unclaimed)
+            case control.ConnectorReports(reports):
+                return intakes.is_news(self, reports)
+            case _:
+                return False
 
     def _heard(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
         member, lane = self.member_of(session), self.lanes.by_session.get(session)
@@ -260,6 +272,8 @@ class Cluster(State):
                 sharing.still_in_hand(self, owner, now_ms)
             case control.NoRoom(owner):
                 return sharing.declined(self, node_id, owner, now_ms)
+            case control.ConnectorReports() | control.ConnectorTooLow():
+                return intakes.told(self, node_id, message, now_ms)
             case control.Recall(topology):
                 return membership.recalled(self, member.hello.role, topology, now_ms)
             case control.GatewayReport() | control.RouterReport():
@@ -521,3 +535,9 @@ class Cluster(State):
         if (error := operating.drain_refusal(self, node_id, draining=draining)) is not None:
             return [Refuse(error)]
         return operating.drain(self, node_id, now_ms, draining=draining)
+
+    @whole
+    def operate_connector(self, wish: connecting.Wish) -> list[Effect]:
+        if (error := connecting.refusal(self, wish)) is not None:
+            return [Refuse(error)]
+        return connecting.done(self, wish)

@@ -24,6 +24,7 @@ from headgate.decide.coordination.state import State
 from headgate.decide.lineage import contradictions as contradictions_of
 from headgate.decide.planning.standing import is_weight
 from headgate.model.api import MAX_PARTITIONS
+from headgate.model.connector import intake_ref
 from headgate.model.groups import MAX_TARGETS, group_id
 
 Scale = Literal["members", "partitions", "everybody"]
@@ -188,6 +189,24 @@ def _groups(state: State) -> Iterator[str]:
             yield f"{name} is of a topic that isn't there"
 
 
+def _connectors(state: State) -> Iterator[str]:
+    for name, connector in state.connectors.items():
+        if name != connector.name or not connector.routes:
+            yield f"{name} is {connector}"
+    if state.learning.is_on:
+        return  # nobody has said yet who reads what
+    owners, known = state.intakes.owners, {n.id for n in state.nodes() if n.role == "ingest"}
+    if differing := owners.keys() ^ {intake_ref(name) for name in state.connectors}:
+        yield f"{differing} are connectors without a row, or rows without one"
+        return
+    for connector in state.connectors.values():
+        owner = owners[intake_ref(connector.name)]
+        if owner.ref != intake_ref(connector.name) or owner.node_id not in {NOBODY, *known}:
+            yield f"{owner} is no ingest node that is known"
+        if owner.epoch < connector.beginning:
+            yield f"{connector.name} begins in {connector.beginning}, and {owner} is known"
+
+
 def _consumers(state: State) -> Iterator[str]:
     for key, consumer in state.groups.consumers.items():
         if key != consumer.key or consumer.group_id not in state.groups.by_id:
@@ -309,6 +328,13 @@ INVARIANTS: tuple[Invariant, ...] = (
         "A group has the id that its topic and name make, targets, and a topic that exists.",
         "members",
         _groups,
+    ),
+    Invariant(
+        "connectors are read once",
+        "Every connector has a row of its own, with an ingest node that is known or with nobody, "
+        "under an epoch that isn't below its beginning; nobody else has one.",
+        "members",
+        _connectors,
     ),
     Invariant(
         "consumers are in groups",

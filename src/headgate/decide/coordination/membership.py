@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from headgate.decide.coordination import consuming, moving, operating, subscribing, windows
+from headgate.decide.coordination import (
+    consuming,
+    intakes,
+    moving,
+    operating,
+    subscribing,
+    windows,
+)
 from headgate.decide.coordination.effects import Effect, Hang, Send
 from headgate.decide.coordination.members import Member
 from headgate.decide.coordination.ownership import Ownership
@@ -76,7 +83,8 @@ def _is_restarted(state: State, known: Member | None, hello: Hello) -> bool:
         return False
     table = _table(state, hello.role)
     stored = table.of_node(hello.node_id) if table is not None else []
-    return not set(stored) & set(hello.owns)
+    read = state.intakes.of_node(hello.node_id)
+    return not set(stored) & set(hello.owns) and not set(read) & set(hello.intakes)
 
 
 def _table(state: State, role: str) -> Ownership | None:
@@ -104,7 +112,7 @@ def _taken_up(state: State, hello: Hello) -> list[Effect]:
     """
     if state.learning.is_on:
         return changed(state)
-    fenced = _renewed(state, hello, kept=hello.owns)
+    fenced = _renewed(state, hello, kept=hello.owns, read=hello.intakes)
     table = _table(state, hello.role)
     owned = table.of_node(hello.node_id) if table is not None else []
     differs = set(owned) != set(hello.owns)
@@ -116,14 +124,18 @@ def _taken_up(state: State, hello: Hello) -> list[Effect]:
     )
 
 
-def _renewed(state: State, hello: Hello, *, kept: Collection[Owner] = ()) -> list[Owner]:
-    """A new epoch for everything the node owns but `kept`; returns the source partitions."""
+def _renewed(
+    state: State, hello: Hello, *, kept: Collection[Owner] = (), read: Collection[Owner] = ()
+) -> list[Owner]:
+    """A new epoch for everything the node owns but `kept`, and for the connectors that it reads but
+    `read`; returns the source partitions."""
     if hello.role == "router":
         return moving.renewed(state, hello.node_id, kept)
     if hello.role == "ingest":
         for owner in state.logs.of_node(hello.node_id):
             if owner not in kept:
                 state.logs.take(owner.ref, hello.node_id)
+        intakes.renew(state, hello.node_id, kept=read)
     return []
 
 
@@ -189,6 +201,7 @@ def _without(state: State, node_id: str, role: Role) -> list[Effect]:
         return moving.without_router(state, node_id)
     for owner in state.logs.of_node(node_id):
         state.logs.release(owner.ref)
+    intakes.release(state, node_id)
     return moving.place_ownerless(state)
 
 
@@ -203,6 +216,7 @@ def _claims(state: State, hello: Hello, now_ms: int, *, is_news: bool) -> list[E
     elif hello.role == "ingest":
         for owner in hello.owns:
             state.logs.claim(owner)
+        intakes.believe(state, hello.intakes)
     elif hello.role == "router":
         return _believed(state, hello.owns, now_ms)
     return []
@@ -248,6 +262,7 @@ def _taken_in(
     for owner in (*topology.logs, *topology.emptied):
         state.logs.claim(owner)
     state.groups.recall(topology.groups, topology.targets)
+    intakes.recall(state, topology)
     overtaken = _believed(state, topology.sources, now_ms)
     return changed(state, to_all=True) + overtaken
 
@@ -263,6 +278,7 @@ def end_learning(state: State) -> list[Effect]:
         for owner in table.owned():
             if owner.node_id not in known or owner.ref not in refs:
                 table.release(owner.ref)
+    intakes.end_learning(state)
     fenced: list[Owner] = []
     differing = set()
     for router in state.of_role("router"):

@@ -1,9 +1,9 @@
 """Partitions change hands: the plan, and each move step by step.
 
 A log partition moves in one step: the store itself fences the former owner when the new one opens
-the partition. A source partition is handed off (see handoffs.py). Every step is kept before it is
-told, so that a coordinator killed between two of them goes on where it was; one that fails holds
-nobody but itself.
+the partition. So does a connector, whose former reader the stores refuse. A source partition is
+handed off (see handoffs.py). Every step is kept before it is told, so that a coordinator killed
+between two of them goes on where it was; one that fails holds nobody but itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topology_changes import changed
 from headgate.decide.planning.plan import plan
 from headgate.decide.planning.standing import Candidate
+from headgate.model.connector import intake_ref
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Move, Owner, Role
 
@@ -31,16 +32,31 @@ def planned(state: State, role: Role) -> Sequence[Move]:
     Nodes that are cut off, and what they own, are left as they are until their lease ends, and so
     are routers that are still starting. What belongs to a node that nobody knows is nobody's.
     """
-    table = table_of(state, role)
+    moving = state.handoffs.by_ref if role == "router" else {}
+    return _planned(state, role, table_of(state, role), state.refs(), moving)
+
+
+def planned_intakes(state: State) -> Sequence[Move]:
+    """What the plan for the connectors would move, from one ingest node to another."""
+    refs = [intake_ref(name) for name in sorted(state.connectors)]
+    return _planned(state, "ingest", state.intakes, refs, {}) if refs else ()
+
+
+def _planned(
+    state: State,
+    role: Role,
+    table: Ownership,
+    there: Iterable[PartitionRef],
+    moving: Mapping[PartitionRef, Handoff],
+) -> Sequence[Move]:
     connected = [m for m in state.of_role(role) if m.session is not None]
     started = [member for member in connected if not member.is_starting]
     members = started or connected or state.of_role(role)
-    moving = state.handoffs.by_ref if role == "router" else {}
     owners = {ref: owner.node_id for ref, owner in table.owners.items()}
     owners |= {ref: handoff.move.to_id for ref, handoff in moving.items()}
     here = {member.hello.node_id for member in members}
     away = {*state.members, *state.expected} - here
-    refs = [ref for ref in state.refs() if owners.get(ref, NOBODY) not in away]
+    refs = [ref for ref in there if owners.get(ref, NOBODY) not in away]
     staying = here - state.draining
     candidates = [
         Candidate(m.hello.node_id, m.hello.weight, bool(staying) and m.hello.node_id not in staying)
@@ -73,6 +89,8 @@ def place_ownerless(
     if not state.learning.is_on:
         for move in _homeless(planned(state, "ingest")):
             state.logs.take(move.ref, move.to_id)
+        for move in _homeless(planned_intakes(state)):
+            state.intakes.take(move.ref, move.to_id)
         taken += [
             state.sources.take(move.ref, move.to_id) for move in _homeless(planned(state, "router"))
         ]
@@ -85,19 +103,23 @@ def _homeless(moves: Iterable[Move]) -> list[Move]:
 
 
 def rebalance(state: State, now_ms: int) -> list[Effect]:
-    """Carry out a new plan: log partitions at once, source partitions as handoffs."""
+    """Carry out a new plan: log partitions and connectors at once, source partitions as
+    handoffs."""
     state.plan_at_ms = now_ms + state.timing.rebalance_ms
     if state.learning.is_on:
         return []
     logs, sources = planned(state, "ingest"), planned(state, "router")
+    connectors = planned_intakes(state)
     for move in logs:
         state.logs.take(move.ref, move.to_id)
+    for move in connectors:
+        state.intakes.take(move.ref, move.to_id)
     taken = [state.sources.take(move.ref, move.to_id) for move in _homeless(sources)]
     leaving = [move for move in sources if move.from_id]
     for move in leaving:
         state.handoffs.begin(move, now_ms)
     effects: list[Effect] = []
-    if logs or taken:
+    if logs or connectors or taken:
         effects = changed(state, grown={owner.node_id for owner in taken}, fenced=taken)
     elif leaving:
         effects = [Persist(state.to_store())]

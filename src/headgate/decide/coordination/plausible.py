@@ -10,15 +10,18 @@ Never changes anything, and never refuses what a node of this version says in go
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 
+from headgate.decide.connector_rules import CONNECTORS_MAX
 from headgate.decide.coordination import topic_rules
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.lineage import contradictions
 from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN, is_weight
 from headgate.model import control
-from headgate.model.api import MAX_PARTITIONS
+from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN
+from headgate.model.connector import ConnectorReport, intake_ref
 from headgate.model.control import Hello, JoinGroup, SessionRole, ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import MAX_TARGETS, Group, group_id, is_target
@@ -31,6 +34,8 @@ NAME_CHARS_MAX = 200
 
 _SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
     control.IngestReport: ("ingest",),
+    control.ConnectorReports: ("ingest",),
+    control.ConnectorTooLow: ("ingest",),
     control.RouterReport: ("router",),
     control.EndMyWindow: ("router",),
     control.AckSubscriptions: ("lane",),
@@ -64,7 +69,8 @@ def hello_refusal(state: State, hello: Hello) -> str:
     numbers = (hello.generation, hello.revision, hello.window, hello.attempt, hello.assignment)
     if not all(_is_number(number, known) for number in numbers):
         return f"{hello.node_id} counts further than anybody can: {_shown(numbers)}"
-    return _owners_refusal((*hello.owns, *hello.wants), hello.node_id)
+    owners = _owners_refusal((*hello.owns, *hello.wants), hello.node_id)
+    return owners or _intakes_refusal(hello)
 
 
 def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> str:
@@ -79,6 +85,10 @@ def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> 
         case control.EpochTooLow(ref, epoch, own):
             if not _is_number(epoch) or not _is_number(own):
                 return f"epoch {epoch} of {ref} is beyond what anybody can count to"
+        case control.ConnectorTooLow(name, epoch) if not _is_number(epoch):
+            return f"epoch {epoch} of {name[:NAME_CHARS_MAX]} is beyond what anybody can count to"
+        case control.ConnectorReports(reports):
+            return _reports_refusal(reports)
         case control.Recall(topology) if state.learning.is_on:
             return _topology_refusal(topology)
         case _:
@@ -100,6 +110,49 @@ def join_refusal(state: State, message: JoinGroup) -> str:
         if owner.ref.topic != name or not 0 <= owner.ref.partition < targets:
             return f"{owner.ref} is no target of group {message.group}"
     return _owners_refusal(message.owns, message.consumer)
+
+
+def _intakes_refusal(hello: Hello) -> str:
+    """Why a node can't read the connectors that it says."""
+    if hello.intakes and hello.role != "ingest":
+        return f"a {hello.role} reads no connectors; run one version of Headgate everywhere"
+    for owner in hello.intakes:
+        if reason := _connector_refusal(owner.ref):
+            return reason
+    return _owners_refusal(hello.intakes, hello.node_id)
+
+
+def _connector_refusal(ref: PartitionRef) -> str:
+    """Why that can't stand for a connector."""
+    is_one = ref.partition == 0 and re.fullmatch(NAME_PATTERN, ref.topic)
+    return "" if is_one else f"{str(ref)[:NAME_CHARS_MAX]} is no connector"
+
+
+def _reports_refusal(reports: Collection[ConnectorReport]) -> str:
+    if len(reports) > CONNECTORS_MAX:
+        return f"{len(reports)} connectors are more than there can be"
+    for one in reports:
+        counts = (one.epoch, one.taken, one.left_out)
+        known = [n for n in (one.lag_ms, one.lag_records, one.history_ms) if n is not None]
+        if not all(_is_number(number) for number in (*counts, *known)):
+            return f"{one.name[:NAME_CHARS_MAX]} counts further than anybody can"
+        if reason := _connector_refusal(intake_ref(one.name)):
+            return reason
+    return ""
+
+
+def _connectors_refusal(topology: Topology) -> str:
+    """Why there can't be the connectors that a topology has."""
+    names = [one.name for one in topology.connectors]
+    if len(names) != len(set(names)):
+        return "it recalls a connector twice"
+    for one in topology.connectors:
+        if not one.routes or not _is_number(one.beginning):
+            return f"it recalls {one.name[:NAME_CHARS_MAX]} without a route, or a beginning"
+    for ref in [*map(intake_ref, names), *(owner.ref for owner in topology.intakes)]:
+        if reason := _connector_refusal(ref):
+            return f"it recalls what can't be: {reason}"
+    return _epochs_refusal(topology.intakes)
 
 
 def _topic_refusal(topic: Topic) -> str:
@@ -142,7 +195,7 @@ def _topology_refusal(topology: Topology) -> str:
         return reason
     if not all(is_target(owner.ref) for owner in topology.targets):
         return "it recalls a target of no group"
-    return ""
+    return _connectors_refusal(topology)
 
 
 def _group_refusal(group: Group) -> str:

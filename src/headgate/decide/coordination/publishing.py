@@ -61,7 +61,8 @@ def _content(role: SessionRole, topology: Topology) -> object:
         case "client":
             return _routed(topology), topology.logs, _addresses(topology, "ingest")
         case "ingest":
-            return topology.topics, topology.logs, _addresses(topology, "ingest"), topology.emptied
+            own = topology.topics, topology.logs, _addresses(topology, "ingest"), topology.emptied
+            return own, topology.connectors, topology.intakes
         case "gateway":
             known = topology.topics, topology.sources, _addresses(topology, "ingest")
             return known, topology.ring, _doors(topology)
@@ -72,7 +73,8 @@ def _content(role: SessionRole, topology: Topology) -> object:
             # the rest too, and remember it for a coordinator that has lost its own memory.
             everything = topology.topics, topology.nodes, topology.logs, topology.sources
             gone = topology.deleted, topology.emptied
-            return everything, gone, topology.groups, topology.targets
+            shared = topology.groups, topology.targets
+            return everything, gone, shared, topology.connectors, topology.intakes
 
 
 def _routed(topology: Topology) -> tuple[tuple[str, int, str, int], ...]:

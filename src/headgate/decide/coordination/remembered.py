@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headgate.decide.coordination.ownership import NOBODY
+from headgate.model.connector import intake_ref
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Move, Owner
@@ -40,10 +41,13 @@ def fitting(stored: StoredState) -> StoredState:
     logs = [_overtaken(o) if o.ref.topic in gone else o for o in stored.logs]
     sources = of("router", stored.sources)
     shared = [o if o.ref in targets else _nobodys(o) for o in stored.targets]
+    read = stored.intakes if stored.learning else _read(stored)
+    read_refs = {o.ref for o in read}
     owner_of = {o.ref: o.node_id for o in sources}
     consumer_of = {o.ref: o.node_id for o in shared}
     return msgspec.structs.replace(
         stored,
+        above=max(stored.above, *(o.epoch for o in stored.intakes if o.ref not in read_refs), 0),
         # Only those that are waited for before a lane hears of any subscription.
         kept=tuple(one for one in stored.kept if one.gateway_id in stored.gateways),
         deleted=tuple(name for name in stored.deleted if name not in topics),
@@ -56,7 +60,21 @@ def fitting(stored: StoredState) -> StoredState:
             m for m in stored.target_moves if consumer_of.get(m.ref, NOBODY) == m.from_id != NOBODY
         ),
         resets=tuple(_reset(one, owner_of) for one in stored.resets if one.ref in refs),
+        intakes=read,
     )
+
+
+def _read(stored: StoredState) -> tuple[Owner, ...]:
+    """A row for every connector, and for nothing else. One whose row is gone was about to be, and
+    `above` is at least as high as its epochs were."""
+    nodes = {node.id for node in stored.nodes if node.role == "ingest"}
+    known = {o.ref: o if o.node_id in nodes else _nobodys(o) for o in stored.intakes}
+    rows = []
+    for connector in stored.connectors:
+        ref = intake_ref(connector.name)
+        epoch = max(stored.above, connector.beginning)
+        rows.append(known.get(ref, Owner(ref, NOBODY, epoch)))
+    return tuple(sorted(rows, key=lambda owner: owner.ref))
 
 
 def _nobodys(owner: Owner) -> Owner:

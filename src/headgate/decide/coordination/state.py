@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from headgate.decide.coordination import publishing
 from headgate.decide.coordination.groups import Groups
 from headgate.decide.coordination.handoffs import Handoffs
+from headgate.decide.coordination.heard import Heard
 from headgate.decide.coordination.lane_totals import LaneTotals
 from headgate.decide.coordination.lanes import Lanes
 from headgate.decide.coordination.learning import Learning
@@ -25,6 +26,7 @@ from headgate.decide.coordination.repartitions import Repartitions
 from headgate.decide.coordination.resets import Resets
 from headgate.decide.coordination.window_ends import WindowEnds
 from headgate.decide.gateway_ring import ring_of
+from headgate.model.connector import Connector
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.stored import KeptGateway, ReadAgain, StoredState
@@ -70,6 +72,11 @@ class State:
     handoffs: Handoffs = field(init=False)
     groups: Groups = field(init=False)
     """The consumer groups, with the targets that their consumers own."""
+    connectors: dict[str, Connector] = field(init=False)
+    intakes: Ownership = field(init=False)
+    """Which ingest node reads each connector; there is a row for every one (intakes.py)."""
+    heard: dict[str, Heard] = field(default_factory=dict)
+    """What the readers of connectors said last."""
     registry: Registry = field(init=False)
     learning: Learning = field(init=False)
     out: Publication = field(
@@ -109,11 +116,13 @@ class State:
         awaited = (*self.resets.putting, *self.again_from)
         self.unfenced = {ref: owners[ref] for ref in awaited if ref in owners}
         self.groups = Groups.of(stored, now_ms)
+        self.connectors = {one.name: one for one in stored.connectors}
+        self.intakes = Ownership.of(stored.intakes, above=stored.above)
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         self.registry.kept.update((k.gateway_id, k.incarnation) for k in stored.kept)
         # A store that has never seen a topic may have been lost, whoever has joined since.
-        is_known = stored.topics or stored.deleted or stored.logs or stored.above
-        self.learning = Learning(may_begin=not is_known)
+        before = stored.topics, stored.deleted, stored.logs, stored.above, stored.connectors
+        self.learning = Learning(may_begin=not any(before))
         if stored.learning:
             self.learn(now_ms)
         self.plan_at_ms = now_ms + self.timing.rebalance_ms
@@ -174,6 +183,8 @@ class State:
             self.groups.targets.owned(),
             self.ring(),
             self.emptied(),
+            tuple(self.connectors[name] for name in sorted(self.connectors)),
+            self.intakes.all(),
         )
 
     def emptied(self) -> tuple[Owner, ...]:
@@ -217,6 +228,10 @@ class State:
         """Every partition that has owners, or should."""
         return [ref for topic in self.topics.values() for ref in topic.all_refs()]
 
+    def tables(self) -> tuple[Ownership, ...]:
+        """All in which epochs are given out."""
+        return self.logs, self.sources, self.groups.targets, self.intakes
+
     def adoption_floor(self, topic: str) -> int:
         """The oldest generation by which anybody who is there routes `topic`; 0: nobody does."""
         nodes = [m.generation for m in self.of_role("ingest") if m.session is not None]
@@ -226,7 +241,7 @@ class State:
         gateways = {*(m.hello.node_id for m in self.of_role("gateway")), *self.registry.awaited}
         return StoredState(
             boot=self.stored.boot,
-            above=max(one.above for one in (self.logs, self.sources, self.groups.targets)),
+            above=max(one.above for one in self.tables()),
             kept=tuple(KeptGateway(*one) for one in sorted(self.registry.kept.items())),
             topics=tuple(self.topics[name] for name in sorted(self.topics)),
             deleted=tuple(sorted(self.deleted)),
@@ -242,4 +257,6 @@ class State:
             target_moves=self.groups.handoffs.moves(),
             resets=self.resets.all(),
             again=tuple(ReadAgain(*one) for one in sorted(self.again_from.items())),
+            intakes=self.intakes.all(),
+            connectors=tuple(self.connectors[name] for name in sorted(self.connectors)),
         )

@@ -1,0 +1,123 @@
+"""Connectors over HTTP: the bodies of requests and answers.
+
+Invariant: nothing here shows a secret; settings are shown as they were written, with references
+where the secrets are (model.connector).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headgate.model.connector import BEGIN_NOW, ConnectorState
+
+
+class RouteInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Collections whose name matches `pattern` (`*` and `?` as in file names) go to `topic`."""
+
+    topic: str
+    pattern: str = "*"
+
+
+class OriginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What it takes to reach an origin, by the `type` of connector that reads it."""
+
+    type: str
+    settings: dict[str, str]
+
+
+class CreateConnector(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"begin_at": "from"}
+):
+    """`from` is where it begins: `now`, a time with its zone, or a position."""
+
+    name: str
+    type: str
+    settings: dict[str, str]
+    routes: list[RouteInfo]
+    begin_at: str = BEGIN_NOW
+
+
+class SkipChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """With a `position` it is refused unless the connector has stopped at that one."""
+
+    position: str = ""
+
+
+class ResetConnector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`to` is where it begins anew: `now`, a time with its zone, or a position."""
+
+    to: str
+
+
+class OriginFinding(msgspec.Struct, frozen=True):
+    """One thing that a start needs, whether it is there, and what to do where it isn't.
+
+    `warning`: it works without, with the consequence that `sentence` names.
+    """
+
+    what: str
+    verdict: Literal["ok", "warning", "failed"]
+    sentence: str = ""
+
+
+class OriginChecked(msgspec.Struct, frozen=True):
+    """`ok`: a connector could start; nothing was created."""
+
+    ok: bool
+    findings: list[OriginFinding]
+
+
+class SkippedInfo(msgspec.Struct, frozen=True):
+    """A change that an operator had left out."""
+
+    position: str
+    what: str
+    time_ms: int
+
+
+class FedTopic(msgspec.Struct, frozen=True):
+    """A topic that a connector feeds, with the patterns that lead there."""
+
+    topic: str
+    patterns: list[str]
+    exists: bool
+
+
+class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"begin_at": "from"}):
+    """`reason` says why it isn't running, or what is the matter although it is; `warning` that the
+    origin's history may not last. None: nobody can tell now.
+
+    `since_ms` is for how long it has been in that state. `lag_ms` is how long ago the last change
+    was made that has been read, `lag_records` how many wait, `history_ms` how far back the origin
+    keeps its history. `taken` and `left_out` count since its reader began.
+    """
+
+    name: str
+    type: str
+    state: ConnectorState
+    reason: str = ""
+    warning: str = ""
+    since_ms: int | None = None
+    node: str | None = None
+    epoch: int = 0
+    paused: bool = False
+    topics: list[FedTopic] = []
+    routes: list[RouteInfo] = []
+    settings: dict[str, str] = {}
+    begin_at: str = BEGIN_NOW
+    begun: bool = False
+    position: str = ""
+    taken: int = 0
+    left_out: int = 0
+    lag_ms: int | None = None
+    lag_records: int | None = None
+    history_ms: int | None = None
+    stopped_at: str = ""
+    stopped_what: str = ""
+    skipped: list[SkippedInfo] = []
+
+
+class ConnectorList(msgspec.Struct, frozen=True):
+    connectors: list[ConnectorInfo]
