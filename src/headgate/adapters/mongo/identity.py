@@ -1,0 +1,77 @@
+"""Names for what MongoDB tells: the position of a change, the key of a document, the event's id.
+
+A position is the change's resume token as text: its `_data`, which is hexadecimal and sorts like
+the stream, and behind a dot its `_typeBits`, where it has some. The token holds cluster time and
+increment, the index in a transaction, the collection's UUID and the document's key, so it is the
+change's full identity: the same whenever and from whichever member it is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from bson import Int64, ObjectId, Timestamp
+
+from headgate.adapters.mongo.bson_json import Document, to_json
+from headgate.errors import OriginRefused
+
+ID_BYTES = 12
+
+_HEX = re.compile(r"82[0-9A-F]{16}(?:[0-9A-F]{2})+").fullmatch
+_READS_AS_ANOTHER = re.compile(r'[0-9a-f]{24}|["{\[].*|true|false|null|', re.DOTALL).fullmatch
+
+
+def position_of(token: Document) -> str:
+    data: str = token["_data"]
+    bits: bytes | None = token.get("_typeBits")
+    return data if bits is None else f"{data}.{base64.urlsafe_b64encode(bits).decode()}"
+
+
+def token_of(position: str) -> Document:
+    """The inverse; OriginRefused for a text that is no position of MongoDB."""
+    data, dot, bits = position.partition(".")
+    try:
+        if _HEX(data):
+            token: Document = {"_data": data}
+            if dot:
+                token["_typeBits"] = base64.b64decode(bits, altchars=b"-_", validate=True)
+            return token
+    except binascii.Error:
+        pass  # as below
+    raise OriginRefused(
+        f"{position!r} is no position of a MongoDB change stream: take the `source` of a record, "
+        "or begin at `now` or at a time",
+        position=position,
+    )
+
+
+def time_of(position: str) -> Timestamp:
+    """The cluster time of a position that `token_of` takes."""
+    return Timestamp(int(position[2:10], 16), int(position[10:18], 16))
+
+
+def key_of(identifier: object) -> str:
+    """The text of an `_id`, another for each: an ObjectId's digits, a text as it is, anything else
+    as extended JSON. A text that reads like one of the others is put in quotes."""
+    kind = type(identifier)
+    if kind is ObjectId:
+        return str(identifier)
+    if kind is str:
+        text: Any = identifier
+        return msgspec.json.encode(text).decode() if _READS_AS_ANOTHER(text) else text
+    if kind is int or kind is Int64:
+        return f'{{"$numberLong":"{identifier}"}}'
+    if kind is float:
+        return f'{{"$numberDouble":"{identifier}"}}'
+    return to_json(identifier).decode()
+
+
+def event_id_of(backend: str, namespace: str, position: str) -> str:
+    """Begins with the cluster time, so that ids grow with time as the index over them wants."""
+    identity = f"{backend}\0{namespace}\0{position}".encode()
+    return f"{position[2:18].lower()}-{blake2b(identity, digest_size=ID_BYTES).hexdigest()}"

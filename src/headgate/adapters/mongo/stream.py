@@ -1,0 +1,212 @@
+"""An open change stream: batches of changes, each with its position.
+
+Speaks to the server in plain commands (`aggregate`, `getMore`) instead of PyMongo's change streams,
+which hand out one change at a time and don't say where a batch ends.
+
+Invariant: `position` only grows, and covers exactly what was returned. Whatever goes wrong, the
+stream can be opened again at its last position; nothing is remembered beyond it but fragments and
+changes that come again then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from bson import Int64
+from bson.errors import BSONError
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import OperationFailure, PyMongoError
+
+from headgate.adapters.mongo.bson_json import Document
+from headgate.adapters.mongo.changes import (
+    Fragments,
+    Naming,
+    described,
+    event_of,
+    lacks_document,
+    time_ms_of,
+)
+from headgate.adapters.mongo.deployment import Deployment
+from headgate.adapters.mongo.identity import position_of, token_of
+from headgate.adapters.mongo.lookup import Lookup
+from headgate.adapters.mongo.origin_errors import TOO_LARGE
+from headgate.decide.mongo_settings import MongoSettings
+from headgate.errors import ChangeTooLarge, HeadgateError, OriginUnavailable
+from headgate.ports.origin import Changes
+
+BATCH = 1_000
+"""Changes per answer; the server sends fewer where they are more than 16 MB."""
+AWAIT_MS = 1_000
+CAREFUL_MOST = BATCH
+"""So many may stand before a change that can't be sent, in the batch that failed."""
+LOOKS = 10
+SPLITS_SINCE = (6, 0, 9)
+_BEFORE = {"off": "off", "when_available": "whenAvailable", "required": "required"}
+_FULL = {"when_available": "whenAvailable", "lookup": "updateLookup", "required": "required"}
+_BARE = {"operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}
+
+
+class MongoChangeStream:
+    """Implements ports.origin.ChangeStream. `start` is one of MongoDB's ways to say where."""
+
+    def __init__(self, deployment: Deployment, naming: Naming, session: AsyncClientSession) -> None:
+        self._deployment = deployment
+        self._settings: MongoSettings = deployment.settings
+        self._naming = naming
+        self._session = session
+        self._lookup = Lookup(deployment, session)
+        self._database = self._settings.database or "admin"
+        self._position = ""
+        self._cursor = 0
+        self._cursor_in = ""
+        self._fragments = Fragments()
+        self._read: list[Document] = []
+        """Not returned yet."""
+        self._read_to = ""
+        self._careful = 0
+        """So many changes are still read one by one."""
+
+    @property
+    def position(self) -> str:
+        return self._position
+
+    async def begin(self, start: Document) -> None:
+        """`start` is what MongoDB takes: a token, a time, or nothing for now. Raises like `next`,
+        and OriginRefused."""
+        try:
+            first = await self._open(start, self._wanted(), await self._splitting())
+        except (PyMongoError, BSONError) as error:
+            raise self._deployment.error(error) from error
+        # Before the first change: what the server says of a stream that has shown nothing.
+        token = start.get("startAfter") or first.get("postBatchResumeToken")
+        if token is None:
+            raise OriginUnavailable("MongoDB doesn't say where its stream stands: try again")
+        self._position = self._read_to = position_of(token)
+
+    async def next(self) -> Changes:
+        try:
+            if not self._read:
+                await self._fetch()
+            return await self._portion()
+        except (PyMongoError, BSONError) as error:
+            raise self._deployment.error(error) from error
+
+    async def close(self) -> None:
+        """Never raises: the server forgets in time what it isn't told."""
+        with contextlib.suppress(PyMongoError, HeadgateError):
+            await self._kill()
+
+    async def _fetch(self) -> None:
+        """The next batch, which may be empty."""
+        try:
+            if not self._cursor:
+                await self._open(
+                    {"startAfter": token_of(self._read_to)}, self._wanted(), await self._splitting()
+                )
+            batch = await self._more(1 if self._careful else BATCH)
+        except (OperationFailure, BSONError) as error:
+            if isinstance(error, OperationFailure) and error.code != TOO_LARGE:
+                raise
+            await self._go_carefully(error)
+            return
+        changes = batch["nextBatch"]
+        self._careful = max(0, self._careful - len(changes))
+        self._read = self._fragments.whole(changes)
+        if not self._fragments.waiting:
+            self._read_to = max(self._read_to, position_of(batch["postBatchResumeToken"]))
+        # Behind an invalidate, or whatever else ends a stream, another one begins.
+        self._cursor = batch["id"]
+
+    async def _go_carefully(self, error: Exception) -> None:
+        """A batch failed that holds a change which can't be sent, and perhaps others before it:
+        these come one by one, until that one is the very next. What failed is that one's position
+        and name, without what makes it large."""
+        await self._kill()
+        self._fragments = Fragments()
+        if not self._careful:
+            self._careful = CAREFUL_MOST
+            return
+        bare = await self._bare()
+        what = described(bare)
+        why = (
+            "can't be decoded"
+            if isinstance(error, BSONError)
+            else "is more than the 16 MB that MongoDB sends, with the states before and after it"
+        )
+        raise ChangeTooLarge(
+            f"the next change, {what}, {why}: skip it, or set earlier to off",
+            position=position_of(bare["_id"]),
+            what=what,
+        ) from error
+
+    async def _bare(self) -> Document:
+        """The very next change, without documents."""
+        start = {"startAfter": token_of(self._read_to)}
+        await self._open(start, {}, [{"$project": _BARE}])
+        try:
+            for _ in range(LOOKS):
+                changes: list[Document] = (await self._more(1))["nextBatch"]
+                if changes:
+                    return changes[0]
+        finally:
+            await self._kill()
+        raise OriginUnavailable("MongoDB doesn't show the change that it can't send: try again")
+
+    async def _portion(self) -> Changes:
+        """What is read, or as much of it as may be looked up at once."""
+        portion = self._read
+        if self._settings.document == "when_available" and any(map(lacks_document, portion)):
+            portion = await self._lookup.complete(portion)
+        rest = self._read[len(portion) :]
+        naming = self._naming
+        events = [event for change in portion if (event := event_of(change, naming)) is not None]
+        time_ms = time_ms_of(portion[-1]) if portion else 0
+        self._position = position_of(portion[-1]["_id"]) if rest else self._read_to
+        self._read = rest
+        return Changes(events, self._position, time_ms)
+
+    def _wanted(self) -> Document:
+        wanted = {"fullDocument": _FULL[self._settings.document]}
+        if self._settings.earlier != "off":
+            wanted["fullDocumentBeforeChange"] = _BEFORE[self._settings.earlier]
+        return wanted
+
+    async def _splitting(self) -> list[Document]:
+        splits = await self._deployment.version() >= SPLITS_SINCE
+        return [{"$changeStreamSplitLargeEvent": {}}] if splits else []
+
+    async def _open(self, start: Document, wanted: Document, stages: list[Document]) -> Document:
+        """A cursor that has read nothing yet; what the server says of it."""
+        stage = {**wanted, **start}
+        if not self._settings.database:
+            stage["allChangesForCluster"] = True
+        command = {
+            "aggregate": self._settings.collection or 1,
+            "pipeline": [{"$changeStream": stage}, *stages],
+            "cursor": {"batchSize": 0},
+            "readConcern": {"level": "majority"},
+        }
+        answer = await self._deployment.command(self._database, command, self._session)
+        cursor: Document = answer["cursor"]
+        self._cursor = cursor["id"]
+        self._cursor_in = cursor["ns"].partition(".")[2]
+        return cursor
+
+    async def _more(self, most: int) -> Document:
+        command: dict[str, Any] = {
+            "getMore": Int64(self._cursor),
+            "collection": self._cursor_in,
+            "batchSize": most,
+            "maxTimeMS": AWAIT_MS,
+        }
+        answer = await self._deployment.command(self._database, command, self._session)
+        cursor: Document = answer["cursor"]
+        return cursor
+
+    async def _kill(self) -> None:
+        cursor, self._cursor = self._cursor, 0
+        if cursor:
+            with contextlib.suppress(PyMongoError):
+                command = {"killCursors": self._cursor_in, "cursors": [Int64(cursor)]}
+                await self._deployment.command(self._database, command, self._session)
