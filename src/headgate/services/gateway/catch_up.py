@@ -2,7 +2,8 @@
 
 One task per subscriber that is behind, and a bound on how many of them read at once. Invariant: a
 task ends in the same step in which its subscriber is live, so a delivery that is deferred later
-finds no task and starts one. Where retention was quicker, the subscriber is told where it goes on; nothing is skipped in silence.
+finds no task and starts one. Where retention was quicker, or a record says that its origin has lost
+changes, the subscriber is told where it goes on; nothing is skipped in silence.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import structlog
 from headgate import errors
 from headgate.decide.filter.plan import Filter
 from headgate.decide.filter.record_fields import with_record_fields
-from headgate.decide.gaps import dense
+from headgate.decide.gaps import dense, is_marker
 from headgate.decide.leaving import SoftDeletes, kind_for
 from headgate.decide.subscriber import Budget, Read
 from headgate.decide.targets import belongs
@@ -76,7 +77,7 @@ class CatchUp:
         or it says that others are lost. Raises what reading raises."""
         ref = PartitionRef(subscriber.topic, partition)
         found = await self._reader.read(ref, after_seq=seq - 1, limit=1)
-        if not found or found[0].seq != seq:
+        if not found or found[0].seq != seq or is_marker(found[0]):
             return None
         return self._message(subscriber.matches, found[0])
 
@@ -115,6 +116,11 @@ class CatchUp:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_FIRST_S
+            if is_marker(records[0]):
+                subscriber.lost_at_origin(read)
+                continue
+            # Behind a marker the next read begins, and finds it.
+            records = list(takewhile(lambda record: not is_marker(record), records))
             self.records += len(records)
             subscriber.read_brought(len(records), sum(len(one.document) for one in records))
             matching = [
