@@ -71,7 +71,8 @@ async def test_whoever_does_not_exclude_the_collection_hears_of_the_whole_of_it(
         socket = await subscribed(world, where, from_="earliest")
     wanted: list[tuple[str, int, str]] = []
     if is_told:
-        wanted = [("event", at, op) for at, op in enumerate(ops, 1)] + [("event", 4, "read")]
+        wanted += [("event", at, op) for at, op in enumerate(ops, 1)]
+        wanted.append(("event", 4, "read"))
     if where is None or "orders" not in where:
         wanted.append(("event", 5, "insert"))
     assert await heard(socket, len(wanted)) == wanted
