@@ -49,17 +49,26 @@ class WrittenLog(MemoryLogReader):
         earlier: object | None = None,
         time_ms: int | None = None,
         version: int = 1,
+        collection: str = "",
     ) -> Record:
         ref = PartitionRef(topic, partition)
         stored = self._opened(ref, version)
         raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
         before = None if earlier is None else msgspec.json.encode(earlier)
         seq = stored.state.head + 1
-        event = Event(f"{ref}-{seq}", raw, key, op, earlier=before)
+        event = Event(f"{ref}-{seq}", raw, key, op, collection, earlier=before)
         now_ms = 1_000 + seq if time_ms is None else time_ms
         stored.append(AppendRequest([event], version=version, now_ms=now_ms), mine=EPOCH)
         self.stored.grown(ref)
         return stored.records[-1]
+
+    def about(self, collection: str, op: Op = "drop", *, partition: int = 0) -> Record:
+        """A record about a whole collection."""
+        return self.append(b"null", op=op, collection=collection, partition=partition)
+
+    def mark(self, *, partition: int = 0, version: int = 1) -> Record:
+        """A record that says that the origin has lost changes."""
+        return self.append(b"null", op="lost", partition=partition, version=version)
 
     @property
     def records(self) -> dict[PartitionRef, list[Record]]:

@@ -95,6 +95,14 @@ REFUSALS: dict[str, tuple[bytes, type[CallerError], str]] = {
     "no-document": (body({"key": "k"}), InvalidRequest, "missing required field `document`"),
     "unknown-field": (body({"document": {}, "doc": 1}), InvalidRequest, "unknown field `doc`"),
     "unknown-op": (body({"document": {}, "op": "upsert"}), InvalidRequest, "'upsert'"),
+    **{
+        f"op-of-connectors-{op}": (
+            body({"document": {}}, {"document": {}, "op": op}),
+            InvalidRequest,
+            rf"^events\[1\]\.op is '{op}': use one of insert, update, delete$",
+        )
+        for op in ("read", "truncate", "drop", "rename", "lost")
+    },
     "key-not-text": (body({"document": {}, "key": 5}), InvalidRequest, "Expected `str"),
     "no-events": (body(), InvalidRequest, "no events"),
     "too-many-events": (body(*[{"document": {}}] * 4), TooLarge, "4 events, the limit is 3"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.decide.following.conversation import Acks
     from headgate.decide.following.subscription import Conditions
     from headgate.model.client_messages import Joined, Subscribed
-    from headgate.model.event import Op
+    from headgate.model.event import Op, ProducedOp
     from headgate.model.subscription import Priority
 else:
     _NAMES = {
@@ -36,7 +36,7 @@ else:
         "decide.following.conversation": ("Acks",),
         "decide.following.subscription": ("Conditions",),
         "model.client_messages": ("Joined", "Subscribed"),
-        "model.event": ("Op",),
+        "model.event": ("Op", "ProducedOp"),
         "model.subscription": ("Priority",),
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
@@ -64,6 +64,7 @@ __all__ = [
     "Outcome",
     "OutgoingEvent",
     "Priority",
+    "ProducedOp",
     "Producer",
     "ProducerOptions",
     "Question",

@@ -17,7 +17,7 @@ import msgspec
 from headgate import errors
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
 from headgate.model.api import ProduceEvent
-from headgate.model.event import Op
+from headgate.model.event import ProducedOp
 from headgate.ports.machine import Machine
 
 Document = Mapping[str, Any] | bytes | str
@@ -42,7 +42,7 @@ class OutgoingEvent:
 
     document: Document
     key: str | None = None
-    op: Op = "insert"
+    op: ProducedOp = "insert"
     event_id: str | None = None
     collection: str = ""
     earlier: Document | None = None
@@ -50,7 +50,7 @@ class OutgoingEvent:
 
 Outcome = Receipt | errors.HeadgateError
 
-_OPS = frozenset(get_args(Op))
+_OPS = frozenset(get_args(ProducedOp))
 
 
 def wire_event(event: OutgoingEvent, machine: Machine) -> ProduceEvent:

@@ -33,7 +33,7 @@ from headgate.client.pending import Call, Pending, ProducerOptions, failed
 from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
-from headgate.model.event import Op
+from headgate.model.event import ProducedOp
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
@@ -125,7 +125,7 @@ class Producer:
         document: Document,
         *,
         key: str | None = None,
-        op: Op = "insert",
+        op: ProducedOp = "insert",
         event_id: str | None = None,
         collection: str = "",
         earlier: Document | None = None,

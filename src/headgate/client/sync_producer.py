@@ -15,7 +15,7 @@ from headgate.client.defaults import THIS_MACHINE
 from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.model.api import DEFAULT_URL
-from headgate.model.event import Op
+from headgate.model.event import ProducedOp
 from headgate.ports.machine import Machine
 
 
@@ -36,7 +36,7 @@ class SyncProducer(Blocking):
         document: Document,
         *,
         key: str | None = None,
-        op: Op = "insert",
+        op: ProducedOp = "insert",
         event_id: str | None = None,
         collection: str = "",
         earlier: Document | None = None,

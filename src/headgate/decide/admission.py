@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import get_args
 
 import msgspec
 
 from headgate.decide.durations import parse_duration_ms
 from headgate.errors import InvalidRequest, TooLarge
 from headgate.model.api import MAX_EVENTS_PER_REQUEST, ProduceEvent, ProduceRequest
-from headgate.model.event import Event
+from headgate.model.event import Event, ProducedOp
 from headgate.model.topology import Topic
 
 REQUEST_TIMEOUT_MS_ABOVE = 10
@@ -29,6 +30,9 @@ LONGEST_CHARACTER = 4
 
 _DECODER = msgspec.json.Decoder(ProduceRequest)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_OPS = ", ".join(get_args(ProducedOp))
+_OP_OF_EVENT = re.compile(r"('.{0,100}') - at `\$\.(events\[\d+\]\.op)`$")
+"""How the decoder ends its sentence about an `op` that producers have no word for."""
 _BRACKET = re.compile(rb"[\[\]{}]")
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
@@ -180,6 +184,8 @@ def _decode(body: bytes, limits: ProduceLimits) -> ProduceRequest:
             limit=limits.document_depth,
         ) from error
     except msgspec.DecodeError as error:
+        if found := _OP_OF_EVENT.search(str(error)):
+            raise InvalidRequest(f"{found[2]} is {found[1]}: use one of {_OPS}") from error
         raise InvalidRequest(f"the body is not a produce request: {error}") from error
     if not request.events:
         raise InvalidRequest("the request has no events: send at least one")

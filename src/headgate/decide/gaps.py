@@ -9,12 +9,17 @@ finds the same gap and says it again; a gateway that knows already drops it.
 A small gap is one that spans little time: it is said and passed. A larger one makes the partition
 stale until everybody who must know does.
 
-Invariant: reading never goes on behind a gap without it being said.
+A **marker** (op `lost`) is a record that a connector writes where its origin has lost changes, or
+one was left out: nobody knows what they were. It is a gap that consists of itself, is said in its
+place like any other, and is never small.
+
+Invariant: reading never goes on behind a gap without it being said; no marker is ever delivered as
+a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -36,12 +41,16 @@ class Gap:
     is_small: bool = False
     on_purpose: bool = False
     """An operator wants them skipped."""
+    at_origin: bool = False
+    """It is a marker: changes are missing that never came into the log."""
 
     @property
     def count(self) -> int:
         return self.last_seq - self.first_seq + 1
 
     def __str__(self) -> str:
+        if self.at_origin:
+            return f"record {self.first_seq} says that its origin has lost changes before it"
         why = "were skipped by an operator" if self.on_purpose else "are no longer in the log"
         return f"records {self.first_seq} to {self.last_seq} {why}"
 
@@ -67,6 +76,29 @@ def skipped(position: Position) -> Gap | None:
     return Gap(position.settled + 1, position.skip_to, on_purpose=True)
 
 
+def is_marker(one: Record | Delivery) -> bool:
+    """Is it, or does it tell of, a record that stands for changes which its origin has lost?"""
+    return one.op == "lost"
+
+
+def marked(record: Record) -> Gap:
+    """The gap that a marker is."""
+    return Gap(record.seq, record.seq, at_origin=True)
+
+
+def runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """The same, in order, each marker by itself."""
+    begin = 0
+    for at, record in enumerate(records):
+        if is_marker(record):
+            if begin < at:
+                yield records[begin:at]
+            yield records[at : at + 1]
+            begin = at + 1
+    if begin < len(records):
+        yield records[begin:] if begin else records
+
+
 def dense(records: Sequence[Record]) -> Sequence[Record]:
     """The records up to the first hole between them."""
     if not records or records[-1].seq - records[0].seq == len(records) - 1:
@@ -85,7 +117,7 @@ def notice(gap: Gap, ref: PartitionRef, *, epoch: int, time_ms: int) -> Delivery
         event_id="",
         key=None,
         collection="",
-        op="insert",
+        op="lost" if gap.at_origin else "insert",
         document=NOTHING,
         subscriptions=(),
         epoch=epoch,

@@ -23,8 +23,9 @@ lanes deliver in that order.
 What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
 (the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
 
-Records that a lane found missing (`lost`) are a delivery like any other: a Resync in the queue of
-one that is live, found in the log by one that catches up. What an operator wants delivered again
+Records that a lane found missing (`lost`), and those that say that their origin has lost changes,
+are a delivery like any other: a Resync in the queue of one that is live, found in the log by one
+that catches up. What an operator wants delivered again
 (`redeliver`) waits beside the queue, which it takes turns with, and moves no position, so it is
 only for records that a position guards or a letter keeps; but nothing
 passes a redelivery of its partition that came before it, so that whoever keeps the last state of a
@@ -53,10 +54,11 @@ T = TypeVar("T", bound=Sized)
 WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 """What happens when a subscriber's queue is full."""
 UNLIMITED = 2**62
-ResyncReason = Literal["retention", "gap", "slow", "lost_history", "reset"]
+ResyncReason = Literal["retention", "gap", "slow", "origin", "lost_history", "reset"]
 """Why records are left out: the log doesn't have them any more, a router never got to read them, or
-the subscriber was too slow; or the log has lost its history, and gives out its seqs again. After a
-reset none are: an operator has a consumer group go back, and records come again."""
+the subscriber was too slow; or the origin that the log is fed from has lost changes, which never
+came into it. Or the log has lost its history, and gives out its seqs again. After a reset none are:
+an operator has a consumer group go back, and records come again."""
 REDELIVERIES_SHARE = 4
 """This part of a queue's bounds is what may wait beside it."""
 
@@ -228,7 +230,15 @@ class Feed(Generic[T]):
         self._positions[partition] = seq
         return Delivered.QUEUED
 
-    def lost(self, partition: int, first_seq: int, last_seq: int, *, since: int = 0) -> Delivered:
+    def lost(
+        self,
+        partition: int,
+        first_seq: int,
+        last_seq: int,
+        *,
+        since: int = 0,
+        reason: ResyncReason = "gap",
+    ) -> Delivered:
         """The lane goes on after `last_seq`: nothing from `first_seq` up to there will come.
 
         Who catches up reads the log up to there, and finds out by itself. `since`: so far the lane
@@ -242,7 +252,7 @@ class Feed(Generic[T]):
         # From its beginning, though some of it may have come: a letter that was parked before its
         # neighbours were lost arrives before the news of them.
         self._end_flow()
-        self._queue.append(Resync(partition, first_seq - 1, last_seq + 1, "gap"))
+        self._queue.append(Resync(partition, first_seq - 1, last_seq + 1, reason))
         self._positions[partition] = last_seq
         return Delivered.QUEUED
 
@@ -368,6 +378,14 @@ class Feed(Generic[T]):
             raise ValueError(f"{read} can't have missed anything before {earliest}")
         self._reserved = 0
         self.resync(read.partition, read.after_seq, earliest)
+
+    def lost_at_origin(self, read: Read) -> None:
+        """The result of `read` when the first record that it found says that the origin has lost
+        changes."""
+        if self._positions[read.partition] != read.after_seq:
+            raise ValueError(f"{read} is not the read that this subscriber waits for")
+        self._reserved = 0
+        self.resync(read.partition, read.after_seq, read.after_seq + 2, "origin")
 
     def resync(
         self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason = "retention"

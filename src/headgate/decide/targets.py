@@ -2,7 +2,8 @@
 
 The same hash as for the partitions of a topic: FNV-1a 64 over `collection + "/" + key`, modulo the
 count. A record without a key goes by its event id. Positions are kept per target, so the function
-must never change.
+must never change. A record about a whole collection is about keys of every target, and belongs to
+all of them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from typing import Protocol
 
 from headgate.decide.placement import partition_of
+from headgate.model.event import WHOLE_COLLECTION, Op
 from headgate.model.groups import MAX_TARGETS
 
 DEFAULT_KEYS = 1_000
@@ -33,6 +35,13 @@ class Keyed(Protocol):
     def event_id(self) -> str: ...
 
 
+class Placed(Keyed, Protocol):
+    """With what happened to it."""
+
+    @property
+    def op(self) -> Op: ...
+
+
 def targets_for(keys: int, *, shard_size: int) -> int:
     """One target per `shard_size` keys, at least one and at most MAX_TARGETS."""
     return min(MAX_TARGETS, max(1, math.ceil(keys / shard_size)))
@@ -43,6 +52,8 @@ def target_of(record: Keyed, count: int) -> int:
     return partition_of(key, collection=record.collection, count=count)
 
 
-def belongs(record: Keyed, shard: Shard | None) -> bool:
+def belongs(record: Placed, shard: Shard | None) -> bool:
     """Whether a subscription to `shard` (None: to everything) is asked about `record` at all."""
-    return shard is None or target_of(record, shard[0]) == shard[1]
+    if shard is None or record.op in WHOLE_COLLECTION:
+        return True
+    return target_of(record, shard[0]) == shard[1]

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from headgate.decide.filter.record_key import with_key
+from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.leaving import SoftDeletes, leavers
 from headgate.decide.routing import Routes
 from headgate.lane.adopted import Adopted
 from headgate.lane.partition import SourcePartition
 from headgate.model.delivery import Delivery, record_of
-from headgate.model.event import Op, Record
+from headgate.model.event import WHOLE_COLLECTION, Op, Record
 
 NOBODY: dict[str, tuple[str, ...]] = {}
 
@@ -42,11 +42,12 @@ class Matching:
         index, soft_deletes, routes = self._adopted.index, self._soft_deletes, self.routes
         needs_document = index.needs_document(partition.ref.topic) or soft_deletes is not None
         for record in records:
-            key, document, earlier = record.key, None, None
-            if needs_document:
-                document = with_key(self._decoded(record.document), key)
+            document = earlier = None
+            if needs_document and record.op not in WHOLE_COLLECTION:
+                about = record.key, record.collection
+                document = with_record_fields(self._decoded(record.document), *about)
                 if record.earlier:
-                    earlier = with_key(self._decoded(record.earlier), key)
+                    earlier = with_record_fields(self._decoded(record.earlier), *about)
             matched = index.match(record, document)
             self.filter_errors += matched.failures
             by_gateway, left = matched.by_gateway, NOBODY
@@ -83,7 +84,9 @@ class Matching:
         index = self._adopted.index
         document: object = None
         if index.needs_document(delivery.topic):
-            document = with_key(self._decoded(bytes(delivery.document)), delivery.key)
+            document = with_record_fields(
+                self._decoded(bytes(delivery.document)), delivery.key, delivery.collection
+            )
         found = {**index.match(record_of(delivery), document).by_gateway}
         left: dict[str, tuple[str, ...]] = {}
         for name in delivery.left:

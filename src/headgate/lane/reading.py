@@ -4,8 +4,9 @@ Order per partition is that of the log. Reading stops where too much is unsettle
 no room, and goes on by itself; a partition whose letters wait for their store, or whose next record
 waits for others (crossing.py), is passed over, and has the first turn when it may be read again.
 One that can't be read is said to have failed, and tried again with growing pauses; the others go
-on. Invariant: nothing is passed over without a word, neither a hole in `seq` nor the end of a log
-that lies before what was read, nor, after a pause, another log in its place.
+on. Invariant: nothing is passed over without a word, neither a hole in `seq`, a record that says
+that its origin has lost changes, nor the end of a log that lies before what was read, nor, after a
+pause, another log in its place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 
-from headgate.decide.gaps import Gap, dense
+from headgate.decide.gaps import Gap, dense, is_marker, marked, runs
 from headgate.errors import OperatorError
 from headgate.lane.crossing import Crossing
 from headgate.lane.delivering import Dispatcher
@@ -153,7 +154,7 @@ class Reading:
         for begin in range(0, len(records), TURN):
             if not self._may_read(partition):
                 return False
-            self._match(partition, records[begin : begin + TURN])
+            self._take(partition, records[begin : begin + TURN])
             # Pipelines and acknowledgements get their turn in between.
             await asyncio.sleep(0)
         return len(found) == limit or len(records) < len(found)
@@ -211,10 +212,21 @@ class Reading:
         those with none of the topic have nothing to say."""
         log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
         self.gaps += 1
-        gateways = list(self._holding.urls) if self._settings.gap_enabled else []
+        tells = self._settings.gap_enabled or gap.at_origin
+        gateways = list(self._holding.urls) if tells else []
         partition.lose(gap, untold=len(gateways), now_ms=self._machine.wall_ms())
         for gateway_id in gateways:
             self._dispatcher.put(gateway_id, partition.notice(gap))
+
+    def _take(self, partition: SourcePartition, records: Sequence[Record]) -> None:
+        """No await in here, so what is said of a marker has its place between the records."""
+        for run in runs(records):
+            if is_marker(run[0]):
+                self._pass(partition, marked(run[0]))
+                partition.accept(run[0])
+                self.read += 1
+            else:
+                self._match(partition, run)
 
     def _match(self, partition: SourcePartition, records: Sequence[Record]) -> None:
         """No await in here: the index is the same for every record of one call. The records are

@@ -94,10 +94,11 @@ class Resync(
 ):
     """Matching records with after_seq < seq < from_seq are left out, because the log doesn't have
     them any more (`retention`), because a router couldn't read them or an operator skipped them
-    (`gap`), or because this subscriber was too slow (`slow`). A consumer may hear that the log has
-    lost its history (`lost_history`): seqs that it has seen come again, and are other records. Or
-    that an operator wants records again (`reset`): none are left out, and those from `from_seq` on
-    come, whoever has processed them before."""
+    (`gap`), or because this subscriber was too slow (`slow`). Or the origin that the topic is fed
+    from has lost changes, which never came into the log (`origin`): one seq stands for all of them.
+    A consumer may hear that the log has lost its history (`lost_history`): seqs that it has seen
+    come again, and are other records. Or that an operator wants records again (`reset`): none are
+    left out, and those from `from_seq` on come, whoever has processed them before."""
 
     subscription: str
     topic: str
@@ -114,6 +115,11 @@ class Resync(
             return (
                 f"partition {self.partition} of {self.topic} was reset; its records come again "
                 f"from {self.from_seq} on"
+            )
+        if self.reason == "origin":
+            return (
+                f"the origin of {self.topic} has lost changes before seq {self.after_seq + 1} of "
+                f"partition {self.partition}; going on from {self.from_seq}"
             )
         why = _RESYNC_REASONS.get(self.reason, "don't come")
         return (

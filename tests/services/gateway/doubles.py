@@ -14,6 +14,8 @@ import msgspec
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.transports import Transports
 from headgate.decide.filter.plan import compile_filter
+from headgate.decide.filter.record_fields import with_record_fields
+from headgate.decide.gaps import is_marker, marked, notice
 from headgate.decide.targets import belongs
 from headgate.model.control import (
     AdoptionFloor,
@@ -26,7 +28,7 @@ from headgate.model.control import (
     Welcome,
 )
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch
-from headgate.model.event import PartitionRef, Record
+from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
@@ -135,15 +137,24 @@ class FakeLanes:
         return verdicts
 
     def match(self, record: Record) -> Delivery | None:
+        if is_marker(record):
+            ref = PartitionRef(record.topic, record.partition)
+            return notice(marked(record), ref, epoch=self.epoch, time_ms=record.time_ms)
         document = msgspec.json.decode(record.document)
         ids = tuple(
             one.id
             for one in self.coordinator.registry.values()
             if one.topic == record.topic
             and belongs(record, one.shard)
-            and compile_filter(one.where).matches(document)
+            and self._wants(one, record, document)
         )
         return self.delivery(record, ids) if ids else None
+
+    def _wants(self, one: Subscription, record: Record, document: object) -> bool:
+        matches = compile_filter(one.where)
+        if record.op in WHOLE_COLLECTION:
+            return not matches.excludes(record.collection)
+        return matches.matches(with_record_fields(document, record.key, record.collection))
 
     def delivery(self, record: Record, ids: tuple[str, ...], *, since: int = 0) -> Delivery:
         return Delivery(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from headgate.decide.filter.check import check
 from headgate.decide.filter.compile import condition
+from headgate.decide.filter.exclusion import excludes, exclusion_of
 from headgate.decide.filter.fast import Constants, Test
 from headgate.decide.filter.parser import parse
 from headgate.decide.filter.shape import constants_of, generalise
@@ -19,11 +20,13 @@ from headgate.decide.filter.syntax import Expression
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`expression` None matches every record, whatever its document is."""
+    """`expression` None matches every record, whatever its document is. `exclusion` says which
+    collections it wants nothing of (decide.filter.exclusion)."""
 
     expression: Expression | None
     test: Test | None
     constants: Constants = ()
+    exclusion: Test | None = None
 
     def evaluate(self, document: object) -> bool | None:
         """A document that isn't a JSON object has no fields and matches no expression."""
@@ -33,6 +36,10 @@ class Filter:
 
     def matches(self, document: object) -> bool:
         return self.evaluate(document) is True
+
+    def excludes(self, collection: str) -> bool:
+        """Whether a record about the whole of `collection` doesn't concern it."""
+        return excludes(self.exclusion, self.constants, collection)
 
 
 def compile_filter(where: str | None) -> Filter:
@@ -44,4 +51,4 @@ def filter_of(expression: Expression) -> Filter:
     """The same for a tree that was built rather than written."""
     check(expression)
     shape, sources = generalise(expression)
-    return Filter(expression, condition(shape), constants_of(sources))
+    return Filter(expression, condition(shape), constants_of(sources), exclusion_of(shape))

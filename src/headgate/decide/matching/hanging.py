@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate.decide.filter.compile import condition
+from headgate.decide.filter.exclusion import exclusion_of
 from headgate.decide.filter.fast import Constants, Test
 from headgate.decide.filter.paths import Path
 from headgate.decide.filter.syntax import And, Expression, Or, conjuncts
@@ -32,12 +33,13 @@ class Part:
     stay at a node are asked like those that were found one step further.
 
     `split`: others belong to the same filter, each with the whole of it to ask, so that asking one
-    of them is enough.
+    of them is enough. `exclusion` is the whole filter's, whatever the part is.
     """
 
     probes: tuple[Probe, ...]
     checks: tuple[Test | None, ...]
     split: bool = False
+    exclusion: Test | None = None
 
     def equalities(self) -> tuple[Probe, ...]:
         return tuple(probe for probe in self.probes if probe.rank == 0)
@@ -66,27 +68,34 @@ EVERYTHING = Plan((Part((), (None, None)),), {})
 def plan_of(shape: Expression) -> Plan:
     conditions = list(conjuncts(shape))
     probes = probes_of(conditions)
+    exclusion = exclusion_of(shape)
     if probes:
-        part = _part(conditions, probes)
+        part = _part(conditions, probes, exclusion)
         equalities = part.equalities()
         led_by = {}
         if len(equalities) > 1:
             for leader in equalities:
                 others = [probe for probe in probes if probe is not leader]
-                led_by[leader.path] = _part(conditions, [leader, *others])
+                led_by[leader.path] = _part(conditions, [leader, *others], exclusion)
         return Plan((part,), led_by)
     whole = condition(shape)
     alternatives = _alternatives(shape)
     if alternatives is None:
-        return Plan((Part((), (whole, whole)),), {})
+        return Plan((Part((), (whole, whole), exclusion=exclusion),), {})
     parts = (tuple(probes[:MAX_PROBES]) for probes in alternatives)
-    return Plan(tuple(Part(each, (whole,) * (len(each) + 2), split=True) for each in parts), {})
+    return Plan(
+        tuple(
+            Part(each, (whole,) * (len(each) + 2), split=True, exclusion=exclusion)
+            for each in parts
+        ),
+        {},
+    )
 
 
-def _part(conditions: list[Expression], probes: list[Probe]) -> Part:
+def _part(conditions: list[Expression], probes: list[Probe], exclusion: Test | None) -> Part:
     probes = probes[:MAX_PROBES]
     checks = [_unless_covered(conditions, probes[:depth]) for depth in range(len(probes) + 1)]
-    return Part(tuple(probes), (*checks, checks[-1]))
+    return Part(tuple(probes), (*checks, checks[-1]), exclusion=exclusion)
 
 
 def _unless_covered(conditions: list[Expression], probes: list[Probe]) -> Test | None:

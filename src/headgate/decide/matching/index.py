@@ -7,6 +7,9 @@ Invariant: the answer is exactly what asking every subscription's filter in turn
 is the number of filters that failed on the record; a subscription to a shard is asked only about
 the records of its shard. Where a subscription hangs only decides what it costs: all the targets of
 a consumer group together cost one lookup.
+
+A record about a whole collection concerns every subscription of its topic, of whatever shard, whose
+filter doesn't exclude the collection: nearly all have to be told, so nearly all are looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.decide.filter.exclusion import excludes
 from headgate.decide.filter.fast import Constants
 from headgate.decide.filter.paths import Document, Path
 from headgate.decide.filter.templates import Templates
@@ -26,7 +30,7 @@ from headgate.decide.matching.node import Node
 from headgate.decide.matching.sharded import Sharded
 from headgate.decide.targets import Shard, target_of
 from headgate.errors import InvalidFilter
-from headgate.model.event import Record
+from headgate.model.event import WHOLE_COLLECTION, Record
 from headgate.model.subscription import Subscription
 
 CHANGES_AT_ONCE = 131_072
@@ -225,6 +229,8 @@ class MatchIndex:
         index = self._topics.get(record.topic)
         if index is None:
             return _NOBODY
+        if record.op in WHOLE_COLLECTION:
+            return Matched(self._not_excluding(record.topic, record.collection), 0)
         by_gateway = dict(index.always)
         failures = _collect(index.tree, document, by_gateway)
         for count, some in index.shards.items():
@@ -234,6 +240,18 @@ class MatchIndex:
                     by_gateway[gateway_id] = by_gateway.get(gateway_id, ()) + found
                 failures += _collect(shard.tree, document, by_gateway)
         return Matched(by_gateway, failures) if by_gateway or failures else _NOBODY
+
+    def _not_excluding(self, topic: str, collection: str) -> dict[str, tuple[str, ...]]:
+        """Whom a record about the whole of `collection` concerns, per gateway."""
+        ids: dict[str, list[str]] = {}
+        for entries in self._entries.values():
+            entry = _several(entries)[0]
+            subscription = entry.subscription
+            if subscription.topic == topic and not excludes(
+                entry.part.exclusion, entry.constants, collection
+            ):
+                ids.setdefault(subscription.gateway_id, []).append(subscription.id)
+        return {gateway_id: tuple(found) for gateway_id, found in ids.items()}
 
     def explain(self, document: object, subscription_id: str) -> Explanation | None:
         """The verdict of every condition; None when there is no such subscription."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec.structs import replace
 
-from headgate.decide.filter.record_key import with_key
+from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.matching.index import MatchIndex
 from headgate.model.delivery import Delivery, record_of
 from headgate.model.subscription import Subscription
@@ -59,7 +59,9 @@ class Broadcasts:
         document: object = None
         if index.needs_document(delivery.topic):
             try:
-                document = with_key(decode_document(delivery.document), delivery.key)
+                document = with_record_fields(
+                    decode_document(delivery.document), delivery.key, delivery.collection
+                )
             except msgspec.DecodeError:
                 document = None  # it matches whoever has no filter, as it does in a lane
         matched = index.match(record_of(delivery), document).by_gateway

@@ -2,8 +2,8 @@
 
 One task per subscriber that is behind, and a bound on how many of them read at once. Invariant: a
 task ends in the same step in which its subscriber is live, so a delivery that is deferred later
-finds no task and starts one. Where retention was quicker, the subscriber is told where it goes on;
-nothing is skipped in silence.
+finds no task and starts one. Where retention was quicker, or a record says that its origin has lost
+changes, the subscriber is told where it goes on; nothing is skipped in silence.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import structlog
 
 from headgate import errors
 from headgate.decide.filter.plan import Filter
-from headgate.decide.filter.record_key import with_key
-from headgate.decide.gaps import dense
+from headgate.decide.filter.record_fields import with_record_fields
+from headgate.decide.gaps import dense, is_marker
 from headgate.decide.leaving import SoftDeletes, kind_for
 from headgate.decide.subscriber import Budget, Read
 from headgate.decide.targets import belongs
-from headgate.model.event import PartitionRef, Record
+from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.ports.log import LogReader
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.wire import shared_part
@@ -73,11 +73,11 @@ class CatchUp:
             )
 
     async def message_of(self, subscriber: Subscriber, partition: int, seq: int) -> bytes | None:
-        """What the subscriber was told of that record; None where the log doesn't have it any more.
-        Raises what reading raises."""
+        """What the subscriber was told of that record; None where the log doesn't have it any more,
+        or it says that others are lost. Raises what reading raises."""
         ref = PartitionRef(subscriber.topic, partition)
         found = await self._reader.read(ref, after_seq=seq - 1, limit=1)
-        if not found or found[0].seq != seq:
+        if not found or found[0].seq != seq or is_marker(found[0]):
             return None
         return self._message(subscriber.matches, found[0])
 
@@ -116,6 +116,11 @@ class CatchUp:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_FIRST_S
+            if is_marker(records[0]):
+                subscriber.lost_at_origin(read)
+                continue
+            # Behind a marker the next read begins, and finds it.
+            records = list(takewhile(lambda record: not is_marker(record), records))
             self.records += len(records)
             subscriber.read_brought(len(records), sum(len(one.document) for one in records))
             matching = [
@@ -149,12 +154,14 @@ class CatchUp:
 
     def _message(self, matches: Filter, record: Record) -> bytes | None:
         """What the subscriber hears of `record`, as a lane would have put it."""
+        if record.op in WHOLE_COLLECTION:
+            return None if matches.excludes(record.collection) else shared_part(record)
         if matches.expression is None and self._soft_deletes is None:
             return shared_part(record)
-        key, earlier = record.key, None
-        document = with_key(self._decoded(record.document), key)
+        about, earlier = (record.key, record.collection), None
+        document = with_record_fields(self._decoded(record.document), *about)
         if record.earlier:
-            earlier = with_key(self._decoded(record.earlier), key)
+            earlier = with_record_fields(self._decoded(record.earlier), *about)
         kind = kind_for(partial(self._verdict, matches), document, earlier)
         if kind is None:
             return None

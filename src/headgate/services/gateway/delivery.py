@@ -29,9 +29,10 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from headgate import errors
+from headgate.decide.gaps import is_marker
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
-from headgate.decide.subscriber import Delivered
+from headgate.decide.subscriber import Delivered, ResyncReason
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
@@ -308,6 +309,7 @@ class Deliveries:
         verdict: Verdict = "no_subscriber"
         is_late = False
         since = 0 if self._subscriptions.are_known else delivery.lost_from - 1
+        reason: ResyncReason = "origin" if is_marker(delivery) else "gap"
         for subscriber in self._subscriptions:
             if subscriber.topic != delivery.topic or subscriber.closing is not None:
                 continue
@@ -315,7 +317,7 @@ class Deliveries:
                 is_late = True
                 continue
             outcome = subscriber.lost(
-                delivery.partition, delivery.lost_from, delivery.seq, since=since
+                delivery.partition, delivery.lost_from, delivery.seq, since=since, reason=reason
             )
             if outcome is Delivered.DUPLICATE:
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict

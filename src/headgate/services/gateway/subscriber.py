@@ -19,7 +19,7 @@ from headgate.decide.filter.plan import Filter
 from headgate.decide.lineage import begins_after, lineage_of
 from headgate.decide.paged import Paged
 from headgate.decide.redeliveries import Redelivery
-from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync
+from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync, ResyncReason
 from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
@@ -217,9 +217,17 @@ class Subscriber:
             self._too_slow()
         return outcome
 
-    def lost(self, partition: int, first_seq: int, last_seq: int, *, since: int) -> Delivered:
+    def lost(
+        self,
+        partition: int,
+        first_seq: int,
+        last_seq: int,
+        *,
+        since: int,
+        reason: ResyncReason = "gap",
+    ) -> Delivered:
         """Take what a lane says about records that nobody will get."""
-        outcome = self.feed.lost(partition, first_seq, last_seq, since=since)
+        outcome = self.feed.lost(partition, first_seq, last_seq, since=since, reason=reason)
         self._count()
         if outcome is Delivered.OVERFLOW:
             self._too_slow()
@@ -256,6 +264,14 @@ class Subscriber:
         if self.closing is not None:
             return
         self.feed.gone(read, earliest)
+        self._count()
+        self.ready()
+
+    def lost_at_origin(self, read: Read) -> None:
+        """The next record says that the origin has lost changes: it stands for nothing else."""
+        if self.closing is not None:
+            return
+        self.feed.lost_at_origin(read)
         self._count()
         self.ready()
 

@@ -1,0 +1,42 @@
+"""Which collections a filter excludes, whatever their documents are.
+
+A record about a whole collection (model.event.WHOLE_COLLECTION) has no document that a filter could
+be asked about. Of the conditions that must all hold for the filter to hold, those that look at
+nothing but `_collection` can be answered all the same; where one of them is false, no record of
+that collection can match, and the filter excludes it. Everything else is unknown, and excludes
+nothing: so is a condition that fails, one that also looks at another field, and an `||` with such a
+one in it.
+
+Invariant: the answer depends on the filter and the collection alone, so that a lane, a gateway and
+whoever sends a letter again give the same one.
+"""
+
+from __future__ import annotations
+
+from headgate.decide.filter.compile import condition
+from headgate.decide.filter.fast import Constants, Test
+from headgate.decide.filter.record_fields import COLLECTION_FIELD
+from headgate.decide.filter.syntax import And, Expression, Field, children, conjuncts
+
+
+def exclusion_of(shape: Expression) -> Test | None:
+    """What is false for the fields of a record whose collection is excluded; None: none is."""
+    known = tuple(part for part in conjuncts(shape) if _is_about_collections(part))
+    if not known:
+        return None
+    return condition(And(known)) if len(known) > 1 else condition(known[0])
+
+
+def excludes(exclusion: Test | None, constants: Constants, collection: str) -> bool:
+    """Whether a filter with that `exclusion` wants nothing of `collection`."""
+    if exclusion is None:
+        return False
+    known = {COLLECTION_FIELD: collection} if collection else {}
+    return exclusion(known, constants) is False
+
+
+def _is_about_collections(node: Expression) -> bool:
+    """Whether its answer is the same for all documents of a collection."""
+    if isinstance(node, Field):
+        return node.name == COLLECTION_FIELD
+    return all(map(_is_about_collections, children(node)))
