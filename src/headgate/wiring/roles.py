@@ -117,6 +117,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
 def ingest_options(config: Config) -> IngestOptions:
     from headgate.decide.admission import ProduceLimits
     from headgate.services.ingest.appends import WriteBounds
+    from headgate.services.ingest.intake import IntakeOptions
     from headgate.services.ingest.node import IngestOptions
     from headgate.services.ingest.writing import WritingOptions
 
@@ -139,6 +140,7 @@ def ingest_options(config: Config) -> IngestOptions:
             placing=placing_rules(config),
             idempotency_ttl_s=settings.idempotency_ttl,
         ),
+        intake=IntakeOptions(document_bytes=settings.max_document),
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         retention=retention(config),
         retain_every_s=config.log.retention.every,
@@ -166,6 +168,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
     from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.http1_server import Http1Server
     from headgate.services.ingest.node import Ingest
+    from headgate.wiring.origins import open_origin
 
     return Ingest(
         ingest_options(config),
@@ -175,6 +178,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         settled=open_checkpoints(checkpoint_place(config), folder).list,
         http=Http1Server(),
         calls=PooledCalls(),
+        open_origin=open_origin,
         machine=THIS_MACHINE,
     )
 
