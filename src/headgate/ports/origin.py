@@ -8,11 +8,13 @@ once rests on, so an adapter that can't promise it is none.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
 import msgspec
 
+from headgate.model.connector import ConnectorType
 from headgate.model.event import Event
 
 
@@ -65,6 +67,11 @@ class ChangeStream(Protocol):
         out the very next change: with its `position` and `what` it is, so that one may go on
         behind it. Of each batch everything is returned, or nothing.
         """
+
+
+CheckOrigin = Callable[[ConnectorType, Mapping[str, str]], Awaitable[list[Finding]]]
+"""Looks at the origin that such settings lead to: opens it, checks it (`Origin.check`), closes it.
+Raises OriginUnavailable or OriginRefused where it can't be opened."""
 
 
 class Origin(Protocol):

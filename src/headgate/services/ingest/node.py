@@ -38,6 +38,8 @@ from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
 from headgate.ports.machine import Machine
+from headgate.ports.origin import CheckOrigin
+from headgate.services.ingest.origin_checks import OriginChecks
 from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
@@ -74,7 +76,8 @@ class IngestOptions:
 
 class Ingest:
     """Start it once, stop it once; `failed` ends only when the node can't go on. `http` is where it
-    is called, `calls` how it calls other nodes."""
+    is called, `calls` how it calls other nodes, `check_origin` how it looks at what a connector
+    would read (None: nothing is installed that could)."""
 
     def __init__(
         self,
@@ -87,8 +90,10 @@ class Ingest:
         http: HttpListener,
         calls: HttpCalls,
         machine: Machine,
+        check_origin: CheckOrigin | None = None,
     ) -> None:
         self._options = options
+        self._origins = OriginChecks(check_origin)
         self._writer = writer
         self._reader = reader
         self._open_session = open_session
@@ -250,6 +255,7 @@ class Ingest:
 
     def routes(self) -> list[Route]:
         return [
+            *self._origins.routes(),
             Route(
                 "POST",
                 "/v1/topics/{name}/produce",
