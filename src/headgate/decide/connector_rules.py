@@ -14,6 +14,7 @@ from typing import get_args
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.model.api import NAME_PATTERN, NAME_RULE
 from headgate.model.connector import BEGIN_NOW, Connector, ConnectorRoute, ConnectorType
+from headgate.model.connectors_api import CreateConnector
 
 TYPES: tuple[str, ...] = get_args(ConnectorType)
 CONNECTORS_MAX = 1_000
@@ -42,6 +43,28 @@ SETTINGS_CHECKS: Mapping[str, SettingsCheck] = {"mongodb": _has_uri}
 """What is known of the settings of each type."""
 
 
+def connector_type(text: str) -> ConnectorType:
+    """Raises InvalidRequest for what is none."""
+    kind: ConnectorType
+    for kind in get_args(ConnectorType):
+        if kind == text:
+            return kind
+    raise InvalidRequest(
+        f"there is no connector type {text[:100]!r}: use {', '.join(TYPES)}", type=text[:100]
+    )
+
+
+def made(body: CreateConnector, *, wall_ms: int) -> Connector:
+    """The connector that somebody asks for; raises InvalidRequest for what can't be read as one."""
+    return Connector(
+        body.name,
+        connector_type(body.type),
+        tuple(ConnectorRoute(route.pattern, route.topic) for route in body.routes),
+        body.settings,
+        begin_at=begin_at(body.begin_at, wall_ms=wall_ms),
+    )
+
+
 def refusal(connector: Connector) -> HeadgateError | None:
     """Why there can't be such a connector, whatever else there is; None when there can."""
     name = connector.name
@@ -54,9 +77,10 @@ def refusal(connector: Connector) -> HeadgateError | None:
 
 def settings_refusal(kind: str, settings: Mapping[str, str]) -> HeadgateError | None:
     """Why nobody can connect by these."""
-    if kind not in TYPES:
-        known = ", ".join(TYPES)
-        return InvalidRequest(f"there is no connector type {kind[:100]!r}: use {known}", type=kind)
+    try:
+        connector_type(kind)
+    except InvalidRequest as error:
+        return error
     too_long = any(len(key) > CHARS_MAX or len(one) > CHARS_MAX for key, one in settings.items())
     if len(settings) > SETTINGS_MAX or too_long:
         return InvalidRequest(

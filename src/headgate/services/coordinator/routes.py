@@ -32,6 +32,7 @@ from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.letters import Fences
 from headgate.ports.machine import Machine
 from headgate.release import release
+from headgate.services.coordinator.connectors import ConnectorRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.vitals import Vitals
@@ -62,6 +63,7 @@ class CoordinatorRoutes:
         self._default_partitions = default_partitions
         self._term = term
         self._letters = letters
+        self._connectors = ConnectorRoutes(term, machine)
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -82,6 +84,7 @@ class CoordinatorRoutes:
             Route("DELETE", "/v1/nodes/{name}/drain", self._end_drain),
             *self.vitals.table(),
             *self._letters.table(),
+            *self._connectors.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ one that changed in anything its reader goes by is ended before it begins anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -16,13 +15,11 @@ from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topology
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
-from headgate.ports.origin import Origin
+from headgate.ports.origin import OpenOrigin
 from headgate.services.ingest.intake import Intake, IntakeOptions
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.taking_in import TakingIn
 from headgate.tasks import Crew
-
-OpenOrigin = Callable[[Connector], Origin]
 
 
 class Intakes:
