@@ -26,8 +26,8 @@ from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
 from headgate.adapters.mongo.reasons import (
+    AUTHENTICATION_FAILED,
     UNAUTHORIZED,
-    WRONG_CREDENTIALS,
     code_of,
     is_away,
     reason_of,
@@ -228,7 +228,7 @@ def _client(url: str) -> AsyncMongoClient[Document]:
 
 def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
     reason, code = reason_of(error), code_of(error)
-    if code in (UNAUTHORIZED, WRONG_CREDENTIALS):
+    if code in (UNAUTHORIZED, AUTHENTICATION_FAILED):
         advice = f"MongoDB refuses it ({reason}); check the user of mongo.url and its role"
     elif code == _NO_REPLICA_SET:
         advice = "MongoDB runs alone; let mongo.url name a replica set, which may have one member"

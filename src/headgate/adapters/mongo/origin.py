@@ -45,7 +45,7 @@ class MongoOrigin:
     @contextlib.asynccontextmanager
     async def open(self, after: str, *, begin_at: str) -> AsyncIterator[MongoChangeStream]:
         start = _start(after, begin_at)
-        async with self._deployment.session() as session:
+        async with await self._deployment.session() as session:
             stream = MongoChangeStream(self._deployment, self._naming, session)
             await stream.begin(start)
             try:

@@ -30,9 +30,9 @@ from headgate.adapters.mongo.changes import (
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.identity import position_of, token_of
 from headgate.adapters.mongo.lookup import Lookup
-from headgate.adapters.mongo.origin_errors import TOO_LARGE
+from headgate.adapters.mongo.origin_errors import TOO_LARGE, too_old
 from headgate.decide.mongo_settings import MongoSettings
-from headgate.errors import ChangeTooLarge, HeadgateError, OriginUnavailable
+from headgate.errors import ChangeTooLarge, HeadgateError, OriginRefused, OriginUnavailable
 from headgate.ports.origin import Changes
 
 BATCH = 1_000
@@ -75,6 +75,8 @@ class MongoChangeStream:
         """`start` is what MongoDB takes: a token, a time, or nothing for now. Raises like `next`,
         and OriginRefused."""
         try:
+            if refusal := too_old(await self._deployment.version(), self._settings):
+                raise OriginRefused(refusal)
             first = await self._open(start, self._wanted(), await self._splitting())
         except (PyMongoError, BSONError) as error:
             raise self._deployment.error(error) from error
