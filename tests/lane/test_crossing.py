@@ -179,6 +179,32 @@ async def test_what_others_have_parked_is_not_passed() -> None:
 
 
 @on_virtual_time
+async def test_no_gateway_is_passed_while_others_are_looked_at() -> None:
+    """The store is asked for one gateway after the other. By the time that it has answered for the
+    last, the pipeline of the first has looked for letters, and found none of its own."""
+    world = LaneWorld(partitions=2, redrive_every_s=1.0)
+    world.topics = (grown(),)
+    written(world)
+    older, own = world.refs
+    theirs = {older: Fence(5)}
+    for gateway_id, name in (("gateway-1", "s1"), ("gateway-2", "s2")):
+        what = Delivery(TOPIC, 0, 3, "e", None, "", "insert", msgspec.Raw(b"{}"), (name,), 5)
+        parked = NewLetter(gateway_id, "parked", "unreachable", what)
+        await world.letters.put([parked], theirs, now_ms=1)
+    await world.checkpoints.claim(older, Fence(5))
+    await world.checkpoints.save(older, Fence(5), 3, Tally())
+    world.letters.takes_s = {older: 0.5}
+    world.spec = msgspec.structs.replace(world.spec, owns=(Owner(own, "router-1", 5),))
+    world.start()
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    await settle_down(20)
+    assert order(world) == order(world, "gateway-2") == []
+    await world.letters.remove(world.letters.letters[:2], theirs)
+    await settle_down(10)
+    assert order(world) == order(world, "gateway-2") == [(1, 1), (1, 2)]
+
+
+@on_virtual_time
 async def test_letters_of_a_former_lane_wait_for_older_ones_of_others() -> None:
     """Both are parked; the lane that takes over reads partition 1 alone."""
     world = LaneWorld(partitions=2, redrive_every_s=1.0)

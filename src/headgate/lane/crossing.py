@@ -149,5 +149,7 @@ class Crossing:
         before = self._holding.before(partition.ref, version)
         if any(settled.get(ref, 0) < last for ref, last in before.items()):
             return
-        await self._dispatcher.fall_behind(partition.ref, before)
+        behind = await self._dispatcher.gateways_behind(before)
+        # In one go: whoever finds no letters of it asks for what is older than this version.
         partition.version = version
+        self._dispatcher.fall_behind(partition.ref, behind)
