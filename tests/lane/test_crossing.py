@@ -109,6 +109,29 @@ async def test_it_waits_for_what_another_lane_reads() -> None:
 
 
 @on_virtual_time
+async def test_a_position_that_cannot_be_read_holds_only_those_that_wait_for_it() -> None:
+    """Partition 0 waits for 2, and 1 for 3, in other lanes; what is stored for 2 is damaged."""
+    world = LaneWorld(partitions=4)
+    former = FormerVersion(1, (0, 0, 0, 0), (0, 0, 3, 3))
+    world.topics = (Topic(TOPIC, 2, version=2, after=(0, 0), former=(former,), original=4),)
+    for partition in (0, 1):
+        world.log.append({}, partition=partition, version=2)
+    for ref in world.refs[2:]:
+        await world.checkpoints.claim(ref, Fence(5))
+        await world.checkpoints.save(ref, Fence(5), 3, Tally())
+    world.checkpoints.damaged.add(world.refs[2])
+    owns = tuple(Owner(ref, "router-1", 5) for ref in world.refs[:2])
+    world.spec = msgspec.structs.replace(world.spec, owns=owns)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5)
+    assert order(world) == [(1, 1)]
+    world.checkpoints.damaged.clear()
+    await settle_down(1)
+    assert order(world) == [(1, 1), (0, 1)]
+
+
+@on_virtual_time
 async def test_it_waits_until_every_gateway_knows_the_version() -> None:
     world = LaneWorld(partitions=2)
     world.topics = (grown("fenced"),)

@@ -64,7 +64,8 @@ class CheckpointStore(Protocol):
         """
 
     async def list(self) -> dict[PartitionRef, Position]:
-        """Every stored position of a topic's partitions.
+        """Every stored position of a topic's partitions; one that can't be read keeps nobody from
+        the others (`Position.unreadable`).
 
         Those of consumer groups (model.groups) are for whoever claims them: there may be a thousand
         times as many, and nobody needs them all.

@@ -8,6 +8,7 @@ Never keeps a position in memory: each call reads what the cluster has agreed on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import aetcd
 import msgspec
@@ -16,6 +17,7 @@ from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.decide.checkpoints import (
     Checkpoint,
     claimed,
+    listed,
     moved,
     noted,
     put,
@@ -89,7 +91,7 @@ class EtcdCheckpointStore:
         found: aetcd.GetRange = await self._connection.run(
             lambda client: client.get_prefix(folder), what="reading the positions"
         )
-        return {_ref(kv.key, folder): _decoded(kv).position for kv in found}
+        return {_ref(kv.key, folder): listed(partial(_decoded, kv)) for kv in found}
 
     async def close(self) -> None:
         await self._connection.close()

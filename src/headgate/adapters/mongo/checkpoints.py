@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Collection
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,7 +28,15 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from headgate.decide.checkpoints import FIRST_VERSION, NOWHERE, Checkpoint, claimed, fenced, put
+from headgate.decide.checkpoints import (
+    FIRST_VERSION,
+    NOWHERE,
+    Checkpoint,
+    claimed,
+    fenced,
+    listed,
+    put,
+)
 from headgate.errors import Fenced, InvalidConfig, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX
@@ -52,7 +61,7 @@ _NOISE = (", full error:", " (configured timeouts:", ", Timeout:", ", Topology D
 
 _NOT_WANTED_BACK: Document = {"back_to": {"$in": [None, NOWHERE]}}
 """Documents that lack it have none."""
-_OF_TOPICS = {"topic": {"$not": {"$regex": f"^{PREFIX}"}}}
+_OF_TOPICS = {"_id": {"$regex": "/[0-9]+$", "$not": {"$regex": f"^{PREFIX}"}}}
 """Not those of consumer groups."""
 
 
@@ -127,7 +136,7 @@ class MongoCheckpointStore:
     async def list(self) -> dict[PartitionRef, Position]:
         async with self._errors("reading the positions"):
             return {
-                PartitionRef(one["topic"], one["partition"]): _checkpoint(one).position
+                _ref(one): listed(partial(_checkpoint, one))
                 async for one in self._positions.find(_OF_TOPICS)
             }
 
@@ -245,6 +254,12 @@ def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
 
 def _key(ref: PartitionRef) -> str:
     return f"{ref.topic}/{ref.partition}"
+
+
+def _ref(document: Document) -> PartitionRef:
+    """By its key, which is there whatever became of the rest."""
+    topic, _, partition = document["_id"].rpartition("/")
+    return PartitionRef(topic, int(partition))
 
 
 def _place(ref: PartitionRef) -> Document:

@@ -432,8 +432,7 @@ class Term:
         """
         try:
             async with asyncio.timeout(POSITIONS_TIMEOUT_S):
-                self._positions = await self._checkpoints.list()
-            self.positions_error = ""
+                self._listed(await self._checkpoints.list())
         except (StorageFailed, TimeoutError) as error:
             self.positions_error = str(error) or f"no answer within {POSITIONS_TIMEOUT_S:g} s"
         positions = self._positions
@@ -455,6 +454,15 @@ class Term:
             {ref: time_ms for ref, (_, time_ms) in self._ages.items()},
             {ref: since_ms for ref, (_, since_ms) in self._behind.items()},
         )
+
+    def _listed(self, positions: Mapping[PartitionRef, Position]) -> None:
+        """Of one that can't be read, what was known before."""
+        before = self._positions
+        self._positions = {
+            ref: before.get(ref, one) if one.unreadable else one for ref, one in positions.items()
+        }
+        unreadable = (one.unreadable for one in positions.values() if one.unreadable)
+        self.positions_error = next(unreadable, "")
 
     async def _look_at_ages(self, behind: Mapping[PartitionRef, int]) -> None:
         """Notes them as far as it comes; what is known already stays so."""
