@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.decide.checkpoints import Checkpoint
-from headgate.errors import StorageFailed
+from headgate.errors import NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
 
@@ -78,7 +78,7 @@ class FaultyCheckpoints(MemoryCheckpointStore):
         if self.failing is not None:
             raise self.failing
         for ref in self.damaged.intersection(refs):
-            raise StorageFailed(_is_none(ref))
+            raise NoPosition(_is_none(ref))
 
 
 def _is_none(ref: PartitionRef) -> str:

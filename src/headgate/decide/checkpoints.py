@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.errors import Fenced, StorageFailed
+from headgate.errors import Fenced, NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally, Tries
 
@@ -87,10 +87,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 def listed(read: Callable[[], Checkpoint]) -> Position:
-    """One of many that are read; `read` raises StorageFailed where what is stored is none."""
+    """One of many that are read; `read` raises NoPosition where what is stored is none."""
     try:
         return read().position
-    except StorageFailed as error:
+    except NoPosition as error:
         return Position(unreadable=error.message)
 
 

@@ -6,6 +6,8 @@ position.
 
 A store that can't be reached in a few seconds raises StorageFailed. The answer alone may have got
 lost, so that a claim or a save may have taken effect all the same; doing either again is harmless.
+One that is there, and has something else in place of a position, raises NoPosition to whoever wants
+that one.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from headgate.decide.checkpoints import (
     stopped,
     wanted_back,
 )
-from headgate.errors import Fenced, StorageFailed
+from headgate.errors import Fenced, NoPosition, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX, PREFIX_END
 from headgate.model.position import Position, Tally, Tries
@@ -187,7 +187,7 @@ def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
             found[name] = msgspec.json.decode(found[name])
         return msgspec.convert(found, Checkpoint)  # a column may hold anything
     except (msgspec.MsgspecError, TypeError) as error:
-        raise StorageFailed(
+        raise NoPosition(
             f"what is stored for {ref} is no position ({error}); delete its row of the table "
             "checkpoints to start over",
             topic=ref.topic,

@@ -24,7 +24,7 @@ from headgate.decide.checkpoints import (
     stopped,
     wanted_back,
 )
-from headgate.errors import StorageFailed
+from headgate.errors import NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
 from headgate.model.position import Position, Tally, Tries
@@ -132,7 +132,7 @@ def _decoded(found: aetcd.KeyValue) -> Checkpoint:
         return msgspec.json.decode(found.value, type=Checkpoint)
     except msgspec.MsgspecError as error:
         key = found.key.decode(errors="replace")
-        raise StorageFailed(
+        raise NoPosition(
             f"etcd's key {key} holds something that is no position; delete it to start over",
             key=key,
         ) from error

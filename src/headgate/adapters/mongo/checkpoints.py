@@ -37,7 +37,7 @@ from headgate.decide.checkpoints import (
     listed,
     put,
 )
-from headgate.errors import Fenced, InvalidConfig, StorageFailed
+from headgate.errors import Fenced, InvalidConfig, NoPosition, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX
 from headgate.model.position import Position, Tally, Tries
@@ -281,7 +281,7 @@ def _checkpoint(document: Document) -> Checkpoint:
         return msgspec.convert(document, Checkpoint)
     except msgspec.ValidationError as error:
         key = document["_id"]
-        raise StorageFailed(
+        raise NoPosition(
             f"what MongoDB stores for {key} is no position ({error}); delete the document to start "
             "over",
             key=key,
