@@ -509,7 +509,7 @@ class Cluster(State):
     @whole
     def reset(self, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
         """Put the position of a source partition elsewhere, and read it from there."""
-        error = operating.learning_refusal(self) or resetting.refusal(self, ref)
+        error = operating.learning_refusal(self) or resetting.refusal(self, ref, reset)
         if error is not None:
             return [Refuse(error)]
         return resetting.begin(self, ref, reset, now_ms)
