@@ -7,6 +7,7 @@ import asyncio
 from itertools import count
 
 import msgspec
+import pytest
 
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import control
@@ -16,6 +17,7 @@ from headgate.model.letters import NewLetter
 from headgate.model.position import Tally
 from headgate.model.topology import FormerVersion, Owner, Repartition, RepartitionPhase, Topic
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+from tests.virtual_time import run_virtual
 from tests.written_log import TOPIC
 
 generations = count(10)
@@ -129,6 +131,51 @@ async def test_a_position_that_cannot_be_read_holds_only_those_that_wait_for_it(
     world.checkpoints.damaged.clear()
     await settle_down(1)
     assert order(world) == [(1, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["of another lane", "of the same lane"])
+def test_what_comes_again_after_a_reset_keeps_nobody_waiting(is_own: bool) -> None:
+    """All of it was settled before, and lanes that run go on: so does one that starts anew."""
+
+    async def scenario() -> None:
+        world = LaneWorld(partitions=2)
+        world.topics = (grown(),)
+        written(world)
+        older = world.refs[0]
+        await world.checkpoints.claim(older, Fence(4))
+        await world.checkpoints.save(older, Fence(4), 5, Tally(acknowledged=5))
+        await world.checkpoints.reset(older, Fence(4), 0)
+        if not is_own:
+            owns = (Owner(world.refs[1], "router-1", 5),)
+            world.spec = msgspec.structs.replace(world.spec, owns=owns)
+        world.gateways.hanging.add("gateway-1")
+        world.start()
+        await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+        await settle_down(5)
+        assert order(world, "gateway-2")[-2:] == [(1, 1), (1, 2)]
+
+    run_virtual(scenario())
+
+
+@on_virtual_time
+async def test_what_comes_again_itself_waits_for_what_does_before_it() -> None:
+    """All of the topic was reset: whoever keeps the last state of a key ends with the newer one."""
+    world = LaneWorld(partitions=2)
+    world.topics = (grown(),)
+    written(world)
+    for ref, settled in zip(world.refs, (5, 2), strict=True):
+        await world.checkpoints.claim(ref, Fence(4))
+        await world.checkpoints.save(ref, Fence(4), settled, Tally(acknowledged=settled))
+        await world.checkpoints.reset(ref, Fence(4), 0)
+    owns = (Owner(world.refs[1], "router-1", 5),)
+    world.spec = msgspec.structs.replace(world.spec, owns=owns)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5)
+    assert order(world) == []
+    await world.checkpoints.save(world.refs[0], Fence(4), 3, Tally(acknowledged=8))
+    await settle_down(1)
+    assert order(world) == [(1, 1), (1, 2)]
 
 
 @on_virtual_time
