@@ -68,17 +68,17 @@ class SyncConsumer(BlockingItems):
     ) -> None:
         try:
             if isinstance(error, Exception) and self._is_here and not self._closed:
-                self._await(self._consumer.failing())
+                self._await(self._consumer.failing)
         finally:
             super().__exit__(kind, error, trace)
 
     def acknowledge(self, message: Item) -> None:
         """`message` is processed; said at once."""
-        self._await(self._consumer.acknowledge(message))
+        self._await(lambda: self._consumer.acknowledge(message))
 
     def nack(self, message: Item, delay_s: float = 0.0) -> None:
         """`message` is not processed: it comes again after `delay_s`."""
-        self._await(self._consumer.nack(message, delay_s))
+        self._await(lambda: self._consumer.nack(message, delay_s))
 
     @property
     def reconnects(self) -> int:
