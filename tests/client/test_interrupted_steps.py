@@ -227,3 +227,30 @@ def test_a_close_that_ctrl_c_ends_can_be_waited_for_again(unused_tcp_port: int) 
     assert not is_running(producer)
     with pytest.raises(errors.NotNow):
         sending.result(WAIT_S)
+
+
+async def test_a_thread_whose_join_was_interrupted_is_not_done_with_its_message() -> None:
+    """Python says from then on that it isn't alive."""
+    works, may_end = threading.Event(), threading.Event()
+
+    def use(gateway: ServedGateway, settled: Callable[[], Any]) -> None:
+        def slow() -> None:
+            assert client.next(WAIT_S) is not None
+            works.set()
+            may_end.wait(WAIT_S)
+
+        with make(gateway) as client:
+            worker = threading.Thread(target=slow)
+            worker.start()
+            assert works.wait(WAIT_S)
+            worker._is_stopped = True  # type: ignore[attr-defined]
+            assert not worker.is_alive()
+            assert client.next(WAIT_S) is not None
+            assert client.next(0.2) is None
+            assert not settled()
+            may_end.set()
+
+    make: Any = MAKERS[1].values[0]
+    async with served_gateway() as gateway:
+        gateway.append("a", 2)
+        await in_a_thread(lambda: use(gateway, lambda: gateway.groups["g"].settled))
