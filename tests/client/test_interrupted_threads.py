@@ -21,7 +21,14 @@ from headgate import errors
 from headgate.client import ProducerOptions, SyncProducer, SyncSubscriber
 from headgate.client.blocking import Blocking, Call
 from tests.client.served_gateway import ServedGateway, served_gateway
-from tests.client.test_sync_clients import MAKERS, Client, in_a_thread, seqs, subscriber
+from tests.client.test_sync_clients import (
+    MAKERS,
+    Client,
+    consumer,
+    in_a_thread,
+    seqs,
+    subscriber,
+)
 from tests.client.test_sync_producer import in_thread
 
 WAIT_S = 10.0
@@ -145,6 +152,19 @@ async def test_a_close_that_is_interrupted_ends_by_itself(monkeypatch: pytest.Mo
         monkeypatch.undo()
         await asyncio.to_thread(thread.join, WAIT_S)
         assert not thread.is_alive()
+
+
+async def test_an_exception_that_leaves_the_block_is_itself_whoever_closes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def use(gateway: ServedGateway) -> None:
+        with consumer(gateway) as client:
+            interrupt(client, monkeypatch, client.close, "before")
+            raise ZeroDivisionError
+
+    async with served_gateway() as gateway:
+        with pytest.raises(ZeroDivisionError):
+            await in_a_thread(lambda: use(gateway))
 
 
 # --- a fork --------------------------------------------------------------------------------------
