@@ -209,6 +209,8 @@ class CoordinatorRoutes:
             settled=settled,
             resync=body.resync,
         )
+        if plan.repeats:
+            await term.check_groups(ref)
         if not body.dry_run:
             reset = Reset(plan.settled, body.resync, only_forward=body.to == "latest")
             await term.apply(lambda now: term.cluster.reset(ref, reset, now))

@@ -407,13 +407,18 @@ class Term:
         self, ref: PartitionRef, settled: int, groups: Iterable[Group]
     ) -> None:
         """Before the partition itself: were it put back alone, nobody would know of them."""
-        refs = [
-            one
-            for group in groups
-            if group.topic == ref.topic
-            for one in group.position_refs(ref.partition)
-        ]
+        refs = _of_groups(ref, groups)
         await asyncio.gather(*[self._checkpoints.put_back(one, settled) for one in refs])
+
+    async def check_groups(self, ref: PartitionRef) -> None:
+        """Raises StorageFailed where what a group has processed of `ref` can't be read, so that it
+        could not be put back, and would hold the partition until somebody mends it."""
+        refs = _of_groups(ref, self.cluster.groups.all())
+        await asyncio.gather(*[self._check_readable(one) for one in refs])
+
+    async def _check_readable(self, ref: PartitionRef) -> None:
+        with contextlib.suppress(Fenced):  # after nobody nobody may claim it, once it is read
+            await self._checkpoints.claim(ref, Fence(0), after=())
 
     def _check_goes_on(self) -> None:
         if self._error is not None:
@@ -467,6 +472,16 @@ class Term:
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)
+
+
+def _of_groups(ref: PartitionRef, groups: Iterable[Group]) -> list[PartitionRef]:
+    """Where groups keep what they have processed of `ref`."""
+    return [
+        one
+        for group in groups
+        if group.topic == ref.topic
+        for one in group.position_refs(ref.partition)
+    ]
 
 
 def _names(error: Fenced, ref: PartitionRef) -> bool:
