@@ -167,6 +167,33 @@ async def test_an_exception_that_leaves_the_block_is_itself_whoever_closes_meanw
             await in_a_thread(lambda: use(gateway))
 
 
+async def test_the_collector_may_call_it_on_its_own_thread_and_nobody_hangs() -> None:
+    """It runs the `__del__` of any object that the program has let go of."""
+
+    class Dropped:
+        def __init__(self, client: Client) -> None:
+            self._client = client
+
+        def __del__(self) -> None:
+            try:
+                self._client.next()
+            except errors.InvalidRequest as error:
+                said.append(str(error))
+            finally:
+                self._client.close()
+
+    def use(gateway: ServedGateway) -> None:
+        with subscriber(gateway) as client:
+            client._loop.call_soon_threadsafe(Dropped, client)
+            with pytest.raises(errors.InvalidRequest, match="closed"):
+                client.next()
+
+    said: list[str] = []
+    async with served_gateway() as gateway:
+        await in_a_thread(lambda: use(gateway))
+    assert "__del__" in said[0]
+
+
 # --- a fork --------------------------------------------------------------------------------------
 
 

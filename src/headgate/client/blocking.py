@@ -2,13 +2,13 @@
 
 Calls may come from several threads. Invariants: closing ends the thread, within a bound; every call
 that another thread has under way ends before that, with its outcome or the news that it has none.
-Nothing that a signal's handler does in the middle of a call waits for that call. What a thread that
-was interrupted asked for is not done for nobody. In a process that was forked off nothing of it
-works, and nothing waits.
+Nothing that a signal's handler does in the middle of a call waits for that call, and nothing waits
+for the loop on its own thread. What a thread that was interrupted asked for is not done for nobody.
+In a process that was forked off nothing of it works, and nothing waits.
 
 A thread may be interrupted between any two steps, also of the standard library's, and then keeps
-what it has locked in there. So it waits on bare locks, which it only ever gets from the loop, and
-takes no other that the loop may want: `self._lock` alone, whose `with` can't be cut in two.
+what it has locked in there. So it waits on bare locks, which the loop opens, and takes none that
+the loop needs; the `with` of such a lock can't be cut in two.
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ class Blocking:
 
         So may a signal's handler that interrupts a call of the same thread, which ends by it.
         """
-        if not self._is_here:
+        if not self._is_here or (self._closed and self._is_on_its_loop):
             return
         with self._lock:
             self._closed = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._begin_to_end)
-        if threading.current_thread() is not self._thread:  # where the collector may run anything
+        if not self._is_on_its_loop:
             self._wait_for_the_end()
 
     def _wait_for_the_end(self) -> None:
@@ -168,6 +168,12 @@ class Blocking:
     def _is_here(self) -> bool:
         """Whether this is the process that has the thread."""
         return self._machine.pid() == self._process
+
+    @property
+    def _is_on_its_loop(self) -> bool:
+        """Whether this is the client's own thread, which can't wait for itself: the collector runs
+        the `__del__` of anybody's objects there, too."""
+        return threading.current_thread() is self._thread
 
     async def _close_client(self) -> None:
         raise NotImplementedError
@@ -216,6 +222,11 @@ class Blocking:
         if not self._is_here:
             raise errors.InvalidRequest(
                 f"the {self._name} belongs to another process: make one after the fork"
+            )
+        if self._is_on_its_loop:
+            raise errors.InvalidRequest(
+                f"the {self._name} was called on its own thread, by the collector: don't call it "
+                "in a __del__"
             )
         try:
             self._begin(call)
