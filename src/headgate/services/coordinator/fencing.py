@@ -148,13 +148,26 @@ class Fencing:
         self, ref: PartitionRef, settled: int, groups: Iterable[Group]
     ) -> None:
         """Before the partition itself: were it put back alone, nobody would know of them."""
-        refs = [
-            one
-            for group in groups
-            if group.topic == ref.topic
-            for one in group.position_refs(ref.partition)
-        ]
+        refs = _of_groups(ref, groups)
         await asyncio.gather(*[self._checkpoints.put_back(one, settled) for one in refs])
+
+    async def check_groups(self, ref: PartitionRef, groups: Iterable[Group]) -> None:
+        """Raises StorageFailed where what one of `groups` has processed of `ref` can't be read."""
+        await asyncio.gather(*[self._check_readable(one) for one in _of_groups(ref, groups)])
+
+    async def _check_readable(self, ref: PartitionRef) -> None:
+        with contextlib.suppress(Fenced):  # after nobody nobody may claim it, once it is read
+            await self._checkpoints.claim(ref, Fence(0), after=())
+
+
+def _of_groups(ref: PartitionRef, groups: Iterable[Group]) -> list[PartitionRef]:
+    """Where groups keep what they have processed of `ref`."""
+    return [
+        one
+        for group in groups
+        if group.topic == ref.topic
+        for one in group.position_refs(ref.partition)
+    ]
 
 
 def _names(error: Fenced, ref: PartitionRef) -> bool:

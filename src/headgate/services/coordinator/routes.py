@@ -211,6 +211,8 @@ class CoordinatorRoutes:
         reset = resetting.wanted(term.cluster, ref, body.to, plan, resync=body.resync)
         if (error := resetting.refusal(term.cluster, ref, reset)) is not None:
             raise error
+        if plan.repeats:
+            await term.check_groups(ref)
         if not body.dry_run:
             await term.apply(lambda now: term.cluster.reset(ref, reset, now))
             await self._is_reset(term, ref)

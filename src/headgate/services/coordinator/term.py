@@ -346,6 +346,11 @@ class Term:
             put_back=outcome.put_back,
         )
 
+    async def check_groups(self, ref: PartitionRef) -> None:
+        """Raises StorageFailed where what a group has processed of `ref` can't be read, so that it
+        could not be put back, and would hold the partition until somebody mends it."""
+        await self._fencing.check_groups(ref, self.cluster.groups.all())
+
     def _check_goes_on(self) -> None:
         if self._error is not None:
             raise NotNow("the coordinator's term has ended; another begins in a moment")
