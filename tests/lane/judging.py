@@ -119,7 +119,7 @@ class Client(Reader):
         self.ids.add(subscriber.id)
         if self.starts is None:
             self.starts = dict(subscriber.starts)
-        self.positions = {**subscriber.starts, **self.positions}
+        self.positions = {**subscriber.feed.sent(), **self.positions}  # as it is told
 
     def told_missing(self, partition: int, after_seq: int, from_seq: int) -> None:
         Reader.told_missing(self, partition, after_seq, from_seq)

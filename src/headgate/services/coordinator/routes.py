@@ -13,7 +13,6 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import operating, repartitioning, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
@@ -212,8 +211,12 @@ class CoordinatorRoutes:
             settled=settled,
             resync=body.resync,
         )
+        reset = resetting.wanted(term.cluster, ref, body.to, plan, resync=body.resync)
+        if (error := resetting.refusal(term.cluster, ref, reset)) is not None:
+            raise error
+        if plan.repeats:
+            await term.check_groups(ref)
         if not body.dry_run:
-            reset = Reset(plan.settled, body.resync, only_forward=body.to == "latest")
             await term.apply(lambda now: term.cluster.reset(ref, reset, now))
             await self._is_reset(term, ref)
         return json_response(
