@@ -117,6 +117,9 @@ class MongoChangeStream:
         self._read = self._fragments.whole(changes)
         if not self._fragments.waiting:
             self._read_to = max(self._read_to, position_of(batch["postBatchResumeToken"]))
+        elif self._read:
+            # Behind a fragment nobody may go on: the others of its change would be missing.
+            self._read_to = position_of(self._read[-1]["_id"])
         # Behind an invalidate, or whatever else ends a stream, another one begins.
         self._cursor = batch["id"]
 
@@ -145,7 +148,8 @@ class MongoChangeStream:
     async def _bare(self) -> Document:
         """The very next change, without documents."""
         start = {"startAfter": token_of(self._read_to)}
-        await self._open(start, {}, [{"$project": _BARE}])
+        stages = [{"$project": _BARE}, *await self._splitting()]
+        await self._open(start, {}, stages)
         try:
             for _ in range(LOOKS):
                 changes: list[Document] = (await self._more(1))["nextBatch"]
