@@ -7,6 +7,7 @@ a sentence that names it, before anything is sent anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,9 @@ def routed(routes: Iterable[tuple[str, str]], topic: str) -> list[RouteInfo]:
 
 
 def _written(path: Path, content: Any) -> Written:
+    if isinstance(content, Mapping):  # YAML reads a time as one
+        times = {k: v.isoformat() for k, v in content.items() if isinstance(v, datetime)}
+        content = {**content, **times}
     try:
         return msgspec.convert(content, Written)
     except msgspec.ValidationError as error:

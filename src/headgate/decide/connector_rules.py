@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import get_args
 
+from headgate.decide import mongo_settings
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.model.api import NAME_PATTERN, NAME_RULE
 from headgate.model.connector import BEGIN_NOW, Connector, ConnectorRoute, ConnectorType
@@ -31,15 +32,10 @@ _ALMOST_A_TIME = re.compile(r"\d{4}-\d\d?-\d\d?")
 _POSITION = re.compile(r"(?=.*[0-9])[\x21-\x7e]{8,4096}")
 _BEGINNINGS = "now, a time such as 2026-11-18T12:00:00Z, or a position such as a record's source"
 
-SettingsCheck = Callable[[Mapping[str, str]], str]
-"""Why settings can't be those of a type, in a sentence; empty when they can."""
+SettingsCheck = Callable[[Mapping[str, str]], object]
+"""Raises InvalidRequest for settings that can't be those of a type."""
 
-
-def _has_uri(settings: Mapping[str, str]) -> str:
-    return "" if settings.get("uri") else "say where the database is: set uri"
-
-
-SETTINGS_CHECKS: Mapping[str, SettingsCheck] = {"mongodb": _has_uri}
+SETTINGS_CHECKS: Mapping[ConnectorType, SettingsCheck] = {"mongodb": mongo_settings.check_settings}
 """What is known of the settings of each type."""
 
 
@@ -78,16 +74,21 @@ def refusal(connector: Connector) -> HeadgateError | None:
 def settings_refusal(kind: str, settings: Mapping[str, str]) -> HeadgateError | None:
     """Why nobody can connect by these."""
     try:
-        connector_type(kind)
+        _check_settings(connector_type(kind), settings)
     except InvalidRequest as error:
         return error
+    return None
+
+
+def _check_settings(kind: ConnectorType, settings: Mapping[str, str]) -> None:
     too_long = any(len(key) > CHARS_MAX or len(one) > CHARS_MAX for key, one in settings.items())
     if len(settings) > SETTINGS_MAX or too_long:
-        return InvalidRequest(
+        raise InvalidRequest(
             f"a connector has up to {SETTINGS_MAX} settings of up to {CHARS_MAX} characters each"
         )
-    sentence = _shown_secret(settings) or SETTINGS_CHECKS[kind](settings)
-    return InvalidRequest(sentence) if sentence else None
+    if shown := _shown_secret(settings):
+        raise InvalidRequest(shown)
+    SETTINGS_CHECKS[kind](settings)
 
 
 def _routes_refusal(routes: tuple[ConnectorRoute, ...]) -> HeadgateError | None:
@@ -110,20 +111,22 @@ def _shown_secret(settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
         if _is_secretive(key) and not _is_reference(value):
             return f"setting {key[:100]} would be shown to everybody: {HOW}"
-        # As it stands, whatever a reference holds: its slashes and colons are not the address's.
-        plain = _REFERENCE.sub("$", value)
+        # Whatever a reference holds: its slashes and colons are not the address's. What stands for
+        # it is nothing that anybody could have written there.
+        mark = next(char for char in map(chr, range(CHARS_MAX + 1)) if char not in value)
+        plain = _REFERENCE.sub(mark, value)
         _, scheme, rest = plain.partition("://")
         if not scheme:
             continue
         credentials, at, _ = rest.rpartition("@")
         _, colon, password = credentials.partition(":")
-        if at and colon and password != "$":  # noqa: S105  # what stands for a reference
+        if at and colon and password != mark:
             return (
                 f"the password in {key[:100]} would be shown to everybody: {HOW}, and %40 for an "
                 "@ elsewhere"
             )
         for name, one in re.findall(r"[?&;]([^=&;]+)=([^&;]*)", rest):
-            if _is_secretive(name) and one != "$":
+            if _is_secretive(name) and one != mark:
                 return f"{name[:100]} in {key[:100]} would be shown to everybody: {HOW}"
     return ""
 

@@ -72,7 +72,10 @@ def world() -> Connected:
         (Reset("users", "now"), NotFound),
         (Delete("users"), NotFound),
         (Skip("orders", 0), InvalidRequest),
-        (Create(msgspec.structs.replace(ORDERS, settings={"uri": "other"})), ConnectorExists),
+        (
+            Create(msgspec.structs.replace(ORDERS, settings={"uri": "mongodb://db-2"})),
+            ConnectorExists,
+        ),
         (Create(msgspec.structs.replace(ORDERS, name="users", routes=())), InvalidRequest),
         (
             Create(
