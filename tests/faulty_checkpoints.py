@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.decide.checkpoints import Checkpoint
-from headgate.errors import StorageFailed
+from headgate.errors import NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
 
@@ -62,7 +62,11 @@ class FaultyCheckpoints(MemoryCheckpointStore):
     async def list(self) -> dict[PartitionRef, Position]:
         self.lists += 1
         await self._reached()
-        return await super().list()
+        found = await super().list()
+        return {
+            ref: Position(unreadable=_is_none(ref)) if ref in self.damaged else position
+            for ref, position in found.items()
+        }
 
     async def close(self) -> None:
         await super().close()
@@ -74,4 +78,8 @@ class FaultyCheckpoints(MemoryCheckpointStore):
         if self.failing is not None:
             raise self.failing
         for ref in self.damaged.intersection(refs):
-            raise StorageFailed(f"what is stored for {ref} is no position")
+            raise NoPosition(_is_none(ref))
+
+
+def _is_none(ref: PartitionRef) -> str:
+    return f"what is stored for {ref} is no position"

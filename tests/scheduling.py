@@ -37,6 +37,7 @@ SHARING = {
         "tests/contracts/test_checkpoints_damaged.py",
         "tests/contracts/test_checkpoints_faults.py",
         "tests/contracts/test_checkpoints_from_before.py",
+        "tests/adapters/mongo/",
         "tests/servers/",
     ),
     SHARED_SERVERS: ("tests/contracts/",),
@@ -61,7 +62,7 @@ WAITING_S = {
 """What starts processes, kills some, and waits for leases to end."""
 COMPUTING_S = {
     SHARED_SERVERS: 150,
-    SHARED_MONGODB: 90,
+    SHARED_MONGODB: 130,
     "tests/sim/test_seeds.py": 40,
     "tests/lane/test_promise.py": 25,
     "tests/decide/coordination/test_half_decisions.py": 20,

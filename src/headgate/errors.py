@@ -252,6 +252,11 @@ class StorageFailed(OperatorError):
     exit_code = 1
 
 
+class NoPosition(StorageFailed):
+    """What is stored is no position: the store is there, and trying again helps only when somebody
+    has mended that."""
+
+
 class StoreChanged(StorageFailed):
     """The store of a partition isn't the one that was opened, or has gone back: it failed over, was
     restored or is lost. Nothing was written; its owner opens it again."""

@@ -50,6 +50,12 @@ class LogEvent(StrEnum):
     CONNECTOR_STATE = "connector_state"
     ASSIGNED = "assigned"
     REFUSED = "refused"
+    # connectors
+    CONNECTOR_CREATED = "connector_created"
+    CONNECTOR_DELETED = "connector_deleted"
+    CONNECTOR_PAUSED = "connector_paused"
+    CONNECTOR_RESET = "connector_reset"
+    CHANGE_SKIPPED = "change_skipped"
     # topics and produce
     TOPIC_CREATED = "topic_created"
     TOPIC_DELETED = "topic_deleted"

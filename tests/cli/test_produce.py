@@ -101,6 +101,14 @@ async def test_the_op_is_passed_on(server: ProduceServer) -> None:
     assert [event.op for event in server.written("flights")] == ["delete"]
 
 
+@pytest.mark.parametrize("op", ["read", "truncate", "drop", "rename", "lost"])
+async def test_what_only_connectors_say_is_refused(server: ProduceServer, op: str) -> None:
+    result = await headgate("produce", "flights", "--op", op, url=server.url, given=b'{"n":1}')
+    assert result.code == 2
+    assert f"'{op}' is not one of 'insert', 'update', 'delete'" in result.err
+    assert server.requests == []
+
+
 async def test_what_comes_slowly_is_sent_as_it_comes(server: ProduceServer) -> None:
     process = await started("produce", "flights", url=server.url)
     assert process.stdin is not None

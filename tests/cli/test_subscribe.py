@@ -80,13 +80,24 @@ async def test_an_event_is_one_line_with_its_document_as_it_was_produced(
     first, second = result.out.splitlines()
     (name,) = json.loads(first)["subscriptions"]
     assert first == (
-        '{"topic":"flights","partition":1,"seq":1,"event_id":"e1","key":"k","op":"insert",'
-        f'"document":{{"a": 1.0,  "b":"\\u00e9"}},"subscriptions":["{name}"]}}'
+        '{"topic":"flights","partition":1,"seq":1,"event_id":"e1","key":"k","collection":"c",'
+        f'"op":"insert","document":{{"a": 1.0,  "b":"\\u00e9"}},"subscriptions":["{name}"]}}'
     )
     assert json.loads(second)["seq"] == 2
     asked = {"type": "subscribe", "topic": "flights", "where": "a > 0", "from": "1:1"}
     assert gateway.asked == [asked]
     await asyncio.wait_for(gateway.left.wait(), 30)
+
+
+async def test_what_is_about_a_whole_collection_says_which(
+    server: ProduceServer, gateway: Gateway
+) -> None:
+    about = {"type": "event", "topic": "flights", "partition": 1, "seq": 1, "event_id": "e"}
+    said = {"key": None, "collection": "shop.orders", "op": "drop", "document": None}
+    gateway.messages.append(json.dumps({**about, **said, "subscriptions": ["NAME"]}).encode())
+    result = await headgate("subscribe", "flights", "--count", "1", url=server.url)
+    line = json.loads(result.out)
+    assert {name: line[name] for name in said} == said
 
 
 async def test_without_options_it_starts_now(server: ProduceServer, gateway: Gateway) -> None:

@@ -72,3 +72,24 @@ async def test_an_address_where_something_else_answers_is_passed_over(status: in
             await Subscriber(elsewhere, "a").__aenter__()
     finally:
         await other.stop(1.0)
+
+
+@pytest.mark.parametrize("dead_first", [True, False])
+async def test_who_is_away_is_waited_for_also_beside_an_address_of_something_else(
+    dead_first: bool, unused_tcp_port: int
+) -> None:
+    async def page(_request: Request) -> Response:
+        return Response(404, b"<html>", "text/html")
+
+    other = HttpServer()
+    port = await other.start(HttpApp([Route("GET", "/v1/status", page)]), "127.0.0.1", 0)
+    urls = [f"http://127.0.0.1:{unused_tcp_port}", f"http://127.0.0.1:{port}"]
+    doors = Doors(
+        urls if dead_first else urls[::-1], open_calls=open_calls, machine=ScriptedMachine()
+    )
+    try:
+        with pytest.raises(errors.NotNow):
+            await doors.way_in()
+    finally:
+        await doors.close()
+        await other.stop(1.0)

@@ -11,8 +11,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -20,32 +19,44 @@ import pytest
 
 from headgate import errors
 from headgate.client import ProducerOptions, SyncProducer, SyncSubscriber
+from headgate.client.blocking import Blocking, Call
 from tests.client.served_gateway import ServedGateway, served_gateway
-from tests.client.test_sync_clients import MAKERS, Client, in_a_thread, seqs, subscriber
+from tests.client.test_sync_clients import (
+    MAKERS,
+    Client,
+    consumer,
+    in_a_thread,
+    seqs,
+    subscriber,
+)
 from tests.client.test_sync_producer import in_thread
 
 WAIT_S = 10.0
 CHILD_S = 10
 When = Literal["before", "after"]
 
-schedule = asyncio.run_coroutine_threadsafe
-
 
 def interrupt(
-    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None], when: When = "after"
+    client: Blocking,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[], None],
+    when: When = "after",
 ) -> None:
     """`happens` once, in the middle of the next call, around the step that has it begin."""
+    schedule = client._loop.call_soon_threadsafe
 
-    def scheduled(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+    def scheduled(callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        if threading.current_thread() is client._thread:
+            return schedule(callback, *args)
         monkeypatch.undo()
         if when == "before":
             happens()
-        begun = schedule(work, loop)
+        begun = schedule(callback, *args)
         if when == "after":
             happens()
         return begun
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", scheduled)
+    monkeypatch.setattr(client._loop, "call_soon_threadsafe", scheduled)
 
 
 def ctrl_c() -> None:
@@ -61,7 +72,7 @@ async def test_an_interrupted_wait_takes_nothing(
 ) -> None:
     def use(gateway: ServedGateway, append: Callable[[], object]) -> None:
         with make(gateway) as client:
-            interrupt(monkeypatch, ctrl_c)
+            interrupt(client, monkeypatch, ctrl_c)
             with pytest.raises(KeyboardInterrupt):
                 client.next()
             waiting = in_thread(lambda: [client.next(WAIT_S) for _ in range(3)])
@@ -84,7 +95,7 @@ async def test_a_handler_may_close_the_client_whose_call_it_interrupts(
 ) -> None:
     def use(gateway: ServedGateway) -> None:
         with make(gateway) as client:
-            interrupt(monkeypatch, client.close, when)
+            interrupt(client, monkeypatch, client.close, when)
             with pytest.raises(errors.InvalidRequest, match="closed"):
                 client.next()
         assert not client._thread.is_alive()
@@ -96,20 +107,18 @@ async def test_a_handler_may_close_the_client_whose_call_it_interrupts(
 def test_a_handler_may_close_it_while_its_thread_waits_for_the_outcome(
     unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of the wait, with the lock of the outcome: the loop can't tell it before."""
     options = ProducerOptions(deadline_s=0.5, backoff_first_s=0.01)
 
     def use() -> None:
         with SyncProducer(f"http://127.0.0.1:{unused_tcp_port}", options) as producer:
-            result = Future.result
+            outcome = Call.outcome
 
-            def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+            def interrupted(self: Call[Any], without_one: Callable[[], Exception]) -> Any:
                 monkeypatch.undo()
-                with self._condition:
-                    producer.close()
-                return result(self, timeout)
+                producer.close()
+                return outcome(self, without_one)
 
-            monkeypatch.setattr(Future, "result", interrupted)
+            monkeypatch.setattr(Call, "outcome", interrupted)
             with pytest.raises(errors.HeadgateError):
                 producer.send("flights", {})
         assert not producer._thread.is_alive()
@@ -122,7 +131,7 @@ def test_a_handler_may_close_it_while_its_thread_does(
 ) -> None:
     def use() -> None:
         client = SyncSubscriber(f"http://127.0.0.1:{unused_tcp_port}", "a")
-        interrupt(monkeypatch, client.close)
+        interrupt(client, monkeypatch, client.close)
         client.close()
         assert not client._thread.is_alive()
 
@@ -133,7 +142,7 @@ async def test_a_close_that_is_interrupted_ends_by_itself(monkeypatch: pytest.Mo
     def use(gateway: ServedGateway) -> threading.Thread:
         client = subscriber(gateway)
         client.__enter__()
-        monkeypatch.setattr(client._thread, "join", ctrl_c)
+        monkeypatch.setattr(client._is_gone, "wait", ctrl_c)
         with pytest.raises(KeyboardInterrupt):
             client.close()
         return client._thread
@@ -143,6 +152,46 @@ async def test_a_close_that_is_interrupted_ends_by_itself(monkeypatch: pytest.Mo
         monkeypatch.undo()
         await asyncio.to_thread(thread.join, WAIT_S)
         assert not thread.is_alive()
+
+
+async def test_an_exception_that_leaves_the_block_is_itself_whoever_closes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def use(gateway: ServedGateway) -> None:
+        with consumer(gateway) as client:
+            interrupt(client, monkeypatch, client.close, "before")
+            raise ZeroDivisionError
+
+    async with served_gateway() as gateway:
+        with pytest.raises(ZeroDivisionError):
+            await in_a_thread(lambda: use(gateway))
+
+
+async def test_the_collector_may_call_it_on_its_own_thread_and_nobody_hangs() -> None:
+    """It runs the `__del__` of any object that the program has let go of."""
+
+    class Dropped:
+        def __init__(self, client: Client) -> None:
+            self._client = client
+
+        def __del__(self) -> None:
+            try:
+                self._client.next()
+            except errors.InvalidRequest as error:
+                said.append(str(error))
+            finally:
+                self._client.close()
+
+    def use(gateway: ServedGateway) -> None:
+        with subscriber(gateway) as client:
+            client._loop.call_soon_threadsafe(Dropped, client)
+            with pytest.raises(errors.InvalidRequest, match="closed"):
+                client.next()
+
+    said: list[str] = []
+    async with served_gateway() as gateway:
+        await in_a_thread(lambda: use(gateway))
+    assert "__del__" in said[0]
 
 
 # --- a fork --------------------------------------------------------------------------------------

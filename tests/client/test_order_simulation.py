@@ -148,8 +148,9 @@ async def simulate(seed: int) -> SimulatedCluster:
     cluster = SimulatedCluster(seed)
     route = Route("http://127.0.0.1:1")
     route.connections = SimulatedConnections(cluster)
+    # Calls that are too long for one request, and wait for room more than once.
     options = ProducerOptions(
-        batch_events=8, linger_s=0.001, deadline_s=120.0, hops=1_000, outstanding_events=60
+        batch_events=8, linger_s=0.001, deadline_s=120.0, hops=1_000, outstanding_events=20
     )
 
     async def changes() -> None:
@@ -161,15 +162,18 @@ async def simulate(seed: int) -> SimulatedCluster:
                 await route._apply(cluster.topology().topology)
         cluster.faults = False
 
-    async def send(producer: Producer, first: int) -> list[Any]:
-        events = [OutgoingEvent({"n": n}, key=f"k{n % KEYS}") for n in range(first, first + 5)]
+    async def send(producer: Producer, numbers: range) -> list[Any]:
+        events = [OutgoingEvent({"n": n}, key=f"k{n % KEYS}") for n in numbers]
         return await producer.send_many("t", events)
 
     async with Producer("", options, route=route) as producer:
         changing = asyncio.create_task(changes())
         sending = []
-        for first in range(0, EVENTS, 5):
-            sending.append(asyncio.create_task(send(producer, first)))
+        sent = 0
+        while sent < EVENTS:
+            numbers = range(sent, min(EVENTS, sent + cluster.random.choice((1, 5, 20))))
+            sending.append(asyncio.create_task(send(producer, numbers)))
+            sent = numbers.stop
             await asyncio.sleep(cluster.random.uniform(0, 0.02))
         outcomes = [outcome for call in sending for outcome in await call]
         await changing

@@ -302,6 +302,14 @@ HALF = "\ud800"
         pytest.param(OutgoingEvent({}, collection=HALF), "collection has half", id="collection"),
         pytest.param(OutgoingEvent({}, collection=None), "collection is of type", id="no text"),  # type: ignore[arg-type]
         pytest.param(OutgoingEvent({}, op="zap"), "use one of delete, insert", id="op"),  # type: ignore[arg-type]
+        *(
+            pytest.param(
+                OutgoingEvent({}, op=op),  # type: ignore[arg-type]
+                f"op is '{op}': use one of delete, insert, update",
+                id=f"op of connectors: {op}",
+            )
+            for op in ("read", "truncate", "drop", "rename", "lost")
+        ),
         pytest.param(OutgoingEvent({"a": HALF}), "can't be written as JSON", id="document"),
         pytest.param(OutgoingEvent([1]), "give it as a mapping", id="list"),  # type: ignore[arg-type]
         pytest.param(OutgoingEvent(f'{{"a":"{HALF}"}}'), "not valid JSON", id="text"),

@@ -252,6 +252,50 @@ def test_the_room_is_given_in_the_order_of_the_calls() -> None:
     run_virtual(run())
 
 
+def test_a_long_call_is_not_overtaken_by_later_ones_of_its_keys() -> None:
+    async def run() -> None:
+        node = Node()
+        producer = producer_of(node, outstanding_events=6)
+        long = [OutgoingEvent({}, key="k", event_id=f"a{n}") for n in range(15)]
+        both = [OutgoingEvent({}, key=key, event_id=f"b-{key}") for key in ("k", "other")]
+        calls = [
+            asyncio.create_task(producer.send_many("t", events))
+            for events in (long, both, [OutgoingEvent({}, key="other", event_id="c")])
+        ]
+        await asyncio.sleep(0)
+        stranger = asyncio.create_task(outcome_of(producer, "stranger", "another"))
+        await asyncio.gather(*calls, stranger)
+        others = ["b-other", "c", "stranger"]
+        assert [one for one in node.log if one not in others] == [
+            *(e.event_id for e in long),
+            "b-k",
+        ]
+        assert node.log.index("b-other") < node.log.index("c")
+        assert node.log.index("stranger") < node.log.index("a14"), "it shares no key with anybody"
+        assert not producer._turns
+        await producer.close()
+
+    run_virtual(run())
+
+
+def test_who_waits_for_a_long_call_of_its_key_ends_at_its_own_deadline() -> None:
+    async def run() -> None:
+        node = Node()
+        producer = producer_of(node, outstanding_events=3, linger_s=0.3)
+        long = [OutgoingEvent({}, key="k", event_id=f"a{n}") for n in range(60)]
+        sending = asyncio.create_task(producer.send_many("t", long))
+        await asyncio.sleep(0)
+        node.refuses_s = 0.9
+        late = await outcome_of(producer, "late", "k")
+        assert isinstance(late, Timeout)
+        assert now_s() <= BOUND_S
+        assert_true({"late": late}, node)
+        await sending
+        await producer.close()
+
+    run_virtual(run())
+
+
 # --- closing -------------------------------------------------------------------------------------
 
 

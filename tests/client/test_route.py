@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
 
 import pytest
 
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.client.connections import AVOID_S, Connections
-from headgate.client.route import Route
+from headgate.client.route import CLOSE_TIMEOUT_S, Route
 from headgate.errors import StaleVersion
 from headgate.model.api import TopologyAnswer
 from headgate.model.control import (
@@ -136,6 +137,28 @@ async def test_a_connection_to_a_departed_owner_is_closed_after_its_last_request
         assert ("http://a" in connections, closed) == (False, [])
     assert closed == [True]
     await connections.close()
+
+
+def test_a_coordinator_that_does_not_let_go_keeps_no_connection_open() -> None:
+    class Calls:
+        is_open = True
+
+        async def close(self) -> None:
+            self.is_open = False
+
+    class Stuck(MemoryControlSession):
+        async def close(self) -> None:
+            await asyncio.sleep(100.0)
+
+    async def run() -> None:
+        calls = Calls()
+        route = Route("http://127.0.0.1:1", open_calls=lambda **_: cast("Any", calls))
+        route._session = Stuck(route._hello, lambda _: None)
+        await route.close()
+        assert not calls.is_open
+        assert asyncio.get_running_loop().time() <= CLOSE_TIMEOUT_S
+
+    run_virtual(run())
 
 
 async def test_while_it_is_followed_nobody_needs_to_ask(

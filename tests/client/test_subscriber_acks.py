@@ -77,6 +77,27 @@ async def test_acknowledgement_from_another_task_is_said_while_the_loop_waits() 
         await asyncio.wait_for(waiting, WAIT_S)
 
 
+async def test_what_an_origin_has_lost_is_an_item_of_its_own() -> None:
+    async with (
+        system() as (world, _),
+        Subscriber(world.gateway.url, "flights", retry_first_s=0.01) as subscriber,
+    ):
+        world.log.append({"n": 1})
+        world.log.mark()
+        world.log.about("shop.orders", "truncate")
+        await world.lanes.run()
+        _, item, about = [await asyncio.wait_for(anext(subscriber), WAIT_S) for _ in range(3)]
+        assert isinstance(item, Resync)
+        assert (item.after_seq, item.from_seq, item.reason) == (1, 3, "origin")
+        assert str(item) == (
+            "the origin of flights has lost changes before seq 2 of partition 0; going on from 3"
+        )
+        assert isinstance(about, Event)
+        assert (about.op, about.key, about.document) == ("truncate", None, None)
+        assert repr(about) == "Event(flights:0:3, truncate of 'shop.orders')"
+        assert subscriber.positions[0] == 3
+
+
 async def test_retention_that_passed_a_lost_connection_is_an_item_of_its_own() -> None:
     async with (
         system() as (world, _),

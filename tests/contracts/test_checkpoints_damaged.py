@@ -17,7 +17,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
 from tests.contracts.stores import CHECKPOINTS, Opened, durable, etcd_connection
 
-pytestmark = pytest.mark.parametrize("positions", durable(CHECKPOINTS), indirect=True)
+every_store = pytest.mark.parametrize("positions", durable(CHECKPOINTS), indirect=True)
 
 REF = PartitionRef("flights", 0)
 OTHER = PartitionRef("flights", 1)
@@ -50,6 +50,7 @@ SPOIL: dict[str, Callable[[str], Awaitable[None]]] = {
 }
 
 
+@every_store
 async def test_a_position_that_cannot_be_read_fails_only_those_who_want_it(
     positions: Opened,
 ) -> None:
@@ -64,5 +65,31 @@ async def test_a_position_that_cannot_be_read_fails_only_those_who_want_it(
     assert had == Position(7, Tally(dead=7))
     assert isinstance(failed, StorageFailed)
     assert re.search("flights[:/]0", failed.message)
-    with pytest.raises(StorageFailed, match=r"flights[:/]0"):
-        await store.list()
+
+
+@every_store
+async def test_one_that_cannot_be_read_is_listed_as_such_beside_the_others(
+    positions: Opened,
+) -> None:
+    store, held = positions.checkpoints(), Fence(1)
+    for ref in (REF, OTHER):
+        await store.claim(ref, held)
+        await store.save(ref, held, 7, Tally(dead=7))
+    await SPOIL[positions.adapter](positions.location)
+    found = await store.list()
+    assert found.pop(OTHER) == Position(7, Tally(dead=7))
+    assert set(found) == {REF}
+    assert re.search("flights[:/]0", found[REF].unreadable)
+
+
+@pytest.mark.parametrize("positions", ["embedded"], indirect=True)
+@pytest.mark.parametrize("spoilt", ["settled = 'x'", "epoch = 'x'", "tally = x'00'", "tried = 3"])
+async def test_a_column_may_hold_anything(positions: Opened, spoilt: str) -> None:
+    store = positions.checkpoints()
+    await store.claim(REF, Fence(1))
+    connection = apsw.Connection(str(DataFolder(Path(positions.location)).checkpoints_file))
+    connection.execute(f"UPDATE checkpoints SET {spoilt}")
+    connection.close()
+    assert "is no position" in (await store.list())[REF].unreadable
+    with pytest.raises(StorageFailed, match="is no position"):
+        await store.claim(REF, Fence(2))

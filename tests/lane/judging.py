@@ -5,6 +5,9 @@ A record is owed to whoever wants its kind, now or as it was before, and began b
 It is accounted for once it came, was told to be left out, or lies or lay in a dead letter for one
 of the subscriptions of whom it is owed to, or an operator skipped it. What comes unmarked comes in
 the order in which the records of its key were written, and once.
+
+What is about a whole collection is owed to whoever doesn't exclude that, and is about every key of
+its partition. That an origin has lost changes is owed to everybody, as news of what is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from headgate.decide.placement import partition_of
+from headgate.model.event import Op
 from headgate.model.letters import Letter
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic
@@ -27,24 +31,37 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Written:
+    """`about` is the collection that it is about the whole of, or empty: then it says what an
+    origin has lost. `keys` are those that may not be told of it out of order."""
+
     partition: int
     seq: int
-    key: str
-    document: Document
-    earlier: Document | None
+    keys: tuple[str, ...]
+    document: Document | None
+    earlier: Document | None = None
+    says: Op | None = None
+    about: str = ""
+
+    @property
+    def is_marker(self) -> bool:
+        return self.says == "lost"
 
     @property
     def place(self) -> Place:
         return self.partition, self.seq
 
-    def kind_for(self, kind: str | None) -> Literal["event", "left"] | None:
-        """What whoever wants this kind (None: all) hears of it."""
+    def kind_for(self, kind: str | None, excludes: str = "") -> Literal["event", "left"] | None:
+        """What whoever wants this kind (None: all), and nothing of one collection, hears of it."""
+        if self.document is None:
+            return None if self.is_marker or self.about == excludes else "event"
         if kind in (None, self.document["kind"]):
             return "event"
         return "left" if self.earlier is not None and self.earlier["kind"] == kind else None
 
     def op(self, soft_delete: str) -> str:
-        if self.earlier is None:
+        if self.says is not None:
+            return self.says
+        if self.earlier is None or self.document is None:
             return "insert"
         was, is_now = soft_delete in self.earlier, soft_delete in self.document
         if not soft_delete or was == is_now:
@@ -66,6 +83,7 @@ class Reader:
 
     name: str
     kind: str | None = None
+    excludes: str = ""
     starts: dict[int, int] | None = None
     lives: int = 0
     ids: set[str] = field(default_factory=set)
@@ -101,7 +119,7 @@ class Client(Reader):
         self.ids.add(subscriber.id)
         if self.starts is None:
             self.starts = dict(subscriber.starts)
-        self.positions = {**subscriber.starts, **self.positions}
+        self.positions = {**subscriber.feed.sent(), **self.positions}  # as it is told
 
     def told_missing(self, partition: int, after_seq: int, from_seq: int) -> None:
         Reader.told_missing(self, partition, after_seq, from_seq)
@@ -145,6 +163,8 @@ class Judge:
         self.clients: list[Client] = []
         self.shares = [Share(f"target {n}", starts={}, number=n) for n in range(targets)]
         self.written: list[Written] = []
+        self._dead_news: set[Place] = set()
+        """What would have been told to be left out, and lies in a letter."""
         self._numbers: dict[Place, int] = {}
         self._heads: Counter[int] = Counter()
         self.resets: list[Place] = []
@@ -168,9 +188,12 @@ class Judge:
         self.written.append(written)
         self._heads[written.partition] = written.seq
 
-    def new_client(self, kind: str | None, priority: Priority, gateway: str) -> Client:
+    def new_client(
+        self, kind: str | None, priority: Priority, gateway: str, excludes: str = ""
+    ) -> Client:
         self._clients += 1
-        client = Client(f"client-{self._clients}", kind, priority=priority, gateway=gateway)
+        name = f"client-{self._clients}"
+        client = Client(name, kind, excludes, priority=priority, gateway=gateway)
         self.clients.append(client)
         return client
 
@@ -180,7 +203,10 @@ class Judge:
 
     def look_at(self, letters: Iterable[Letter]) -> None:
         for letter in letters:
-            if letter.state == "dead":
+            if letter.state == "dead" and letter.delivery.lost_from:
+                gone = range(letter.delivery.lost_from, letter.delivery.seq + 1)
+                self._dead_news.update((letter.delivery.partition, seq) for seq in gone)
+            elif letter.state == "dead":
                 for name in letter.delivery.subscriptions:
                     self._dead[name].add((letter.delivery.partition, letter.delivery.seq))
 
@@ -192,10 +218,17 @@ class Judge:
         if not got.is_marked:
             client.reached(*got.place)
 
+    def told(self, reader: Reader, partition: int, after_seq: int, from_seq: int) -> None:
+        """It hears that something is left out."""
+        reader.told_missing(partition, after_seq, from_seq)
+        number = self._numbers.get((partition, after_seq + 1))
+        if from_seq == after_seq + 2 and number is not None and self.written[number].is_marker:
+            reader.got.append(Got(reader.lives, (partition, after_seq + 1), is_marked=False))
+
     def consumed(self, share: Share, message: Mapping[str, Any]) -> None:
         if message["type"] == "resync":
             partition, last = message["partition"], message["from"] - 1
-            share.told_missing(partition, message["after"], message["from"])
+            self.told(share, partition, message["after"], message["from"])
             share.in_hand.append((partition, last, False))
         else:
             got = self._got(share, message)
@@ -207,7 +240,7 @@ class Judge:
         reader.got.append(got)
         written = self.written[self._numbers[place]]
         if (message["type"], message["op"], message["document"]) != (
-            written.kind_for(reader.kind),
+            written.kind_for(reader.kind, reader.excludes),
             written.op(self.soft_delete),
             written.document,
         ):
@@ -218,7 +251,7 @@ class Judge:
 
     def missing(self, reader: Reader, since: int = 0) -> list[Place]:
         """What it is owed of what was written since then, and isn't accounted for."""
-        known = {got.place for got in reader.got} | reader.told | self.skipped
+        known = {got.place for got in reader.got} | reader.told | self.skipped | self._dead_news
         known |= {place for name in reader.ids for place in self._dead[name]}
         return [
             one.place
@@ -227,10 +260,12 @@ class Judge:
         ]
 
     def _wants(self, reader: Reader, written: Written) -> bool:
-        if isinstance(reader, Share):
+        if written.is_marker:
+            return True
+        if isinstance(reader, Share) and written.says is None:
             count = len(self.shares)
-            return partition_of(written.key, collection="", count=count) == reader.number
-        return written.kind_for(reader.kind) is not None
+            return partition_of(written.keys[0], collection="", count=count) == reader.number
+        return written.kind_for(reader.kind, reader.excludes) is not None
 
     def probed(self, since: int, readers: Iterable[Reader]) -> None:
         """What was written since then has come to these, whoever else doesn't read."""
@@ -252,12 +287,13 @@ class Judge:
             if is_marked:
                 continue
             number = self._numbers[place]
-            whose = life if isinstance(reader, Share) else 0, self.written[number].key
-            if number <= last.get(whose, -1):
-                before = self.written[last[whose]].place
-                self.finds("out of order", reader.name, f"{place} after {before}")
-                return
-            last[whose] = number
+            for key in self.written[number].keys:
+                whose = life if isinstance(reader, Share) else 0, key
+                if number <= last.get(whose, -1):
+                    before = self.written[last[whose]].place
+                    self.finds("out of order", reader.name, f"{place} after {before}")
+                    return
+                last[whose] = number
 
     def _judge_redeliveries(self, reader: Reader) -> None:
         marked = Counter((life, place) for life, place, is_marked in reader.got if is_marked)

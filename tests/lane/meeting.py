@@ -19,7 +19,7 @@ import logging
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ from headgate.decide.subscriber import Resync
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
-from headgate.model.event import Fence, PartitionRef
+from headgate.model.event import Fence, Op, PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology
@@ -68,6 +68,8 @@ GATEWAYS = ("gateway-1", "gateway-2")
 LANES = 2
 KEYS = tuple("abcdef")
 TARGETS = 2
+COLLECTIONS = ("gone", "kept")
+"""Those that something is said about the whole of; the records with keys are of none."""
 MOST_PARTITIONS = 4
 SOFT_DELETE = "deleted"
 PHASE_S = 200.0
@@ -489,11 +491,29 @@ class Meeting:
             earlier=earlier,
             version=self.topic.version,
         )
-        self.judge.wrote(Written(partition, record.seq, key, document, earlier))
+        self.judge.wrote(Written(partition, record.seq, (key,), document, earlier))
+
+    def write_about(self, op: Op, collection: str, partitions: Iterable[int]) -> None:
+        """What has neither a key nor a document."""
+        count = self.topic.partitions
+        for partition in partitions:
+            record = self.log.append(
+                b"null",
+                partition=partition,
+                op=op,
+                collection=collection,
+                version=self.topic.version,
+            )
+            keys = tuple(
+                key for key in KEYS if partition_of(key, collection="", count=count) == partition
+            )
+            self.judge.wrote(Written(partition, record.seq, keys, None, says=op, about=collection))
 
     async def subscribe(self, client: Client, start: Start) -> bool:
         gateway = self.gateways[client.gateway]
-        where = None if client.kind is None else f"kind == '{client.kind}'"
+        wanted = [] if client.kind is None else [f"kind == '{client.kind}'"]
+        wanted += [f"_collection != '{client.excludes}'"] if client.excludes else []
+        where = " && ".join(wanted) or None
         question = Question(TOPIC, where, start, client.priority, name=client.name)
         try:
             subscriber = await gateway.subscriptions.subscribe(question)
@@ -529,7 +549,7 @@ class Meeting:
             if item is None:
                 return
             if isinstance(item, Resync):
-                client.told_missing(item.partition, item.after_seq, item.from_seq)
+                self.judge.told(client, item.partition, item.after_seq, item.from_seq)
             else:
                 self._took(client, item.value + subscriber.tail)
 
@@ -689,7 +709,10 @@ class Life:
         m, r = self.meeting, self.meeting.random
         priorities: list[Priority] = ["normal", "normal", "high", "low"]
         client = m.judge.new_client(
-            r.choice([None, None, "x", "y"]), r.choice(priorities), r.choice(GATEWAYS)
+            r.choice([None, None, "x", "y"]),
+            r.choice(priorities),
+            r.choice(GATEWAYS),
+            r.choice(["", "", COLLECTIONS[0]]),
         )
         client.is_coming = True
         if not await m.subscribe(client, "now"):
@@ -711,6 +734,17 @@ class Life:
 
     async def _append(self) -> None:
         self.meeting.append(self.meeting.random.randint(1, 12))
+
+    async def _about(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        ops: list[Op] = ["truncate", "drop", "rename"]
+        m.write_about(r.choice(ops), r.choice(COLLECTIONS), range(m.topic.partitions))
+
+    async def _mark(self) -> None:
+        """All of an origin's history, or one change of it."""
+        m, r = self.meeting, self.meeting.random
+        all_ = range(m.topic.partitions)
+        m.write_about("lost", "", r.choice([all_, [r.choice(all_)]]))
 
     async def _read(self) -> None:
         if client := self._client():
@@ -1007,6 +1041,8 @@ OPERATIONS: Mapping[str, float] = defaultdict(
         "wait": 6,
         "append": 6,
         "read": 4,
+        "about": 2,
+        "mark": 1.5,
         "read_at_once": 2,
         "consume": 4,
         "acknowledge": 3,

@@ -7,6 +7,7 @@ import asyncio
 from itertools import count
 
 import msgspec
+import pytest
 
 from headgate.errors import NotNow, StorageFailed
 from headgate.model import control
@@ -16,6 +17,7 @@ from headgate.model.letters import NewLetter
 from headgate.model.position import Tally
 from headgate.model.topology import FormerVersion, Owner, Repartition, RepartitionPhase, Topic
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+from tests.virtual_time import run_virtual
 from tests.written_log import TOPIC
 
 generations = count(10)
@@ -109,6 +111,74 @@ async def test_it_waits_for_what_another_lane_reads() -> None:
 
 
 @on_virtual_time
+async def test_a_position_that_cannot_be_read_holds_only_those_that_wait_for_it() -> None:
+    """Partition 0 waits for 2, and 1 for 3, in other lanes; what is stored for 2 is damaged."""
+    world = LaneWorld(partitions=4)
+    former = FormerVersion(1, (0, 0, 0, 0), (0, 0, 3, 3))
+    world.topics = (Topic(TOPIC, 2, version=2, after=(0, 0), former=(former,), original=4),)
+    for partition in (0, 1):
+        world.log.append({}, partition=partition, version=2)
+    for ref in world.refs[2:]:
+        await world.checkpoints.claim(ref, Fence(5))
+        await world.checkpoints.save(ref, Fence(5), 3, Tally())
+    world.checkpoints.damaged.add(world.refs[2])
+    owns = tuple(Owner(ref, "router-1", 5) for ref in world.refs[:2])
+    world.spec = msgspec.structs.replace(world.spec, owns=owns)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5)
+    assert order(world) == [(1, 1)]
+    world.checkpoints.damaged.clear()
+    await settle_down(1)
+    assert order(world) == [(1, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["of another lane", "of the same lane"])
+def test_what_comes_again_after_a_reset_keeps_nobody_waiting(is_own: bool) -> None:
+    """All of it was settled before, and lanes that run go on: so does one that starts anew."""
+
+    async def scenario() -> None:
+        world = LaneWorld(partitions=2)
+        world.topics = (grown(),)
+        written(world)
+        older = world.refs[0]
+        await world.checkpoints.claim(older, Fence(4))
+        await world.checkpoints.save(older, Fence(4), 5, Tally(acknowledged=5))
+        await world.checkpoints.reset(older, Fence(4), 0)
+        if not is_own:
+            owns = (Owner(world.refs[1], "router-1", 5),)
+            world.spec = msgspec.structs.replace(world.spec, owns=owns)
+        world.gateways.hanging.add("gateway-1")
+        world.start()
+        await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+        await settle_down(5)
+        assert order(world, "gateway-2")[-2:] == [(1, 1), (1, 2)]
+
+    run_virtual(scenario())
+
+
+@on_virtual_time
+async def test_what_comes_again_itself_waits_for_what_does_before_it() -> None:
+    """All of the topic was reset: whoever keeps the last state of a key ends with the newer one."""
+    world = LaneWorld(partitions=2)
+    world.topics = (grown(),)
+    written(world)
+    for ref, settled in zip(world.refs, (5, 2), strict=True):
+        await world.checkpoints.claim(ref, Fence(4))
+        await world.checkpoints.save(ref, Fence(4), settled, Tally(acknowledged=settled))
+        await world.checkpoints.reset(ref, Fence(4), 0)
+    owns = (Owner(world.refs[1], "router-1", 5),)
+    world.spec = msgspec.structs.replace(world.spec, owns=owns)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(5)
+    assert order(world) == []
+    await world.checkpoints.save(world.refs[0], Fence(4), 3, Tally(acknowledged=8))
+    await settle_down(1)
+    assert order(world) == [(1, 1), (1, 2)]
+
+
+@on_virtual_time
 async def test_it_waits_until_every_gateway_knows_the_version() -> None:
     world = LaneWorld(partitions=2)
     world.topics = (grown("fenced"),)
@@ -176,6 +246,32 @@ async def test_what_others_have_parked_is_not_passed() -> None:
     await world.letters.remove(world.letters.of("parked")[:1], theirs)
     await settle_down(5)
     assert order(world) == [(1, 1), (1, 2)]
+
+
+@on_virtual_time
+async def test_no_gateway_is_passed_while_others_are_looked_at() -> None:
+    """The store is asked for one gateway after the other. By the time that it has answered for the
+    last, the pipeline of the first has looked for letters, and found none of its own."""
+    world = LaneWorld(partitions=2, redrive_every_s=1.0)
+    world.topics = (grown(),)
+    written(world)
+    older, own = world.refs
+    theirs = {older: Fence(5)}
+    for gateway_id, name in (("gateway-1", "s1"), ("gateway-2", "s2")):
+        what = Delivery(TOPIC, 0, 3, "e", None, "", "insert", msgspec.Raw(b"{}"), (name,), 5)
+        parked = NewLetter(gateway_id, "parked", "unreachable", what)
+        await world.letters.put([parked], theirs, now_ms=1)
+    await world.checkpoints.claim(older, Fence(5))
+    await world.checkpoints.save(older, Fence(5), 3, Tally())
+    world.letters.takes_s = {older: 0.5}
+    world.spec = msgspec.structs.replace(world.spec, owns=(Owner(own, "router-1", 5),))
+    world.start()
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
+    await settle_down(20)
+    assert order(world) == order(world, "gateway-2") == []
+    await world.letters.remove(world.letters.letters[:2], theirs)
+    await settle_down(10)
+    assert order(world) == order(world, "gateway-2") == [(1, 1), (1, 2)]
 
 
 @on_virtual_time

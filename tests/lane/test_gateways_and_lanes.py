@@ -15,10 +15,13 @@ P: asserted below to have met; a dot: too rarely for these few seeds to assert i
     reset             P           P        P        .        .          P        P        P
     hand over         P           P        P        .        .          .        P        P
     kill a lane       .           .        .        .        .          .        P        .
+    whole collection  P           P        P        P        .          P        P        P
+    marker            P           P        P        .        .          P        P        P
 
 With them go lost answers, gateways that hang, are slow, full, refuse an event or forget everybody,
 stores that fail, retention, holes in the log, quotas, subscribers who are sent away for being slow,
-documents larger than what may wait, soft deletes, and records that leave what somebody watches. Not
+documents larger than what may wait, soft deletes, records that leave what somebody watches, and
+subscribers whose filters exclude a collection. Not
 here: topics that are deleted and made again, and consumers that fail (tests/groups).
 """
 
@@ -43,6 +46,9 @@ MUST_MEET = {
     *product(("repartition", "reset"), ("repartitioned", "parked", "catching up", "put back")),
     *product(("repartition", "reset", "hand_over"), ("in hand", "broadcast")),
     *product(("hand_over",), ("repartitioned", "parked", "catching up")),
+    *product(("about", "mark"), ("repartitioned", "parked", "catching up", "put back")),
+    *product(("about", "mark"), ("in hand", "broadcast")),
+    ("about", "dead"),
     ("repartition", "gateway away"),
     ("kill_lane", "in hand"),
 }

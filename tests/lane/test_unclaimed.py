@@ -95,6 +95,21 @@ async def test_a_proof_of_the_others_does_not_wait_for_it() -> None:
 
 
 @on_virtual_time
+async def test_a_proof_of_nothing_else_does_not_wait_for_it_either() -> None:
+    """The store says that what it has is no position: it isn't away."""
+    world = LaneWorld(window_s=1e6)
+    world.start()
+    await world.subscribed(everything("s1"))
+    world.checkpoints.damaged.add(world.refs[0])
+    world.sent.clear()
+    world.push(control.Prove(7))
+    await settle_down(5.0)
+    assert claimed(world) == [control.Claimed((), 7)]
+    assert unclaimed(world) == [world.spec.owns[0]]
+    assert (await world.dead()).fenced
+
+
+@on_virtual_time
 async def test_a_proof_waits_for_a_store_that_is_away() -> None:
     world = LaneWorld(partitions=2, window_s=1e6)
     world.start()

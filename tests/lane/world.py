@@ -55,6 +55,8 @@ class FaultyLetters(MemoryLetterStore):
         self.failing: Exception | None = None
         self.looked = 0
         """How often somebody looked for parked letters."""
+        self.takes_s: dict[PartitionRef, float] = {}
+        """How long it takes to find what is parked of these."""
 
     @property
     def letters(self) -> list[Letter]:
@@ -89,7 +91,10 @@ class FaultyLetters(MemoryLetterStore):
     ) -> list[Letter]:
         self._check()
         self.looked += 1
-        return await super().parked(gateway_id, refs, each=each, after_seqs=after_seqs)
+        wanted = list(refs)
+        if takes_s := max((self.takes_s.get(ref, 0.0) for ref in wanted), default=0.0):
+            await asyncio.sleep(takes_s)
+        return await super().parked(gateway_id, wanted, each=each, after_seqs=after_seqs)
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int

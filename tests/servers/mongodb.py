@@ -81,12 +81,12 @@ class MongoNode(Server):
         except PyMongoError:
             return False
 
-    def admin(self, command: str, value: object = 1) -> dict[str, Any]:
+    def admin(self, command: str, value: object = 1, **options: Any) -> dict[str, Any]:
         """Run a command on this very member, primary or not."""
         with MongoClient[dict[str, Any]](
             self.address, directConnection=True, serverSelectionTimeoutMS=2_000
         ) as client:
-            return client.admin.command(command, value)
+            return client.admin.command(command, value, **options)
 
 
 class MongoReplicaSet:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
+import apsw
 import pytest
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
@@ -155,6 +157,27 @@ async def test_groups_go_back_with_the_partition(tmp_path: Path) -> None:
         await with_group(served, positions)
         await ask(served, ResetPartition(4))
         assert await found(positions) == [Position(3, again_to=5), Position(1)]
+        await positions.close()
+
+
+async def test_one_group_whose_position_is_damaged_holds_no_partition(tmp_path: Path) -> None:
+    """It could not be put back: the operator is told which one it is, and nothing has changed."""
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        await with_group(served, positions)
+        bad = GROUP.position_ref(1, 0)
+        connection = apsw.Connection(str(DataFolder(tmp_path / "data").checkpoints_file))
+        spoilt = "UPDATE checkpoints SET tally = 'lost' WHERE topic = ? AND partition = ?"
+        connection.execute(spoilt, (bad.topic, bad.partition))
+        with pytest.raises(StorageFailed, match=f"what is stored for {re.escape(str(bad))}"):
+            await ask(served, ResetPartition(4))
+        assert resetting.is_done(served.coordinator._leading().cluster, REF)
+        await positions.save(REF, HELD, 7, Tally(acknowledged=7))
+        deleted = "DELETE FROM checkpoints WHERE topic = ? AND partition = ?"
+        connection.execute(deleted, (bad.topic, bad.partition))
+        connection.close()
+        await ask(served, ResetPartition(4))
+        assert (await found(positions))[0] == Position(3, again_to=5)
         await positions.close()
 
 

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from headgate.model.connector import ConnectorRoute
 from headgate.model.control import ConnectorTooLow
 from headgate.model.event import Event, PartitionRef
+from headgate.tasks import deaths
 from tests.services.intake_stage import NAME, ONE, TWO, Stage, change
 from tests.virtual_time import run_virtual
 
@@ -45,6 +46,7 @@ def on_a_stage(scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> Callab
             await scenario(stage)
         finally:
             await stage.stop()
+        assert not deaths.counts()
 
     def test() -> None:
         run_virtual(staged())
@@ -284,6 +286,7 @@ def test_everything_at_once(seed: int) -> None:
         await asyncio.sleep(10)
         stage.judge(stage.history.changes)
         await stage.stop()
+        assert not deaths.counts()
 
     run_virtual(scenario())
 

@@ -52,6 +52,23 @@ def test_a_store_that_is_away_costs_little_time_and_leaves_what_was_known() -> N
     run_virtual(work())
 
 
+def test_one_that_cannot_be_read_leaves_what_was_known_of_it_and_no_other() -> None:
+    async def work() -> None:
+        store, other = stored(1), PartitionRef("flights", 1)
+        store.put(other, Position(1))
+        settled = Settled(store.list)
+        await settled.read()
+        store.damaged.add(REF)
+        store.put(other, Position(5))
+        assert await settled.read() == {REF: 1, other: 5}
+        assert settled.error == "what is stored for flights:0 is no position"
+        store.damaged.clear()
+        await settled.read()
+        assert settled.error == ""
+
+    run_virtual(work())
+
+
 def test_a_slow_answer_serves_the_requests_after_it() -> None:
     async def work() -> None:
         store = stored(1)

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from headgate.client.consumer import Consumer
 from headgate.client.outgoing import OutgoingEvent
 from headgate.client.pending import ProducerOptions
 from headgate.client.subscriber import Subscriber
 from headgate.errors import HeadgateError, OutcomeUnknown, UnknownTopic
 from headgate.model.client_messages import Item, Resync
+from headgate.model.event import Event
 from tests.sim.oracle import Wanted, Watch
 from tests.sim.world import World
 
@@ -45,6 +48,40 @@ FILTERS = (
         lambda document: document["kind"] in ("a", "c") and document["number"] > 20,
     ),
 )
+
+
+class Committing:
+    """A database that commits changes until it is told to stop; a connector reads them."""
+
+    def __init__(self, world: World, name: str, pause_s: float) -> None:
+        self.is_done = False
+        self._is_stopping = False
+        self._world = world
+        self.name = name
+        self._pause_s = pause_s
+        self._chance = random.Random(f"{name} {world.seed}")
+        self._numbers = 0
+        world.client(name, self._live)
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    async def _live(self) -> None:
+        while not self._is_stopping:
+            for _ in range(self._chance.choice(SIZES)):
+                self._commit()
+            await asyncio.sleep(self._chance.expovariate(1 / self._pause_s))
+        self.is_done = True
+
+    def _commit(self) -> None:
+        self._numbers += 1
+        event_id = f"{self.name}#{self._numbers}"
+        self._world.oracle.commits(event_id)
+        document = {"number": self._numbers, "kind": self._chance.choice("abc")}
+        key = f"{self.name}-{self._chance.randrange(KEYS_PER_PRODUCER)}"
+        self._world.cluster.history.commit(
+            Event(event_id, msgspec.json.encode(document), key, "update", "planes")
+        )
 
 
 class Producing:

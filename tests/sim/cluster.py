@@ -37,7 +37,7 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
-from headgate.adapters.memory.origin import no_origin
+from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.client.consumer import Consumer
 from headgate.client.http import HttpClient
 from headgate.client.pending import ProducerOptions
@@ -51,6 +51,7 @@ from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import CreateTopic, TopicInfo
+from headgate.model.connector import Connector
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSpec
 from headgate.model.topology import Placement
@@ -62,6 +63,7 @@ from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
 from headgate.ports.notes import LaneNotes, NoNotes, RouterNotes
+from headgate.ports.origin import Origin
 from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 from headgate.services.gateway.service import Gateway
 from headgate.services.ingest.node import Ingest
@@ -93,6 +95,8 @@ class MemoryCluster:
         self.connections = MemoryConnections()
         self.deliveries = MemoryGateways()
         self.log = MemoryLog()
+        self.history = MemoryHistory()
+        """What the database has committed that connectors read."""
         self.positions: dict[PartitionRef, Checkpoint] = {}
         self.letters = MemoryLetters()
         self.coordination = MemoryCoordination()
@@ -166,9 +170,12 @@ class MemoryCluster:
             settled=self.checkpoints().list,
             http=MemoryHttpListener(self.web),
             calls=self.web.open_calls(),
-            open_origin=no_origin,
+            open_origin=self.open_origin,
             machine=machine,
         )
+
+    def open_origin(self, _connector: Connector) -> Origin:
+        return MemoryOrigin(self.history)
 
     def gateway(self, name: str) -> Gateway:
         machine = self.machine()

@@ -29,6 +29,7 @@ VISITS_PARTITIONS: Final = 2
 SIGHTINGS: Final = "sightings"
 """A topic without keys, where a run has one."""
 SIGHTINGS_PARTITIONS: Final = 3
+CONNECTOR: Final = "radar"
 LASTS_S: Final = 4.0
 """Of what has no end of its own: how long it counts as going on."""
 AWAY_S: Final = (0.2, 1.0, 4.0, 12.0)
@@ -46,6 +47,7 @@ LINKS: Final = (
     ("lane", "gateway"),
     ("lane", "gateway"),
     ("gateway", "ingest"),
+    ("ingest", "ingest"),
     ("gateway", "gateway"),
     ("gateway", "subscriber"),
     ("gateway", "consumer"),
@@ -75,6 +77,8 @@ class Faults:
         self.max_deliveries = max_deliveries
         self.sightings = False
         """Is there such a topic?"""
+        self.has_connector = False
+        """Does one read a database into `TOPIC`?"""
         self.subscribers: list[Subscribing] = []
         self.consumers: list[Consuming] = []
         self.chance = random.Random(0)
@@ -466,6 +470,31 @@ class Faults:
         self._asked(what, self._post(f"/v1/topics/{TOPIC}/repartition", {"partitions": to}))
         self._begins("repartition", what, LASTS_S, _nothing)
 
+    def origin_away(self) -> None:
+        if not self.has_connector:
+            return
+        history = self.world.cluster.history
+        history.is_away = True
+
+        def back() -> None:
+            history.is_away = False
+
+        seconds = self.chance.choice(STORE_S)
+        self._begins("origin away", "the database is away", seconds, back)
+
+    def connector_paused(self) -> None:
+        if not self.has_connector:
+            return
+        what = f"{CONNECTOR} is paused"
+        self._asked(what, self._post(f"/v1/connectors/{CONNECTOR}/pause", {}))
+        self._begins("paused connector", what, LASTS_S, self.resume_connector)
+
+    def resume_connector(self) -> None:
+        """Whether or not it is paused."""
+        if self.has_connector:
+            again = self._post(f"/v1/connectors/{CONNECTOR}/resume", {})
+            self._asked(f"{CONNECTOR} goes on", again)
+
     def drained(self) -> None:
         role = self.chance.choice([*self.world.of("ingest"), *self.world.of("router")])
         what = f"{role.name} is drained"
@@ -563,6 +592,8 @@ WEIGHTS: Final[dict[str, float]] = {
     "consumer_dies": 1,
     "reset": 2,
     "repartitioned": 3,
+    "origin_away": 1,
+    "connector_paused": 1,
     "drained": 2,
     "rebalanced": 1,
     "letters": 2,

@@ -19,15 +19,16 @@ from headgate.adapters.memory.delivery import Answer, MemoryGateways
 from headgate.adapters.memory.letters import MemoryLetters
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
 from headgate.decide.checkpoints import Checkpoint
-from headgate.errors import Fenced, HeadgateError
+from headgate.errors import ConnectorFenced, Fenced, HeadgateError, IntakeGap
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
+from headgate.model.intake import IntakeMark
 from headgate.model.letters import Letter, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.stored import StoredState
 from headgate.ports.letters import Fences
-from headgate.ports.log import Appended, Extent, Retention
+from headgate.ports.log import Appended, Extent, Retention, Taken
 from tests.sim.oracle import Oracle
 from tests.sim.scheduler import Process
 
@@ -72,6 +73,27 @@ class ObservedPartition(MemoryPartition):
         if any(one.repeated for one in appended):
             self._meets("an append that was sent again is in the log already")
         return appended
+
+    def take_in(self, mark: IntakeMark, request: AppendRequest, *, mine: int | None) -> Taken:
+        before, known = len(self.records), self.taken_in(mark.connector)
+        try:
+            taken = super().take_in(mark, request, mine=mine)
+        except ConnectorFenced:
+            self._meets("a batch is refused to a connector's former reader")
+            raise
+        except IntakeGap:
+            self._meets("a batch doesn't join what a partition has of its connector")
+            raise
+        for record in self.records[before:]:
+            self._oracle.appended(record)
+        self._oracle.admitted(("log", self.ref), (mine or 0,))
+        self._oracle.admitted(("intake", mark.connector, self.ref), (mark.epoch,))
+        self._oracle.owned_by(("intake", mark.connector, mark.epoch), mark.beginning)
+        if request.events and taken.added < len(request.events):
+            self._meets("a connector's batch that was handed in again is in the log already")
+        if request.events and any(one.version < request.version for one in known):
+            self._meets("a connector goes on behind a repartition")
+        return taken
 
     def drop_expired(
         self, retention: Retention, *, up_to_seq: int, ids_ms: int, now_ms: int, mine: int | None

@@ -133,6 +133,7 @@ class Oracle:
         self._gone: set[str] = set()
         """What was in a topic that was deleted."""
         self._ids: dict[str, Place] = {}
+        self._committed: set[str] = set()
         self._elsewhere: set[tuple[str, Place]] = set()
         """Where events without a key are that were written again."""
         self.nodes_died = False
@@ -230,6 +231,14 @@ class Oracle:
             self.violated(
                 f"{event_id} was acknowledged at {place}, and is at {self._ids.get(event_id)}"
             )
+
+    def commits(self, event_id: str) -> None:
+        """An origin has it, so sooner or later the log does."""
+        self._committed.add(event_id)
+
+    def untold(self) -> set[str]:
+        """What an origin has and the log doesn't."""
+        return self._committed.difference(self._ids, self._gone)
 
     def appended(self, record: Record) -> None:
         place = record.topic, record.partition, record.seq
@@ -404,6 +413,8 @@ class Oracle:
 
     def owed_to_anybody(self, *, groups: bool) -> str:
         """Empty where nothing is owed; of groups only where somebody consumes."""
+        if untold := self.untold():
+            return f"the log lacks {len(untold)} changes of the origin: {sorted(untold)[:10]}"
         for watch in self.watches.values():
             if owed := self.owed(watch):
                 return f"{watch.name} lacks {len(owed)} records: {owed[:10]}"

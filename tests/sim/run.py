@@ -16,17 +16,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
+from headgate.adapters.memory.origin import position_of
 from headgate.config import Config
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.api import Status
 from headgate.model.topology import Placement
 from headgate.tasks import deaths
 from tests.sim.checks import Checks, wrong_sums
-from tests.sim.clients import Producing
+from tests.sim.clients import Committing, Producing
 from tests.sim.escapes import watched
 from tests.sim.faults import (
+    CONNECTOR,
     SIGHTINGS,
     SIGHTINGS_PARTITIONS,
     TOPIC,
@@ -47,6 +50,8 @@ STEP_S: Final = 0.5
 """Between two faults, on average."""
 QUIET_S: Final = 4.0
 """A quiet stretch, one pause in twenty."""
+CONNECTED: Final = 0.5
+"""Of the runs, how many have a connector."""
 SIGHTED: Final = 0.3
 """Of the runs, how many have a topic without keys."""
 UNKEPT: Final = 0.15
@@ -87,9 +92,10 @@ class Run:
             self.world.meets("no dead letters are kept")
         self.faults = Faults(self.world, self.partitions, max_deliveries)
         self.faults.sightings = chance.random() < SIGHTED
+        self.faults.has_connector = chance.random() < CONNECTED
         self.plan = _planned(chance)
         self._without = without
-        self._producers: list[Producing] = []
+        self._producers: list[Producing | Committing] = []
         self._topics: set[str] = set()
 
     # --- the whole of it -------------------------------------------------------------------------
@@ -123,6 +129,9 @@ class Run:
             name = f"producer-{n + 1}"
             keyed = topic != SIGHTINGS
             self._producers.append(Producing(world, name, topic, pause_s, keyed=keyed, big=big))
+        if self.faults.has_connector:
+            world.client("operator", self._create_connector)
+            self._producers.append(Committing(world, "database", chance.choice((0.3, 1.0))))
         begin = ["subscriber_comes"] * chance.choice((1, 2, 4))
         begin += ["consumer_comes"] * chance.choice((0, 2, 3))
         for name in begin:
@@ -136,6 +145,27 @@ class Run:
                 self._topics.add(name)
             except HeadgateError:
                 await asyncio.sleep(1.0)
+
+    async def _create_connector(self) -> None:
+        """From the first change on, so that every one is owed."""
+        wanted = {
+            "name": CONNECTOR,
+            "type": "mongodb",
+            "routes": [{"topic": TOPIC}],
+            "settings": {"uri": "mongodb://database", "database": "traffic"},
+            "from": position_of(0),
+        }
+        while True:
+            try:
+                async with self.world.cluster.http(self.world.urls[0]) as client:
+                    body = msgspec.json.encode(wanted)
+                    await client.call("POST", "/v1/connectors?check=false", body)
+            except (InvalidRequest, NotNow):
+                await asyncio.sleep(1.0)
+            except HeadgateError:
+                return  # it is there
+            else:
+                return
 
     def _go_wrong(self) -> None:
         world, began_s = self.world, self.world.scheduler.now_s
@@ -158,6 +188,7 @@ class Run:
         for role in world.roles.values():
             role.revive()
         self.faults.end_drains()
+        world.cluster.history.is_away = False
         self._make_room()
         for subscriber in self.faults.subscribers:
             subscriber.pause_s = 0.0
@@ -166,6 +197,7 @@ class Run:
         until_s = world.scheduler.now_s + CALM_S
         while world.scheduler.now_s < until_s and not world.oracle.violations:
             self.faults.make_topic()  # what was asked for before may still delete it
+            self.faults.resume_connector()
             world.live_for(LOOK_EVERY_S)
             if not self._unfinished() and not self._wrong_sums():
                 return

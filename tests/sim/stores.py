@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import Event, PartitionRef
-from headgate.ports.log import Appended
+from headgate.model.intake import IntakeMark
+from headgate.ports.log import Appended, Taken
 from tests.sim.scheduler import Process
 
 Mood = Literal["well", "failing", "losing", "slow", "shaky"]
@@ -140,6 +141,21 @@ class MoodyWriter(Moody):
                 lambda: self._writer.append(ref, events, version=version, now_ms=now_ms)
             )
             return appended
+
+    async def take_in(
+        self,
+        ref: PartitionRef,
+        mark: IntakeMark,
+        events: Sequence[Event],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> Taken:
+        async with self._turns[ref]:
+            taken: Taken = await self._weather.append(
+                lambda: self._writer.take_in(ref, mark, events, version=version, now_ms=now_ms)
+            )
+            return taken
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         """Behind all writes that were handed in before."""

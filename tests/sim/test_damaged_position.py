@@ -11,7 +11,7 @@ import pytest
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.client.outgoing import OutgoingEvent
-from headgate.errors import StorageFailed
+from headgate.errors import NoPosition
 from headgate.model.api import Status
 from headgate.model.client_messages import Event, Item
 from headgate.model.event import Fence, PartitionRef
@@ -25,6 +25,8 @@ PARTITIONS = 4
 BAD = PartitionRef(TOPIC, 0)
 MOMENT_S = 8.0
 """With the start of a router in it."""
+SUBSCRIBED_S = 12.0
+"""New subscriptions wait for some ten seconds after a restart of the coordinator."""
 
 
 class Damaged(MemoryCheckpointStore):
@@ -43,12 +45,14 @@ class Damaged(MemoryCheckpointStore):
         await super().save(ref, fence, settled, tally)
 
     async def list(self) -> dict[PartitionRef, Position]:
-        self._check(BAD)
-        return await super().list()
+        found = await super().list()
+        if Damaged.is_bad and BAD in found:
+            found[BAD] = Position(unreadable="it is no position")
+        return found
 
     def _check(self, ref: PartitionRef) -> None:
         if Damaged.is_bad and ref == BAD:
-            raise StorageFailed(f"what is stored for {ref} is no position")
+            raise NoPosition(f"what is stored for {ref} is no position")
 
 
 class Reader:
@@ -122,5 +126,41 @@ def test_nothing_but_its_own_partition_waits(monkeypatch: pytest.MonkeyPatch) ->
             await router.stop()
         for key, numbers in first.numbers.items():
             assert numbers == [n for n in range(300) if f"key-{n % 20}" == key]
+
+    run_virtual(scenario())
+
+
+def test_nobody_else_waits_for_its_lane_after_a_restart_of_the_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lane has nothing else, so nothing of what it asks the store can be answered."""
+    monkeypatch.setattr(MemoryCluster, "checkpoints", lambda self: Damaged(self.positions))
+    monkeypatch.setattr(Damaged, "is_bad", False)
+
+    async def scenario() -> None:
+        first = Reader()
+        async with running(1, routers=0) as cluster, asyncio.TaskGroup() as reading:
+            url = cluster.gateways[0].url
+            router = await started(cluster)
+            for topic in (TOPIC, "others"):
+                await cluster.create_topic(url, topic, 1)
+            async with cluster.subscriber(url, TOPIC) as one:
+                task = reading.create_task(first.read(one))
+                await send(cluster, range(20))
+                await asyncio.sleep(10.0)
+                Damaged.is_bad = True
+                await cluster.stop_coordinator()
+                await cluster.start_coordinator()
+                async with asyncio.timeout(SUBSCRIBED_S), cluster.subscriber(url, "others"):
+                    pass
+                await send(cluster, range(20, 40))
+                [bad] = (await status_of(cluster)).topics[0].details
+                assert (bad.state, bad.lag) == ("failed", 20)
+                Damaged.is_bad = False
+                await asyncio.sleep(30.0)
+                task.cancel()
+            await router.stop()
+        for key, numbers in first.numbers.items():
+            assert numbers == [n for n in range(40) if f"key-{n % 20}" == key]
 
     run_virtual(scenario())

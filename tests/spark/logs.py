@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
 from headgate.adapters.postgres.log_writer import PostgresLogWriter
-from headgate.model.event import Event, PartitionRef
+from headgate.model.event import Event, Op, PartitionRef
 from headgate.ports.log import LogWriter
 from headgate.spark.log_source import register
 
@@ -53,6 +53,12 @@ class Log:
         seqs = range(head + 1, head + count + 1)
         events = [Event(f"{partition}-{seq}", b"{}") for seq in seqs]
         self.append(partition, events, version=version)
+
+    def say(self, partition: int, op: Op, collection: str = "") -> None:
+        """Append what has neither a key nor a document."""
+        self.heads[partition] += 1
+        event_id = f"{partition}-{self.heads[partition]}"
+        self.append(partition, [Event(event_id, b"null", op=op, collection=collection)])
 
     def spread(self, events: Sequence[Event], partitions: int, *, version: int) -> None:
         """Append under a version of so many partitions, by a key that is a number, and seal them

@@ -93,6 +93,47 @@ def test_what_retention_took_is_missed_only_by_whoever_asks_for_it(
         exact.count()
 
 
+def test_what_is_about_a_whole_collection_is_a_row_without_a_key(
+    spark: SparkSession, log: Log
+) -> None:
+    log.grow(0, 1)
+    log.say(0, "drop", "shop.orders")
+    assert [
+        (row.seq, row.op, row.key, row.collection, row.document)
+        for row in table(spark, log).where("key is null and seq > 1").collect()
+    ] == [(2, "drop", None, "shop.orders", "null")]
+
+
+def test_where_an_origin_lost_changes_a_read_fails_or_shows_it(
+    spark: SparkSession, log: Log
+) -> None:
+    log.grow(0, 2)
+    log.say(0, "lost")
+    log.grow(0, 2)
+    sentence = r"record 3 of partition 0 of flights says .* set failOnDataLoss to false to go on"
+    for options in ({}, {"failOnDataLoss": "true"}, {"from_": "0:2"}):
+        with pytest.raises(PySparkException, match=sentence):
+            table(spark, log, **options).count()
+    assert ids(table(spark, log, from_="0:4")) == ["0-4", "0-5"]
+    assert ids(table(spark, log, up_to="0:2")) == ["0-1", "0-2"]
+    shown = table(spark, log, failOnDataLoss="False")
+    assert [(row.seq, row.op) for row in shown.where("op = 'lost'").collect()] == [(3, "lost")]
+    assert ids(read_topic(spark, TOPIC, data=log.root, fail_on_data_loss=False)) == named(
+        0, range(1, 6)
+    )
+
+
+def test_who_does_not_want_to_fail_reads_what_retention_left_from_wherever(
+    spark: SparkSession, log: Log
+) -> None:
+    log.grow(0, 5)
+    made = table(spark, log, from_="0:2", failOnDataLoss="false")
+    log.drop(0)
+    log.grow(0, 2)
+    assert ids(table(spark, log, from_="0:3", failOnDataLoss="false")) == ["0-6", "0-7"]
+    assert ids(made) == []
+
+
 def test_a_task_gathers_small_reads_and_loses_none(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +167,10 @@ def test_sql_reads_a_topic(spark: SparkSession, log: Log) -> None:
         pytest.param({"from_": "7:1"}, "flights has no partition 7: it has 0 to 0", id="partition"),
         pytest.param({"up_to": "0:9"}, "ends at seq 1, so 9 isn't there yet", id="up_to"),
         pytest.param({"max_records_per_batch": 5}, "is for spark.readStream", id="stream-option"),
+        pytest.param(
+            {"failOnDataLoss": "no"}, "failOnDataLoss=no is neither true nor false", id="not-a-bool"
+        ),
+        pytest.param({"failOnLoss": "no"}, "has no option failonloss; it has", id="unknown"),
     ],
 )
 def test_a_bad_batch_read_is_one_sentence(
@@ -383,6 +428,28 @@ def test_a_stream_that_retention_overtook_says_so_unless_it_reads_from_earliest(
         seen.start(exact, tmp_path / "exact", all_now=True).awaitTermination(AWAIT_S)
     assert seen.start(lenient, tmp_path / "lenient", all_now=True).awaitTermination(AWAIT_S)
     assert seen.take() == ["0-6"]
+
+
+def test_a_stream_stops_where_an_origin_lost_changes_and_goes_on_when_it_is_told_to(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 2)
+    seen = Collected()
+    strict = stream_topic(spark, TOPIC, data=log.root, start="0:1")
+    assert seen.start(strict, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    log.say(0, "lost")
+    log.grow(0, 1)
+    with pytest.raises(PySparkException, match="record 3 of partition 0 of flights says"):
+        seen.start(strict, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.take() == ["0-1", "0-2"]
+    lenient = stream_topic(spark, TOPIC, data=log.root, start="0:1", fail_on_data_loss=False)
+    assert seen.start(lenient, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.take() == ["0-3", "0-4"], "the marker is a row"
+    log.grow(0, 2)
+    log.drop(0)
+    log.grow(0, 1)
+    assert seen.start(lenient, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    assert seen.take() == ["0-7"]
 
 
 def test_a_checkpoint_of_another_log_is_refused(

@@ -70,6 +70,9 @@ COMMANDS = {
     "partition": LazyCommand(
         "headgate.cli.partition:app", "Let routers read a partition from elsewhere."
     ),
+    "connector": LazyCommand(
+        "headgate.cli.connector:app", "Bring the changes of a database into topics."
+    ),
     "produce": LazyCommand("headgate.cli.produce:produce", "Send JSON lines to a topic."),
     "subscribe": LazyCommand(
         "headgate.cli.subscribe:subscribe", "Print the events of a topic as they happen."

@@ -11,7 +11,7 @@ from typing import Literal
 
 from headgate.model.api import PlannedMove, Status, TopicPartition
 
-Kind = Literal["log", "source", "target"]
+Kind = Literal["log", "source", "target", "connector"]
 ROLE_OF: Mapping[Kind, str] = {"log": "ingest", "source": "router"}
 
 
@@ -108,6 +108,8 @@ def _is_left(
     found: Mapping[tuple[str, int], TopicPartition],
     moving: set[tuple[str, int]],
 ) -> bool:
+    if move.kind == "connector":
+        return False  # it changes hands in one step
     ref = (move.topic, move.partition)
     one = found.get(ref)
     if one is None:

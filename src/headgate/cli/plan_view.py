@@ -17,7 +17,9 @@ def plan_table(moves: Sequence[PlannedMove]) -> Grid:
             group.kind,
             f"{group.from_id or 'nobody'} -> {group.to_id or 'nobody'}",
             number(len(group.partitions)),
-            named(group.partitions),
+            ", ".join(name for name, _ in group.partitions)
+            if group.kind == "connector"
+            else named(group.partitions),
         )
         for group in grouped(moves)
     ]

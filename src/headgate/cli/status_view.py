@@ -12,6 +12,7 @@ from typing import TypeVar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from headgate.cli.connector_view import connectors_table, trouble
 from headgate.cli.groups_view import groups_table
 from headgate.cli.letters_view import gateway_letters_table
 from headgate.cli.repartition_view import under_way_sentence
@@ -114,8 +115,8 @@ def _held(gateway: GatewayStatus) -> str:
 
 
 def _trouble(status: Status) -> Iterator[str]:
-    """A line for each partition, store and gateway that keeps records from going where they should,
-    up to a bound: `headgate doctor` says what to do."""
+    """A line for each partition, store, gateway and connector that keeps records from going where
+    they should, up to a bound: `headgate doctor` says what to do."""
     lines = [
         f"{topic.name}:{one.partition} is {one.state}: {one.reason}"
         for topic in status.topics
@@ -125,6 +126,7 @@ def _trouble(status: Status) -> Iterator[str]:
     lines += sorted(
         {f"letters can't be kept: {lane.letters}" for lane in status.lanes if lane.letters}
     )
+    lines += [line for one in status.connectors if (line := trouble(one))]
     yield from lines[:TROUBLED_MAX]
     if len(lines) > TROUBLED_MAX:
         yield f"and {len(lines) - TROUBLED_MAX:,} more; `headgate doctor` sums them up"
@@ -148,6 +150,8 @@ def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, Render
         yield "Lanes", _cut(lanes_table, status.lanes, everything)
     if status.gateways:
         yield "Gateways", gateways_table(status.gateways)
+    if status.connectors:
+        yield "Connectors", _cut(connectors_table, status.connectors, everything)
     if status.groups:
         yield "Consumer groups", _cut(groups_table, status.groups, everything)
     if held := [(lane, link) for lane in status.lanes for link in lane.links if _is_held(link)]:

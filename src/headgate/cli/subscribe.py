@@ -116,6 +116,7 @@ def _line(event: Event | Left) -> bytes:
             "seq": event.seq,
             "event_id": event.event_id,
             "key": event.key,
+            **({"collection": event.collection} if event.collection else {}),
             "op": event.op,
             "document": event.raw,
             "subscriptions": event.subscriptions,

@@ -28,7 +28,7 @@ class BlockingItems(Blocking):
 
     def __enter__(self) -> Self:
         try:
-            self._await(self._line.enter())
+            self._await(self._line.enter)
         except BaseException:
             self.close()
             raise
@@ -67,7 +67,9 @@ class BlockingItems(Blocking):
 
     def _take(self, timeout_s: float | None) -> Item | End | None:
         thread = threading.current_thread()
-        call = Call(self._taken(thread, timeout_s), unseen=lambda: self._line.put_back(thread))
+        call = Call(
+            lambda: self._taken(thread, timeout_s), unseen=lambda: self._line.put_back(thread)
+        )
         try:
             return self._outcome(call)
         except BaseException:

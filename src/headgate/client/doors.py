@@ -72,13 +72,18 @@ class Doors:
 
     async def _status(self) -> Status:
         """From the first address that answers; that one is asked first the next time. One where
-        something else answers is passed over like one where nothing does."""
-        for _ in range(len(self._clients) - 1):
+        something else answers is passed over like one where nothing does: while trying again may
+        help with any of them, that is what is raised."""
+        failure: errors.HeadgateError | None = None
+        for _ in range(len(self._clients)):
             try:
                 return await self._clients[0].get("/v1/status", Status)
-            except (errors.NotNow, errors.CallerError):
+            except errors.HeadgateError as error:
                 self._clients.rotate(-1)
-        return await self._clients[0].get("/v1/status", Status)
+                if failure is None or isinstance(error, errors.NotNow):
+                    failure = error
+        assert failure is not None, "there is an address"
+        raise failure
 
 
 class Way:

@@ -340,7 +340,8 @@ def _has_ended(caller: Hashable) -> bool:
         case asyncio.Task():
             return caller.done()
         case threading.Thread():
-            return not caller.is_alive()
+            # One whose `join` was interrupted says that it isn't alive, and may be.
+            return not caller.is_alive() and caller not in threading.enumerate()
     return False
 
 

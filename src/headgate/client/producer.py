@@ -1,10 +1,10 @@
 """Sends events to topics: `async with Producer(url) as producer: await producer.send(...)`.
 
 Invariants: every event carries an id made here, so a retry can't write it twice; the events of one
-key reach the log in the order of the calls (see topic_stream.py); what waits is bounded, and a call
-waits for room, first come, first served. Every call ends, within its deadline and one margin (see
-calls.py), and so does closing. One call's mistake never fails another call that happened to travel
-in the same request.
+key reach the log in the order of the calls (see turns.py and topic_stream.py); what waits is
+bounded, and a call waits for room, first come, first served. Every call ends, within its deadline
+and one margin (see calls.py), and so does closing. One call's mistake never fails another call that
+happened to travel in the same request.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from headgate.client.outgoing import (
 from headgate.client.pending import Call, Pending, ProducerOptions, failed
 from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
+from headgate.client.turns import Turns, lines_of
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
 from headgate.model.event import ProducedOp
 from headgate.ports.http import OpenCalls
@@ -64,6 +65,7 @@ class Producer:
         self._streams: dict[str, TopicStream] = {}
         self._calls = Calls(self._options.deadline_s, release=self._leave)
         self._numbers = itertools.count()
+        self._turns = Turns()
         self._entrance = asyncio.Lock()
         self._at_the_entrance = 0
         self._room = asyncio.Event()
@@ -149,10 +151,8 @@ class Producer:
         wired = [wire_event(event, self._machine) for event in events]
         call = self._calls.begin(len(wired))
         try:
-            for part in self._parts(wired):
-                if refused := await self._enter(topic, call, part):
-                    call.refuse_rest(refused)
-                    break
+            if refused := await self._enter_all(topic, call, wired):
+                call.refuse_rest(refused)
             await call.done
         except BaseException:
             call.abandon()
@@ -177,6 +177,23 @@ class Producer:
             yield part
 
     # --- room ------------------------------------------------------------------------------------
+
+    async def _enter_all(
+        self, topic: str, call: Call, events: Sequence[ProduceEvent]
+    ) -> errors.HeadgateError | None:
+        """Part by part, before any later call that has a key of theirs; returns why not all of
+        them got room."""
+        parts = list(self._parts(events))
+        if len(parts) == 1 and not self._turns:
+            return await self._enter(topic, call, parts[0])
+        try:
+            async with self._turns.taken(lines_of(topic, events), call.deadline_s):
+                for part in parts:
+                    if refused := await self._enter(topic, call, part):
+                        return refused
+        except TimeoutError:
+            return overdue(self._options.deadline_s)
+        return None
 
     async def _enter(
         self, topic: str, call: Call, part: Sequence[tuple[int, ProduceEvent, int]]

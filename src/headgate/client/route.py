@@ -206,13 +206,15 @@ class Route:
             self.connections.avoid(url)
 
     async def close(self) -> None:
-        """Within `CLOSE_TIMEOUT_S`, whoever doesn't answer."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._crew.close()
-                if self._session is not None:
-                    await self._session.close()
-                await self.connections.close()
+        """Within `CLOSE_TIMEOUT_S`, whoever doesn't answer; then the connections, in any case."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._crew.close()
+                    if self._session is not None:
+                        await self._session.close()
+        finally:
+            await self.connections.close()
 
     def _visible(self, url: str) -> str:
         return url if self._is_reachable_from_here(url) else PUBLIC_ADDRESS

@@ -11,9 +11,11 @@ works: the loop is in another thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TypedDict, Unpack
 
+from headgate import errors
 from headgate.client.blocking_items import BlockingItems
 from headgate.client.consumer import Consumer
 from headgate.client.defaults import THIS_MACHINE
@@ -67,18 +69,19 @@ class SyncConsumer(BlockingItems):
         trace: TracebackType | None,
     ) -> None:
         try:
-            if isinstance(error, Exception) and self._is_here and not self._closed:
-                self._await(self._consumer.failing())
+            if isinstance(error, Exception):
+                with suppress(errors.HeadgateError):  # it was closed already
+                    self._await(self._consumer.failing)
         finally:
             super().__exit__(kind, error, trace)
 
     def acknowledge(self, message: Item) -> None:
         """`message` is processed; said at once."""
-        self._await(self._consumer.acknowledge(message))
+        self._await(lambda: self._consumer.acknowledge(message))
 
     def nack(self, message: Item, delay_s: float = 0.0) -> None:
         """`message` is not processed: it comes again after `delay_s`."""
-        self._await(self._consumer.nack(message, delay_s))
+        self._await(lambda: self._consumer.nack(message, delay_s))
 
     @property
     def reconnects(self) -> int:

@@ -43,7 +43,7 @@ class SyncProducer(Blocking):
     ) -> Receipt:
         """Write one event; returns once it is on disk."""
         return self._await(
-            self._producer.send(
+            lambda: self._producer.send(
                 topic,
                 document,
                 key=key,
@@ -56,7 +56,7 @@ class SyncProducer(Blocking):
 
     def send_many(self, topic: str, events: Sequence[OutgoingEvent]) -> list[Outcome]:
         """Write `events`, in order; one receipt or error per event, in the same order."""
-        return self._await(self._producer.send_many(topic, events))
+        return self._await(lambda: self._producer.send_many(topic, events))
 
     def close(self) -> None:
         """Send what waits and end the thread; at most `deadline_s` and a few seconds."""

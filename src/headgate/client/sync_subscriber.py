@@ -67,7 +67,7 @@ class SyncSubscriber(BlockingItems):
 
     def ack(self, item: Item) -> None:
         """`item` and everything before it, of its partition and subscriptions, is processed."""
-        self._await(self._acknowledged(item))
+        self._await(lambda: self._acknowledged(item))
 
     async def _acknowledged(self, item: Item) -> None:
         self._subscriber.ack(item)

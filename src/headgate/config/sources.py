@@ -117,16 +117,21 @@ def _from_variables(
             yield unknown_key(variable[len(ENV_PREFIX) :].lower().replace("__", "."), origin)
 
 
-def from_file(path: Path) -> Source:
-    """The YAML file at `path`, which must exist."""
+def yaml_of(path: Path) -> Any:
+    """What the YAML file at `path` says, which must exist; no key is given twice in it."""
     try:
         # S506: the loader is a SafeLoader.
-        content = yaml.load(text_of(path), Loader=_UniqueKeys)  # noqa: S506
+        return yaml.load(text_of(path), Loader=_UniqueKeys)  # noqa: S506
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it can't be parsed"
         raise InvalidConfig(f"{path} is not valid YAML{line}: {problem}") from error
+
+
+def from_file(path: Path) -> Source:
+    """The YAML file at `path`, which must exist."""
+    content = yaml_of(path)
     if content is None:
         return Source({}, [])
     if not isinstance(content, dict):

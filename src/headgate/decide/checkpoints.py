@@ -7,12 +7,12 @@ must compare and set: what it passes in must still be there when it writes what 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import msgspec
 
-from headgate.errors import Fenced
+from headgate.errors import Fenced, NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally, Tries
 
@@ -84,6 +84,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
             self.stopped,
             self.again_to,
         )
+
+
+def listed(read: Callable[[], Checkpoint]) -> Position:
+    """One of many that are read; `read` raises NoPosition where what is stored is none."""
+    try:
+        return read().position
+    except NoPosition as error:
+        return Position(unreadable=error.message)
 
 
 def claimed(

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import get_args
 
+from headgate.decide import mongo_settings
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.model.api import NAME_PATTERN, NAME_RULE
 from headgate.model.connector import BEGIN_NOW, Connector, ConnectorRoute, ConnectorType
+from headgate.model.connectors_api import CreateConnector
 
 TYPES: tuple[str, ...] = get_args(ConnectorType)
 CONNECTORS_MAX = 1_000
@@ -30,16 +32,33 @@ _ALMOST_A_TIME = re.compile(r"\d{4}-\d\d?-\d\d?")
 _POSITION = re.compile(r"(?=.*[0-9])[\x21-\x7e]{8,4096}")
 _BEGINNINGS = "now, a time such as 2026-11-18T12:00:00Z, or a position such as a record's source"
 
-SettingsCheck = Callable[[Mapping[str, str]], str]
-"""Why settings can't be those of a type, in a sentence; empty when they can."""
+SettingsCheck = Callable[[Mapping[str, str]], object]
+"""Raises InvalidRequest for settings that can't be those of a type."""
 
-
-def _has_uri(settings: Mapping[str, str]) -> str:
-    return "" if settings.get("uri") else "say where the database is: set uri"
-
-
-SETTINGS_CHECKS: Mapping[str, SettingsCheck] = {"mongodb": _has_uri}
+SETTINGS_CHECKS: Mapping[ConnectorType, SettingsCheck] = {"mongodb": mongo_settings.check_settings}
 """What is known of the settings of each type."""
+
+
+def connector_type(text: str) -> ConnectorType:
+    """Raises InvalidRequest for what is none."""
+    kind: ConnectorType
+    for kind in get_args(ConnectorType):
+        if kind == text:
+            return kind
+    raise InvalidRequest(
+        f"there is no connector type {text[:100]!r}: use {', '.join(TYPES)}", type=text[:100]
+    )
+
+
+def made(body: CreateConnector, *, wall_ms: int) -> Connector:
+    """The connector that somebody asks for; raises InvalidRequest for what can't be read as one."""
+    return Connector(
+        body.name,
+        connector_type(body.type),
+        tuple(ConnectorRoute(route.pattern, route.topic) for route in body.routes),
+        body.settings,
+        begin_at=begin_at(body.begin_at, wall_ms=wall_ms),
+    )
 
 
 def refusal(connector: Connector) -> HeadgateError | None:
@@ -54,16 +73,22 @@ def refusal(connector: Connector) -> HeadgateError | None:
 
 def settings_refusal(kind: str, settings: Mapping[str, str]) -> HeadgateError | None:
     """Why nobody can connect by these."""
-    if kind not in TYPES:
-        known = ", ".join(TYPES)
-        return InvalidRequest(f"there is no connector type {kind[:100]!r}: use {known}", type=kind)
+    try:
+        _check_settings(connector_type(kind), settings)
+    except InvalidRequest as error:
+        return error
+    return None
+
+
+def _check_settings(kind: ConnectorType, settings: Mapping[str, str]) -> None:
     too_long = any(len(key) > CHARS_MAX or len(one) > CHARS_MAX for key, one in settings.items())
     if len(settings) > SETTINGS_MAX or too_long:
-        return InvalidRequest(
+        raise InvalidRequest(
             f"a connector has up to {SETTINGS_MAX} settings of up to {CHARS_MAX} characters each"
         )
-    sentence = _shown_secret(settings) or SETTINGS_CHECKS[kind](settings)
-    return InvalidRequest(sentence) if sentence else None
+    if shown := _shown_secret(settings):
+        raise InvalidRequest(shown)
+    SETTINGS_CHECKS[kind](settings)
 
 
 def _routes_refusal(routes: tuple[ConnectorRoute, ...]) -> HeadgateError | None:
@@ -86,20 +111,22 @@ def _shown_secret(settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
         if _is_secretive(key) and not _is_reference(value):
             return f"setting {key[:100]} would be shown to everybody: {HOW}"
-        # As it stands, whatever a reference holds: its slashes and colons are not the address's.
-        plain = _REFERENCE.sub("$", value)
+        # Whatever a reference holds: its slashes and colons are not the address's. What stands for
+        # it is nothing that anybody could have written there.
+        mark = next(char for char in map(chr, range(CHARS_MAX + 1)) if char not in value)
+        plain = _REFERENCE.sub(mark, value)
         _, scheme, rest = plain.partition("://")
         if not scheme:
             continue
         credentials, at, _ = rest.rpartition("@")
         _, colon, password = credentials.partition(":")
-        if at and colon and password != "$":  # noqa: S105  # what stands for a reference
+        if at and colon and password != mark:
             return (
                 f"the password in {key[:100]} would be shown to everybody: {HOW}, and %40 for an "
                 "@ elsewhere"
             )
         for name, one in re.findall(r"[?&;]([^=&;]+)=([^&;]*)", rest):
-            if _is_secretive(name) and one != "$":
+            if _is_secretive(name) and one != mark:
                 return f"{name[:100]} in {key[:100]} would be shown to everybody: {HOW}"
     return ""
 

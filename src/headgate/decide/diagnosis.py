@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.decide.connector_health import advice_of
 from headgate.errors import UNREACHABLE
 from headgate.model.api import LaneStatus, NodeStatus, Status, TopicInfo
 from headgate.model.letters import GatewayLetters
@@ -59,6 +60,7 @@ def judge_status(status: Status) -> list[Finding]:
         *_held(status),
         *_checkpoints(status),
         *_letters(status),
+        *_connectors(status),
     ]
 
 
@@ -398,6 +400,11 @@ def _letters(status: Status) -> Iterator[Finding]:
             + ("a consumer of the group" if oldest.group else "the gateway")
             + " takes them",
         )
+
+
+def _connectors(status: Status) -> Iterator[Finding]:
+    for one in status.connectors:
+        yield Finding(f"connector {one.name}", *advice_of(one))
 
 
 def _whose(letters: GatewayLetters) -> str:

@@ -161,6 +161,16 @@ def gone(topic: str, partition: int, *, first: int, last: int) -> errors.NotFoun
     )
 
 
+def lost_at_origin(topic: str, partition: int, seq: int) -> errors.OriginHistoryLost:
+    return errors.OriginHistoryLost(
+        f"record {seq} of partition {partition} of {topic} says that its origin has lost changes "
+        "before it, so what was made of the records so far may be incomplete; make it anew, or "
+        "set failOnDataLoss to false to go on, with a row whose op is lost in that place",
+        partition=partition,
+        seq=seq,
+    )
+
+
 def _refuse_strangers(
     named: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str, *, parameter: str
 ) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 
 import structlog
 
-from headgate.errors import Fenced, StorageFailed
+from headgate.errors import Fenced, NoPosition, StorageFailed
 from headgate.lane.partition import SourcePartition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSpec
@@ -138,7 +138,8 @@ class Claiming:
         self, held: Iterable[SourcePartition], *, may: Callable[[], bool]
     ) -> list[PartitionRef] | None:
         """Which of those that are `held` somebody newer has claimed since; None when it `may` not
-        be asked any more. What can't be told of has `failed`, where the store tells of others."""
+        be asked any more. What can't be told of has `failed`, where the store tells of others, or
+        that what it has is no position."""
         self.failed, self._is_answered = {}, False
         found = await asyncio.gather(*(self._is_lost(one, may) for one in list(held)))
         if not may():
@@ -159,6 +160,7 @@ class Claiming:
             except (StorageFailed, TimeoutError) as error:
                 ref = str(partition.ref)
                 log.warning(LogEvent.CHECKPOINT_FAILED, partition=ref, error=str(error))
+                self._is_answered |= isinstance(error, NoPosition)
                 failed_s = asyncio.get_running_loop().time() - began_s
                 if self._is_answered and failed_s >= CLAIM_MOMENT_S:
                     self.failed[partition.ref] = partition.owner

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -36,6 +37,21 @@ log = structlog.get_logger()
 
 LOOK_EVERY_S = 0.1
 """How often a lane looks whether what it waits for is settled."""
+
+
+class _Settled(NamedTuple):
+    """Where a position is, and up to where an operator wants again what was settled before."""
+
+    now: int
+    before: int
+
+    def up_to(self, *, again: bool) -> int:
+        """How far it is for who comes behind it: a lane that runs doesn't stop for what comes
+        again, so none that starts does, but for what comes `again` itself."""
+        return self.now if again else max(self.now, self.before)
+
+
+NOTHING = _Settled(0, 0)
 
 
 class Crossing:
@@ -131,23 +147,28 @@ class Crossing:
         except HeadgateError as error:
             log.warning(LogEvent.CHECKPOINT_FAILED, error=error.message)
 
-    async def _settled(self, waiting: Sequence[SourcePartition]) -> dict[PartitionRef, int]:
+    async def _settled(self, waiting: Sequence[SourcePartition]) -> dict[PartitionRef, _Settled]:
         """How far what they wait for is settled, for good."""
         wanted = {
             ref for one in waiting for ref in self._holding.before(one.ref, one.awaits)
         } - self._holding.partitions.keys()
         stored = await self._checkpoints.list() if wanted else {}
-        own = {ref: one.saved for ref, one in self._holding.partitions.items()}
-        return {ref: position.settled for ref, position in stored.items()} | own
+        found = {ref: _Settled(one.settled, one.redeliver_to) for ref, one in stored.items()}
+        for ref, one in self._holding.partitions.items():
+            found[ref] = _Settled(one.saved, one.redeliver_to)
+        return found
 
     async def _let_through(
-        self, partition: SourcePartition, settled: Mapping[PartitionRef, int]
+        self, partition: SourcePartition, settled: Mapping[PartitionRef, _Settled]
     ) -> None:
         version = partition.awaits
         if version > self._holding.readable_version(partition.ref.topic):
             return
         before = self._holding.before(partition.ref, version)
-        if any(settled.get(ref, 0) < last for ref, last in before.items()):
+        again = partition.read_seq < partition.redeliver_to
+        if any(settled.get(ref, NOTHING).up_to(again=again) < last for ref, last in before.items()):
             return
-        await self._dispatcher.fall_behind(partition.ref, before)
+        behind = await self._dispatcher.gateways_behind(before)
+        # In one go: whoever finds no letters of it asks for what is older than this version.
         partition.version = version
+        self._dispatcher.fall_behind(partition.ref, behind)

@@ -149,15 +149,24 @@ class Dispatcher:
     async def _send_again(self, gateway_id: str, delivery: Delivery) -> Verdict | None:
         return await self._pipeline(gateway_id).send_again(delivery)
 
-    async def fall_behind(self, ref: PartitionRef, before: Mapping[PartitionRef, int]) -> None:
-        """What comes of `ref` is newer than what is parked of others up to there: where it is, it
-        is parked too. Raises what the store of letters raises."""
-        if not before:
-            return
-        for gateway_id in {*self._holding.urls, *self._pipelines}:
-            letters = await self._store.parked(gateway_id, before, each=1)
-            if any(letter.delivery.seq <= before[letter.ref] for letter in letters):
-                self._pipeline(gateway_id).fall_behind(ref)
+    async def gateways_behind(self, before: Mapping[PartitionRef, int]) -> set[str]:
+        """Those for which something of these partitions is parked, up to there. Raises what the
+        store of letters raises."""
+        asked: set[str] = set()
+        behind: set[str] = set()
+        while before and (unasked := {*self._holding.urls, *self._pipelines} - asked):
+            for gateway_id in unasked:
+                letters = await self._store.parked(gateway_id, before, each=1)
+                if any(letter.delivery.seq <= before[letter.ref] for letter in letters):
+                    behind.add(gateway_id)
+            asked |= unasked
+        return behind
+
+    def fall_behind(self, ref: PartitionRef, gateway_ids: Iterable[str]) -> None:
+        """What comes of `ref` is newer than what is parked of others for these gateways: it is
+        parked there, too."""
+        for gateway_id in gateway_ids:
+            self._pipeline(gateway_id).fall_behind(ref)
 
     def drop(self, ref: PartitionRef) -> None:
         """The partition is somebody else's."""

@@ -320,7 +320,7 @@ class Lane:
             self._overtaken(ref, "somebody newer has taken over")
         for ref in self._claiming.failed:
             self._overtaken(ref, "its position can't be read, so nobody knows whose it is")
-        if self.holding.partitions:
+        if self.holding.partitions or self._claiming.failed:
             await self._say_claimed(session, asked_ms=asked_ms)
 
     async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:

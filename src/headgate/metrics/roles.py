@@ -143,6 +143,7 @@ class CoordinatorMetrics(Metrics):
         self._describe_partitions()
         self._describe_lanes()
         self._describe_gateways()
+        self._describe_connectors()
 
     def _of_cluster(self, kind: Kind, name: str, text: str, *labels: str) -> Told:
         self.cluster.append(told := self._told(kind, name, text, *labels))
@@ -276,6 +277,40 @@ class CoordinatorMetrics(Metrics):
         self.dead = told("counter", "headgate_dead_letters_total", "Events dead-lettered.", of)
         self.released = told(
             "counter", "headgate_released_total", "Events whose subscriptions had ended.", of
+        )
+
+    def _describe_connectors(self) -> None:
+        told, of = self._of_cluster, "connector"
+        self.connector_state = told(
+            "gauge",
+            "headgate_connector_state",
+            "1 for the state of a connector, 0 for the others.",
+            of,
+            "state",
+        )
+        self.connector_lag = told(
+            "gauge", "headgate_connector_lag_seconds", "How old the last change read is.", of
+        )
+        self.connector_behind = told(
+            "gauge", "headgate_connector_lag_records", "Changes that wait to be read.", of
+        )
+        self.connector_history = told(
+            "gauge",
+            "headgate_connector_history_seconds",
+            "How far back the origin keeps its history.",
+            of,
+        )
+        self.connector_taken = told(
+            "counter",
+            "headgate_connector_taken_total",
+            "Changes taken into the log since the reader began.",
+            of,
+        )
+        self.connector_left_out = told(
+            "counter",
+            "headgate_connector_left_out_total",
+            "Changes that no route led anywhere, since the reader began.",
+            of,
         )
 
 

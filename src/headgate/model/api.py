@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from headgate.model.connectors_api import ConnectorInfo
 from headgate.model.control import GatewayLink
 from headgate.model.event import ProducedOp
 from headgate.model.letters import GatewayLetters
@@ -217,10 +218,11 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
 class PlannedMove(msgspec.Struct, frozen=True, rename={"from_id": "from", "to_id": "to"}):
     """A partition that changes hands: of the log between ingest nodes, of the sources between
-    routers, or a target between the consumers of a group (then `topic` is `topic/group`). `from` is
-    empty where nobody has it."""
+    routers, or a target between the consumers of a group (then `topic` is `topic/group`), or a
+    connector between ingest nodes (then `topic` is its name). `from` is empty where nobody has
+    it."""
 
-    kind: Literal["log", "source", "target"]
+    kind: Literal["log", "source", "target", "connector"]
     topic: str
     partition: int
     from_id: str
@@ -377,6 +379,7 @@ class Status(msgspec.Struct, frozen=True):
     """For how long the coordinator has led, where that is known."""
     seen: list[str] = []
     """The roles of which it has heard somebody since then."""
+    connectors: list[ConnectorInfo] = []
 
 
 class TopologyAnswer(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from headgate.model.api import ErrorBody
-from headgate.model.event import Op
+from headgate.model.event import WHOLE_COLLECTION, Op
 
 SHOWN = 200
 """Characters of a document that `print` shows."""
@@ -59,12 +59,15 @@ class _Record(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """What one wants to see of it: where it is, what it is about, and how it begins."""
+        place = f"{self.topic}:{self.partition}:{self.seq}"
+        again = ", redelivery=True" if self.redelivery else ""
+        if self.op in WHOLE_COLLECTION:
+            return f"{type(self).__name__}({place}, {self.op} of {self.collection!r}{again})"
         document = bytes(self.raw).decode(errors="replace")
         if len(document) > SHOWN:
             document = document[:SHOWN] + "…"
-        again = ", redelivery=True" if self.redelivery else ""
         return (
-            f"{type(self).__name__}({self.topic}:{self.partition}:{self.seq}, {self.op}, "
+            f"{type(self).__name__}({place}, {self.op}, "
             f"key={self.key!r}{again}, document={document})"
         )
 

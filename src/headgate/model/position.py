@@ -47,7 +47,10 @@ class Position(msgspec.Struct, frozen=True):
     means nothing once `settled` is there. `tried` says of records after `settled` how often they
     were handed to consumers of a group in vain. `stopped` says why nothing is to be read after
     `settled` before an operator has reset the position; empty where nothing keeps anybody. Records
-    up to `again_to` were processed by consumers of a group before: an operator wants them again."""
+    up to `again_to` were processed by consumers of a group before: an operator wants them again.
+
+    `unreadable` says why what is stored is no position, of one that was listed: the rest of it
+    means nothing then."""
 
     settled: int = 0
     tally: Tally = Tally()
@@ -56,6 +59,7 @@ class Position(msgspec.Struct, frozen=True):
     tried: Tries = ()
     stopped: str = ""
     again_to: int = 0
+    unreadable: str = ""
 
     @property
     def repeated(self) -> int:

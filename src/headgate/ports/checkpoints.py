@@ -6,6 +6,8 @@ position.
 
 A store that can't be reached in a few seconds raises StorageFailed. The answer alone may have got
 lost, so that a claim or a save may have taken effect all the same; doing either again is harmless.
+One that is there, and has something else in place of a position, raises NoPosition to whoever wants
+that one.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class CheckpointStore(Protocol):
         """
 
     async def list(self) -> dict[PartitionRef, Position]:
-        """Every stored position of a topic's partitions.
+        """Every stored position of a topic's partitions; one that can't be read keeps nobody from
+        the others (`Position.unreadable`).
 
         Those of consumer groups (model.groups) are for whoever claims them: there may be a thousand
         times as many, and nobody needs them all.

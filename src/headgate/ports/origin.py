@@ -8,11 +8,13 @@ once rests on, so an adapter that can't promise it is none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
 import msgspec
 
+from headgate.model.connector import Connector
 from headgate.model.event import Event
 
 
@@ -82,3 +84,8 @@ class Origin(Protocol):
         """Never raises: what can't be told is None."""
 
     async def close(self) -> None: ...
+
+
+OpenOrigin = Callable[[Connector], Origin]
+"""What a connector of that type and those settings reads. Raises OriginRefused where nothing is
+installed that could, and InvalidRequest for settings that are wrong."""

@@ -17,6 +17,8 @@ from headgate.model.event import PartitionRef
 from headgate.spark.log_place import LogPlace, in_folder, in_postgres
 
 FORMAT = "headgate_log"
+FAIL_ON_DATA_LOSS = "failOnDataLoss"
+"""Named and written as Spark's own source for Kafka has it."""
 DEFAULT_DATA = "headgate-data"
 DEFAULT_ROWS_PER_PARTITION = 250_000
 MAX_ROWS = 2**31 - 1
@@ -29,11 +31,14 @@ KNOWN = (
     "up_to",
     "rows_per_partition",
     "max_records_per_batch",
+    FAIL_ON_DATA_LOSS,
 )
+_BY_LOWER_CASE = {name.lower(): name for name in KNOWN}
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`up_to` gives the last seq wanted; `start` knows about `from`."""
+    """`up_to` gives the last seq wanted; `start` knows about `from`. `fails_on_loss`: a read fails
+    where the log lacks records that are wanted, or says that its origin has lost changes."""
 
     place: LogPlace
     topic: str
@@ -41,10 +46,14 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     up_to: dict[int, int] | None
     rows_per_partition: int
     max_records_per_batch: int | None
+    fails_on_loss: bool = True
 
 
 def read_options(options: Mapping[str, str]) -> LogOptions:
-    given = {name.lower(): value.strip() for name, value in options.items()}
+    given = {
+        _BY_LOWER_CASE.get(name.lower(), name.lower()): value.strip()
+        for name, value in options.items()
+    }
     for name, value in given.items():
         if name not in KNOWN:
             raise InvalidRequest(
@@ -60,6 +69,7 @@ def read_options(options: Mapping[str, str]) -> LogOptions:
         up_to=None if up_to is None else parse_positions(up_to, "up_to"),
         rows_per_partition=_rows(given, "rows_per_partition") or DEFAULT_ROWS_PER_PARTITION,
         max_records_per_batch=_rows(given, "max_records_per_batch"),
+        fails_on_loss=_is_true(given, FAIL_ON_DATA_LOSS, default=True),
     )
 
 
@@ -95,6 +105,13 @@ def _place(given: Mapping[str, str]) -> LogPlace:
             "data names a folder and dsn a database, but there is one log: leave one of them out"
         )
     return in_postgres(given["dsn"])
+
+
+def _is_true(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default))
+    if text.lower() not in ("true", "false"):
+        raise InvalidRequest(f"{name}={text[:100]} is neither true nor false", option=name)
+    return text.lower() == "true"
 
 
 def _rows(given: Mapping[str, str], name: str) -> int | None:

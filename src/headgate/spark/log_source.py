@@ -39,7 +39,13 @@ from headgate.decide.starting import Stretch, ends_at, refuse_gaps, starts_after
 from headgate.errors import InvalidRequest
 from headgate.model.event import FIRST_SEQ, PartitionRef
 from headgate.ports.log import Extent
-from headgate.spark.log_options import FORMAT, LogOptions, read_options, topic_partitions
+from headgate.spark.log_options import (
+    FAIL_ON_DATA_LOSS,
+    FORMAT,
+    LogOptions,
+    read_options,
+    topic_partitions,
+)
 from headgate.spark.log_tasks import SCHEMA, LogTask, read_task
 
 _known_to: WeakSet[SparkSession] = WeakSet()
@@ -61,12 +67,14 @@ def read_topic(
     dsn: str | None = None,
     start: str = "earliest",
     up_to: str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """The records of `topic` that are there now, as a DataFrame.
 
     The log is the one in the folder `data` (headgate-data) or in the PostgreSQL database `dsn`.
     """
     options = _given(topic=topic, data=data, dsn=dsn, start=start, up_to=up_to)
+    options[FAIL_ON_DATA_LOSS] = str(fail_on_data_loss)
     register(spark)
     return spark.read.format(FORMAT).options(**_checked_here(options)).load()
 
@@ -79,12 +87,14 @@ def stream_topic(
     dsn: str | None = None,
     start: str = "earliest",
     max_records_per_batch: int | None = None,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """The records of `topic` as a streaming DataFrame, those to come included; what is "now" is
     decided here, whenever the query starts."""
     options = _given(
         topic=topic, data=data, dsn=dsn, start=start, max_records_per_batch=max_records_per_batch
     )
+    options[FAIL_ON_DATA_LOSS] = str(fail_on_data_loss)
     register(spark)
     return spark.readStream.format(FORMAT).options(**_checked_here(options)).load()
 
@@ -194,7 +204,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = _firsts(found) | _as_positions(start)
         extents = dict.fromkeys(begin, NOTHING_YET) | found
         _refuse_another_log(begin, extents, self._wanted.topic)
-        if self._wanted.start == "earliest":
+        if _may_be_partial(self._wanted):
             # Without this, a limit would be spent on what retention took.
             begin = {one: max(seq, extents[one].earliest) for one, seq in begin.items()}
         else:
@@ -267,7 +277,8 @@ def _first_seqs(
     after = starts_after(wanted.start, extents, wanted.topic)
     firsts = {partition: seq + 1 for partition, seq in after.items()}
     if isinstance(wanted.start, dict):
-        refuse_gaps(wanted.start, extents, wanted.topic)
+        if not _may_be_partial(wanted):
+            refuse_gaps(wanted.start, extents, wanted.topic)
         firsts |= versions.since(wanted.start, extents)
     return firsts
 
@@ -300,11 +311,23 @@ def _refuse_another_log(
 def _tasks(
     wanted: LogOptions, start: Mapping[int, int], end: Mapping[int, int]
 ) -> list[InputPartition]:
-    partial = wanted.start == "earliest"
+    partial = _may_be_partial(wanted)
     return [
-        LogTask(place=wanted.place, topic=wanted.topic, seqs=seqs, partial=partial)
+        LogTask(
+            place=wanted.place,
+            topic=wanted.topic,
+            seqs=seqs,
+            partial=partial,
+            fails_on_loss=wanted.fails_on_loss,
+        )
         for seqs in split(start, end, rows=wanted.rows_per_partition)
     ]
+
+
+def _may_be_partial(wanted: LogOptions) -> bool:
+    """Is it fine that retention took some of what is wanted? Who begins with the earliest wants
+    what is left."""
+    return wanted.start == "earliest" or not wanted.fails_on_loss
 
 
 def _as_offset(positions: Mapping[int, int]) -> dict[str, int]:

@@ -1,8 +1,10 @@
 """What a task of a topic's DataFrame does: read one range of the log as Arrow, in Spark's columns.
 
 Invariant: `seq` is dense, so a range is read whole or the task fails; only a task that may be
-`partial` takes what retention has left. A task opens the log for itself, after the fork, and closes
-it before it ends; what it holds in memory is bounded by BATCH_ROWS and BATCH_BYTES.
+`partial` takes what retention has left. Where a record says that its origin has lost changes, a
+task that `fails_on_loss` does, and any other one shows it as a row. A task opens the log for
+itself, after the fork, and closes it before it ends; what it holds in memory is bounded by
+BATCH_ROWS and BATCH_BYTES.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     IntegerType,
@@ -22,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from headgate.decide.log_ranges import SeqRange
-from headgate.decide.starting import gone
+from headgate.decide.starting import gone, lost_at_origin
 from headgate.model.event import PartitionRef
 from headgate.spark.log_place import LogPlace
 
@@ -63,12 +66,21 @@ BATCH_BYTES = 64 * 1024 * 1024
 class LogTask(InputPartition):
     """One range for one task. `partial` says that what retention took may be missing."""
 
-    def __init__(self, *, place: LogPlace, topic: str, seqs: SeqRange, partial: bool) -> None:
+    def __init__(
+        self,
+        *,
+        place: LogPlace,
+        topic: str,
+        seqs: SeqRange,
+        partial: bool,
+        fails_on_loss: bool = True,
+    ) -> None:
         super().__init__(None)
         self.place = place
         self.topic = topic
         self.seqs = seqs
         self.partial = partial
+        self.fails_on_loss = fails_on_loss
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -84,12 +96,20 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
             first, last = batch["seq"][0].as_py(), batch["seq"][-1].as_py()
             if not task.partial and (first > expected or last - first >= batch.num_rows):
                 raise gone(task.topic, partition, first=expected, last=last)
+            if task.fails_on_loss:
+                _refuse_markers(batch, task.topic, partition)
             yield _for_spark(batch)
             expected = last + 1
         if not task.partial and expected <= up_to_seq:
             raise gone(task.topic, partition, first=expected, last=up_to_seq)
     finally:
         asyncio.run(reader.close())
+
+
+def _refuse_markers(batch: pa.RecordBatch, topic: str, partition: int) -> None:
+    at = pc.index(batch["op"], "lost").as_py()
+    if at >= 0:
+        raise lost_at_origin(topic, partition, batch["seq"][at].as_py())
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from headgate.ports.origin import Origin
 
 
 def open_origin(connector: Connector) -> Origin:
-    """Implements services.ingest.intakes.OpenOrigin. Raises OriginRefused where the library isn't
+    """Implements ports.origin.OpenOrigin. Raises OriginRefused where the library isn't
     installed, and InvalidRequest for settings that are wrong."""
     try:
         from headgate.adapters.mongo.origin import MongoOrigin

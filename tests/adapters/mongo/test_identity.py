@@ -70,6 +70,13 @@ def test_different_ids_have_different_keys(one: object, other: object) -> None:
         assert one == other or (one is not None and repr(one) == repr(other))
 
 
+@given(IDENTIFIERS)
+def test_the_key_of_one_type_is_that_of_no_text(one: object) -> None:
+    key = key_of(one)
+    if one != key:
+        assert key_of(key) != key
+
+
 @pytest.mark.parametrize("token", [{"_data": DATA}, {"_data": DATA, "_typeBits": b"\xfb@\xff"}])
 def test_a_position_is_a_token_as_text(token: dict[str, Any]) -> None:
     position = position_of(token)

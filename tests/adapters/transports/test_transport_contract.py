@@ -15,7 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate import errors
+from headgate.decide.gaps import Gap, notice
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.event import PartitionRef
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import LogEvent
 from tests.adapters.transports.conftest import WIRED, Listen
@@ -70,6 +72,27 @@ async def test_every_field_arrives_as_it_was_sent(listen: Listen, lanes: Deliver
     await lanes.deliver(url, sent, timeout_s=TIMEOUT_S)
     await lanes.deliver(url, lines, timeout_s=TIMEOUT_S)
     assert [plain(one) for one in book.batches] == [plain(sent), plain(lines)]
+
+
+async def test_what_only_connectors_say_arrives_as_it_was_said(
+    listen: Listen, lanes: DeliveryTransport
+) -> None:
+    book = Book()
+    _, url = await listen(book)
+    nothing = msgspec.Raw(b"null")
+    said = [
+        msgspec.structs.replace(
+            delivery(seq), op=op, key=None, collection="shop.orders", document=nothing
+        )
+        for seq, op in enumerate(("truncate", "drop", "rename"), 1)
+    ]
+    lines = batch(*said, msgspec.structs.replace(delivery(4), op="read"))
+    marker = notice(Gap(5, 5, at_origin=True), PartitionRef("flights", 0), epoch=1, time_ms=1)
+    one_object = batch(marker)
+    await lanes.deliver(url, lines, timeout_s=TIMEOUT_S)
+    await lanes.deliver(url, one_object, timeout_s=TIMEOUT_S)
+    assert [plain(one) for one in book.batches] == [plain(lines), plain(one_object)]
+    assert [one.op for one in book.deliveries] == ["truncate", "drop", "rename", "read", "lost"]
 
 
 async def test_the_address_names_the_transport(way: Way, listen: Listen) -> None:

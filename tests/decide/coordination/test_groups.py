@@ -802,6 +802,21 @@ def test_owners_claim_anew_what_a_reset_puts_back(place: Place) -> None:
     assert not cluster.groups.handoffs.by_ref
 
 
+def test_owners_claim_anew_also_where_the_partition_has_another_epoch_by_then(place: Place) -> None:
+    """The store took its time, and the operator has changed his mind."""
+    place.join("one")
+    before, cluster, ref = place.epochs(), place.world.cluster, PartitionRef("flights", 0)
+    place.world.fences = False
+    for settled in (3, 5):
+        place.world.apply(cluster.reset(ref, Reset(settled), place.world.now_ms))
+    first, second = [
+        one for one in place.world.effects if isinstance(one, FenceCheckpoints) and one.resets
+    ]
+    place.world.apply(cluster.fenced(first.owners, put_back={ref}))
+    assert place.epochs() == {target: epoch + 1 for target, epoch in before.items()}
+    assert cluster.unfenced[ref] == second.owners[0], "that is still to be done"
+
+
 def test_a_reset_that_goes_forward_leaves_groups_where_they_are(place: Place) -> None:
     place.join("one")
     before = place.epochs()

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.adapters.control_stream import encode
+from headgate.decide.coordination.connecting import Create
 from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.plausible import NUMBERS_END
 from headgate.model import control
+from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
 from headgate.model.control import Hello, SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.groups import MAX_TARGETS, Group, group_id
@@ -38,11 +40,17 @@ def hello(role: SessionRole = "ingest", **said: Any) -> Hello:
     return Hello(**{"role": role, "node_id": "node-9", "incarnation": "9", **said})
 
 
+ORDERS = Connector(
+    "orders", "mongodb", (ConnectorRoute("*", "flights"),), {"uri": "mongodb://db-1"}
+)
+
+
 def populated() -> World:
     world = World()
     for role in ("ingest", "router", "gateway"):
         world.join(role, f"{role}-1")
     world.lane(*world.create("flights", 2))
+    world.apply(world.cluster.operate_connector(Create(ORDERS)))
     return world
 
 
@@ -92,6 +100,21 @@ def forgetful() -> World:
             {"owns": (Owner(ref("flights"), "node-9", 1), Owner(ref("flights"), "node-9", 2))},
             "names a partition twice",
             id="one partition twice",
+        ),
+        pytest.param(
+            {"intakes": (Owner(ref("orders", 1), "node-9", 1),)},
+            "orders:1 is no connector",
+            id="a part of a connector",
+        ),
+        pytest.param(
+            {"intakes": (Owner(ref("orders"), "ingest-1", 2),)},
+            "is said to belong to ingest-1 by node-9",
+            id="what another reads",
+        ),
+        pytest.param(
+            {"role": "gateway", "intakes": (Owner(ref("orders"), "node-9", 2),)},
+            "a gateway reads no connectors",
+            id="a gateway that reads",
         ),
         pytest.param({"node_id": "router-1"}, "is the name of a router", id="another's name"),
         pytest.param(
@@ -143,6 +166,10 @@ def test_a_lane_is_believed_by_a_coordinator_without_memory() -> None:
 TWICE = Topic("flights", 1)
 
 
+def reported(name: str = "orders", **said: Any) -> ConnectorReport:
+    return ConnectorReport(name=name, epoch=2, state="running", **said)
+
+
 @pytest.mark.parametrize(
     ("role", "message", "reason"),
     [
@@ -163,6 +190,27 @@ TWICE = Topic("flights", 1)
             control.EpochTooLow(ref("flights"), LARGEST),
             "beyond what anybody can count to",
             id="an epoch without end",
+        ),
+        pytest.param(
+            "ingest",
+            control.ConnectorTooLow("orders", LARGEST),
+            "beyond what anybody can count to",
+            id="an epoch of a connector without end",
+        ),
+        pytest.param(
+            "ingest",
+            control.ConnectorReports((reported(taken=LARGEST),)),
+            "counts further than anybody can",
+            id="more changes than there can be",
+        ),
+        pytest.param(
+            "ingest",
+            control.ConnectorReports((reported(name="a/b"),)),
+            "is no connector",
+            id="no name of a connector",
+        ),
+        pytest.param(
+            "router", control.ConnectorReports(()), "ConnectorReports", id="who reads nothing"
         ),
     ],
 )
@@ -228,6 +276,24 @@ def _refused(effects: list[Effect]) -> str:
         ),
         pytest.param(
             Topology(9, targets=(Owner(ref("flights"), "c", 1),)), "of no group", id="no target"
+        ),
+        pytest.param(
+            Topology(9, connectors=(ORDERS, ORDERS)), "a connector twice", id="a connector twice"
+        ),
+        pytest.param(
+            Topology(9, connectors=(Connector("a/b", "mongodb", ORDERS.routes, {}),)),
+            "is no connector",
+            id="no name of a connector",
+        ),
+        pytest.param(
+            Topology(9, connectors=(Connector("orders", "mongodb", (), {}),)),
+            "without a route",
+            id="a connector that leads nowhere",
+        ),
+        pytest.param(
+            Topology(9, intakes=(Owner(ref("orders"), "ingest-1", LARGEST),)),
+            "under epoch",
+            id="an epoch of a connector",
         ),
     ],
 )
@@ -340,6 +406,22 @@ groups = st.builds(
     mostly(("radar",), "other"),
     mostly((1, 3), -1, 0, MAX_TARGETS, 1 << 40),
 )
+connectors = st.builds(
+    Connector,
+    mostly(("orders", "users"), "", "a/b"),
+    st.just("mongodb"),
+    mostly((ORDERS.routes,), ()),
+    st.just({"uri": "mongodb://db-1"}),
+    beginning=numbers,
+    begun=st.booleans(),
+)
+
+
+def intakes_of(node_ids: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[Owner, ...]]:
+    of = st.builds(PartitionRef, mostly(("orders", "users"), "", "a/b"), mostly((0,), 1, -1))
+    return st.lists(st.builds(Owner, of, node_ids, numbers), max_size=2).map(tuple)
+
+
 topologies = st.builds(
     Topology,
     numbers,
@@ -353,6 +435,8 @@ topologies = st.builds(
     st.lists(groups, max_size=2).map(tuple),
     st.lists(st.builds(Owner, targets, names, numbers), max_size=2).map(tuple),
     emptied=owned_by(mostly(("",), "router-1")),
+    connectors=st.lists(connectors, max_size=2).map(tuple),
+    intakes=intakes_of(mostly(("ingest-1", "", "node-9"), "router-1")),
 )
 subscriptions = st.builds(
     Subscription,
@@ -376,6 +460,7 @@ hellos = names.flatmap(
         generation=numbers,
         revision=numbers,
         weight=mostly((1.0, 5.0), 0.0, 0.0005, float("nan"), 1e300),
+        intakes=intakes_of(mostly((node_id,), "", "router-1")),
     )
 )
 
@@ -393,6 +478,22 @@ somebody_speaks = st.one_of(
         st.builds(control.AckTopology, numbers, st.lists(topics, max_size=2).map(tuple)),
         st.builds(control.Recall, topologies),
         st.builds(control.EpochTooLow, refs, numbers, numbers),
+        st.builds(control.ConnectorTooLow, mostly(("orders",), "users", ""), numbers),
+        st.builds(
+            control.ConnectorReports,
+            st.lists(
+                st.builds(
+                    ConnectorReport,
+                    name=mostly(("orders",), "users", ""),
+                    epoch=numbers,
+                    state=st.sampled_from(("running", "stopped", "history-lost")),
+                    begun=st.booleans(),
+                    taken=numbers,
+                    lag_ms=st.none() | numbers,
+                ),
+                max_size=2,
+            ).map(tuple),
+        ),
         st.builds(control.IngestReport, st.lists(st.tuples(refs, numbers), max_size=2).map(tuple)),
     ),
     from_(

@@ -105,6 +105,9 @@ def test_what_was_kept_whole_comes_back_as_it_was() -> None:
         assert fitting(state) == state
 
 
+ORDERS = Connector(
+    "orders", "mongodb", (ConnectorRoute("*", "flights"),), {"uri": "mongodb://db-1"}, beginning=4
+)
 WHOLE = StoredState(
     boot=3,
     topics=(Topic("flights", 1),),
@@ -116,6 +119,8 @@ WHOLE = StoredState(
     groups=(Group(RADAR, "flights", "radar", 1),),
     targets=(Owner(ref(RADAR), "c-1", 2),),
     target_moves=(Move(ref(RADAR), "c-1", "c-2"),),
+    intakes=(Owner(ref("orders"), "i-1", 5),),
+    connectors=(ORDERS,),
 )
 
 
@@ -149,6 +154,19 @@ WHOLE = StoredState(
                 "target_moves": (),
             },
             id="its topic is deleted, and has yet to take an epoch",
+        ),
+        pytest.param(
+            {"intakes": (), "above": 7},
+            {"intakes": (Owner(ref("orders"), "", 7),)},
+            id="a connector is about to be deleted",
+        ),
+        pytest.param(
+            {"connectors": ()}, {"intakes": (), "above": 5}, id="a connector is about to be created"
+        ),
+        pytest.param(
+            {"intakes": (Owner(ref("orders"), "i-9", 6),)},
+            {"intakes": (Owner(ref("orders"), "", 6),)},
+            id="its reader isn't known yet",
         ),
         pytest.param(
             {"nodes": (Node("i-1", "ingest"),)},

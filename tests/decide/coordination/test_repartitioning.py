@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.repartitions import LIFE, Event, Phase
+from headgate.decide.coordination.resetting import Plan, wanted
 from headgate.decide.states import OutOfTurn
 from headgate.errors import InvalidRequest, NotNow, UnknownTopic
 from headgate.model import control
+from headgate.model.api import ResetTo
 from headgate.model.control import PartitionReport, Sealed
 from headgate.model.topology import FormerVersion, Topic
 from tests.decide.coordination.world import World, ref
@@ -280,6 +282,31 @@ def test_positions_are_not_reset_meanwhile(world: Cutover) -> None:
     world.acknowledge(world.ingest)
     with pytest.raises(NotNow, match="sealing"):
         world.apply(world.cluster.reset(ref("flights"), Reset(1), world.now_ms))
+
+
+def test_what_cannot_be_read_is_skipped_meanwhile(world: Cutover) -> None:
+    """Or everything that waits for it waits for ever."""
+    world.to_fenced()
+    with pytest.raises(NotNow, match=r"when that is over$"):
+        world.apply(world.cluster.reset(ref("flights"), Reset(5, only_forward=True), world.now_ms))
+    world.acknowledge(world.gateway, world.router)
+    assert world.phase == "draining"
+    with pytest.raises(NotNow, match="or skip what can't be read"):
+        world.apply(world.cluster.reset(ref("flights"), Reset(1), world.now_ms))
+    world.apply(world.cluster.reset(ref("flights"), Reset(5, only_forward=True), world.now_ms))
+    assert ref("flights") in world.cluster.resets
+
+
+@pytest.mark.parametrize(
+    ("to", "repeats", "only_forward"),
+    [(6, 0, True), (6, 2, False), ("latest", 0, True), ("earliest", 4, False)],
+)
+def test_what_skips_goes_forward_alone_while_it_is_under_way(
+    world: Cutover, to: ResetTo, repeats: int, only_forward: bool
+) -> None:
+    plan = Plan(5, repeats, 0)
+    reset = wanted(world.cluster, ref("flights"), to, plan, resync=True)
+    assert reset == Reset(5, resync=True, only_forward=only_forward)
 
 
 def test_nor_is_it_begun_while_one_is_reset() -> None:

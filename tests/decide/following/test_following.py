@@ -221,6 +221,22 @@ def test_what_waits_before_all_have_begun_is_bounded() -> None:
     assert len(following.waiting) == MOST_EARLY + 1
 
 
+def test_what_waited_before_a_lost_connection_does_not_count_as_early() -> None:
+    """Or who is given much room, and uses it, could not come back before it is half empty."""
+    following, driver = live("auto", "one", "two")
+    driver.gateway.append("a", 2 * MOST_EARLY)
+    while driver.inbox:
+        driver.deliver()
+    driver.gateway.silent.add("two")
+    driver.lose()
+    driver.gateway.append("a", 1)
+    driver.connect()
+    while driver.inbox:
+        driver.deliver()
+    assert following.phase is Phase.OPENING, "nobody hung up"
+    assert len(following.waiting) == 2 * MOST_EARLY + 1
+
+
 def test_an_acknowledgement_of_what_never_came_is_refused_and_changes_nothing() -> None:
     following, driver = live("manual", "one", "two")
     driver.gateway.append("a")

@@ -85,7 +85,8 @@ class FakeCoordinator:
         self.received.append(message)
         if isinstance(message, Register):
             self.revision += 1
-            refused = {one.id: self.refusing for one in message.subscriptions if self.refusing}
+            news = [one for one in message.subscriptions if one.id not in self.registry]
+            refused = {one.id: self.refusing for one in news if self.refusing}
             for one in message.subscriptions:
                 if one.id not in refused:
                     self.registry[one.id] = one

@@ -301,6 +301,7 @@ async def test_subscription_refused_after_a_return_is_closed(world: World) -> No
     await subscriber.next()
     world.coordinator.disconnect()
     world.coordinator.refusing = "no longer allowed"
+    world.coordinator.registry.clear()  # what it has, it doesn't refuse
     world.coordinator.connect()
     assert (await subscriber.next())["error"]["message"] == "no longer allowed"
     assert await subscriber.closed() == 1008

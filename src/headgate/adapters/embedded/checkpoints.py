@@ -14,6 +14,7 @@ import builtins
 from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import apsw
@@ -25,13 +26,14 @@ from headgate.adapters.embedded.sqlite import connect, storage_errors, transacti
 from headgate.decide.checkpoints import (
     Checkpoint,
     claimed,
+    listed,
     moved,
     noted,
     put,
     stopped,
     wanted_back,
 )
-from headgate.errors import Fenced, StorageFailed
+from headgate.errors import Fenced, NoPosition, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX, PREFIX_END
 from headgate.model.position import Position, Tally, Tries
@@ -43,10 +45,11 @@ is stored is no position, and has changed nothing then."""
 _Refused = Fenced | StorageFailed
 
 BUSY_TIMEOUT_MS = 4_000
-_COLUMNS = (
-    "epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, stopped, "
-    "again_to, back_to"
+_NAMES = (
+    *("epoch", "window", "attempt", "settled", "tally", "redeliver_to", "skip_to", "tried"),
+    *("stopped", "again_to", "back_to"),
 )
+_COLUMNS = ", ".join(_NAMES)
 _OF_TOPICS = f"""
 SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
 UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
@@ -139,7 +142,7 @@ class EmbeddedCheckpointStore:
                 self._opened().execute(_OF_TOPICS, (PREFIX, PREFIX_END)).fetchall()
             )
         stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
-        return {ref: _checkpoint(ref, row).position for ref, row in stored}
+        return {ref: listed(partial(_checkpoint, ref, row)) for ref, row in stored}
 
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
@@ -178,23 +181,13 @@ def _applied(
 
 
 def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
-    epoch, window, attempt, settled, tally, redeliver_to, skip_to, tried, why, *back = row
+    found = dict(zip(_NAMES, row, strict=True))
     try:
-        return Checkpoint(
-            epoch,
-            window,
-            attempt,
-            settled,
-            tally=msgspec.json.decode(tally, type=Tally),
-            redeliver_to=redeliver_to,
-            skip_to=skip_to,
-            tried=msgspec.json.decode(tried, type=Tries),
-            stopped=why,
-            again_to=back[0],
-            back_to=back[1],
-        )
-    except msgspec.MsgspecError as error:
-        raise StorageFailed(
+        for name in ("tally", "tried"):
+            found[name] = msgspec.json.decode(found[name])
+        return msgspec.convert(found, Checkpoint)  # a column may hold anything
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise NoPosition(
             f"what is stored for {ref} is no position ({error}); delete its row of the table "
             "checkpoints to start over",
             topic=ref.topic,

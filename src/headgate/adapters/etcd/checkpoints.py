@@ -8,6 +8,7 @@ Never keeps a position in memory: each call reads what the cluster has agreed on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import aetcd
 import msgspec
@@ -16,13 +17,14 @@ from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.decide.checkpoints import (
     Checkpoint,
     claimed,
+    listed,
     moved,
     noted,
     put,
     stopped,
     wanted_back,
 )
-from headgate.errors import StorageFailed
+from headgate.errors import NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
 from headgate.model.position import Position, Tally, Tries
@@ -89,7 +91,7 @@ class EtcdCheckpointStore:
         found: aetcd.GetRange = await self._connection.run(
             lambda client: client.get_prefix(folder), what="reading the positions"
         )
-        return {_ref(kv.key, folder): _decoded(kv).position for kv in found}
+        return {_ref(kv.key, folder): listed(partial(_decoded, kv)) for kv in found}
 
     async def close(self) -> None:
         await self._connection.close()
@@ -130,7 +132,7 @@ def _decoded(found: aetcd.KeyValue) -> Checkpoint:
         return msgspec.json.decode(found.value, type=Checkpoint)
     except msgspec.MsgspecError as error:
         key = found.key.decode(errors="replace")
-        raise StorageFailed(
+        raise NoPosition(
             f"etcd's key {key} holds something that is no position; delete it to start over",
             key=key,
         ) from error

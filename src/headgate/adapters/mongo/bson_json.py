@@ -15,7 +15,8 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +34,7 @@ from bson.datetime_ms import DatetimeMS
 
 Document = dict[str, Any]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = date(1970, 1, 1)
 _YEAR_10000_MS = 253_402_300_800_000
 _OPTIONS = (("i", 2), ("l", 4), ("m", 8), ("s", 16), ("u", 32), ("x", 64))
 """Options of a regular expression, in the order that extended JSON wants; the flags are re's."""
@@ -69,11 +70,19 @@ def to_json(value: object) -> bytes:
 
 def _date(value: DatetimeMS) -> Document:
     ms = int(value)
-    if 0 <= ms < _YEAR_10000_MS:
-        at = _EPOCH + timedelta(milliseconds=ms)
-        # All with three digits, so that they sort as texts.
-        return {"$date": f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"}
-    return {"$date": {"$numberLong": str(ms)}}
+    if not 0 <= ms < _YEAR_10000_MS:
+        return {"$date": {"$numberLong": str(ms)}}
+    minutes, ms = divmod(ms, 60_000)
+    days, minutes = divmod(minutes, 1_440)
+    # All with three digits of a second, so that they sort as texts.
+    clock = f"{minutes // 60:02}:{minutes % 60:02}:{ms // 1_000:02}.{ms % 1_000:03}"
+    return {"$date": f"{_day(days)}T{clock}Z"}
+
+
+@lru_cache(maxsize=1_024)
+def _day(days: int) -> str:
+    """The date so many days after 1970-01-01; most are of few days."""
+    return (_EPOCH + timedelta(days=days)).isoformat()
 
 
 def _binary(value: Binary) -> Document:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Collection
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,14 +27,22 @@ from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
 from headgate.adapters.mongo.reasons import (
+    AUTHENTICATION_FAILED,
     UNAUTHORIZED,
-    WRONG_CREDENTIALS,
     code_of,
     is_away,
     reason_of,
 )
-from headgate.decide.checkpoints import FIRST_VERSION, NOWHERE, Checkpoint, claimed, fenced, put
-from headgate.errors import Fenced, InvalidConfig, StorageFailed
+from headgate.decide.checkpoints import (
+    FIRST_VERSION,
+    NOWHERE,
+    Checkpoint,
+    claimed,
+    fenced,
+    listed,
+    put,
+)
+from headgate.errors import Fenced, InvalidConfig, NoPosition, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import PREFIX
 from headgate.model.position import Position, Tally, Tries
@@ -51,7 +60,7 @@ _NO_REPLICA_SET = 20
 
 _NOT_WANTED_BACK: Document = {"back_to": {"$in": [None, NOWHERE]}}
 """Documents that lack it have none."""
-_OF_TOPICS = {"topic": {"$not": {"$regex": f"^{PREFIX}"}}}
+_OF_TOPICS = {"_id": {"$regex": "/[0-9]+$", "$not": {"$regex": f"^{PREFIX}"}}}
 """Not those of consumer groups."""
 
 
@@ -126,7 +135,7 @@ class MongoCheckpointStore:
     async def list(self) -> dict[PartitionRef, Position]:
         async with self._errors("reading the positions"):
             return {
-                PartitionRef(one["topic"], one["partition"]): _checkpoint(one).position
+                _ref(one): listed(partial(_checkpoint, one))
                 async for one in self._positions.find(_OF_TOPICS)
             }
 
@@ -228,7 +237,7 @@ def _client(url: str) -> AsyncMongoClient[Document]:
 
 def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
     reason, code = reason_of(error), code_of(error)
-    if code in (UNAUTHORIZED, WRONG_CREDENTIALS):
+    if code in (UNAUTHORIZED, AUTHENTICATION_FAILED):
         advice = f"MongoDB refuses it ({reason}); check the user of mongo.url and its role"
     elif code == _NO_REPLICA_SET:
         advice = "MongoDB runs alone; let mongo.url name a replica set, which may have one member"
@@ -241,6 +250,12 @@ def storage_failed(error: PyMongoError, what: str) -> StorageFailed:
 
 def _key(ref: PartitionRef) -> str:
     return f"{ref.topic}/{ref.partition}"
+
+
+def _ref(document: Document) -> PartitionRef:
+    """By its key, which is there whatever became of the rest."""
+    topic, _, partition = document["_id"].rpartition("/")
+    return PartitionRef(topic, int(partition))
 
 
 def _place(ref: PartitionRef) -> Document:
@@ -262,7 +277,7 @@ def _checkpoint(document: Document) -> Checkpoint:
         return msgspec.convert(document, Checkpoint)
     except msgspec.ValidationError as error:
         key = document["_id"]
-        raise StorageFailed(
+        raise NoPosition(
             f"what MongoDB stores for {key} is no position ({error}); delete the document to start "
             "over",
             key=key,

@@ -3,6 +3,7 @@
 Invariant: every command ends within a bound, goes to the primary (or to one and the same mongos,
 which has the cursor), and fails with one of Headgate's errors that holds no secret, unless the
 caller asks for MongoDB's own. The address with its secrets is in PyMongo's client and nowhere else.
+Secrets that the server refused are looked up anew by the next command.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from urllib.parse import quote_plus
 
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_preferences import ReadPreference
 from pymongo.server_description import ServerDescription
 
 from headgate.adapters.mongo.bson_json import CODEC, Document
-from headgate.adapters.mongo.origin_errors import origin_error
+from headgate.adapters.mongo.origin_errors import WRONG_CREDENTIALS, origin_error
 from headgate.decide.mongo_settings import REFERENCE, MongoSettings, user_info
 from headgate.errors import HeadgateError, InvalidConfig, OriginRefused
 
@@ -40,25 +41,31 @@ class Deployment:
         self._resolve = resolve
         self._secrets: tuple[str, ...] = ()
         self._client: AsyncMongoClient[Document] | None = None
+        self._refused = False
         self._version: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
         return f"Deployment({self.settings.uri!r})"
 
-    def session(self) -> AsyncClientSession:
-        """What belongs together: a cursor, and reads that follow what it has told."""
-        return self._connected().start_session(causal_consistency=True)
+    async def session(self) -> AsyncClientSession:
+        """What belongs together: a cursor, and what is done with it."""
+        return (await self._connected()).start_session()
 
     async def command(
         self, database: str, command: Document, session: AsyncClientSession | None = None
     ) -> Document:
         """MongoDB's answer, or PyMongo's error: `error` says what that means."""
-        return await self._connected()[database].command(
-            command,
-            read_preference=ReadPreference.PRIMARY,
-            codec_options=CODEC,
-            session=session,
-        )
+        client = await self._connected()
+        try:
+            return await client[database].command(
+                command,
+                read_preference=ReadPreference.PRIMARY,
+                codec_options=CODEC,
+                session=session,
+            )
+        except OperationFailure as error:
+            self._refused = error.code in WRONG_CREDENTIALS
+            raise
 
     async def version(self) -> tuple[int, ...]:
         """Of the server that answers; asked for once."""
@@ -78,7 +85,10 @@ class Deployment:
             await self._client.close()
             self._client = None
 
-    def _connected(self) -> AsyncMongoClient[Document]:
+    async def _connected(self) -> AsyncMongoClient[Document]:
+        if self._refused:
+            await self.close()
+            self._refused = False
         if self._client is None:
             uri, self._secrets = resolved(self.settings.uri, self._resolve)
             try:

@@ -23,6 +23,8 @@ from headgate.errors import OriginRefused
 ID_BYTES = 12
 
 _HEX = re.compile(r"82[0-9A-F]{16}(?:[0-9A-F]{2})+").fullmatch
+_BEFORE_ALL = "29296E04"
+"""How a token ends that names no change: of type 0, with neither index, collection nor key."""
 _READS_AS_ANOTHER = re.compile(r'[0-9a-f]{24}|["{\[].*|true|false|null|', re.DOTALL).fullmatch
 
 
@@ -53,6 +55,11 @@ def token_of(position: str) -> Document:
 def time_of(position: str) -> Timestamp:
     """The cluster time of a position that `token_of` takes."""
     return Timestamp(int(position[2:10], 16), int(position[10:18], 16))
+
+
+def is_change(position: str) -> bool:
+    """Whether it is a change's; else it stands before all changes of its cluster time."""
+    return not position.endswith(_BEFORE_ALL)
 
 
 def key_of(identifier: object) -> str:

@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 
 from headgate.adapters.mongo.bson_json import Document
 from headgate.adapters.mongo.deployment import Deployment
-from headgate.adapters.mongo.identity import time_of, token_of
+from headgate.adapters.mongo.identity import is_change, time_of, token_of
 from headgate.decide.mongo_settings import MongoSettings
 from headgate.ports.origin import Standing
 
@@ -55,7 +55,8 @@ class Oplog:
         """Raises PyMongo's errors, and OriginRefused for what is no position."""
         token_of(position)
         window = Window(await self._end(1), await self._end(-1), full=False)
-        match = {"ts": {"$gt": time_of(position)}, **_of_interest(self._deployment.settings)}
+        since = {"$gt" if is_change(position) else "$gte": time_of(position)}
+        match = {"ts": since, **_of_interest(self._deployment.settings)}
         stages: list[Document] = [{"$match": match}, {"$limit": MOST_COUNTED}, {"$count": "behind"}]
         try:
             counted = await self._aggregate(stages, COUNT_TIMEOUT_MS)

@@ -46,7 +46,7 @@ class MongoOrigin:
     @contextlib.asynccontextmanager
     async def open(self, after: str, *, begin_at: str) -> AsyncIterator[MongoChangeStream]:
         start = _start(after, begin_at)
-        async with self._deployment.session() as session, Helpers() as helpers:
+        async with await self._deployment.session() as session, Helpers() as helpers:
             stream = MongoChangeStream(self._deployment, self._naming, session, helpers)
             await stream.begin(start)
             try:

@@ -16,7 +16,7 @@ from headgate.adapters.mongo.bson_json import Document
 from headgate.adapters.mongo.changes import Naming
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.oplog import Oplog
-from headgate.adapters.mongo.origin_errors import NO_REPLICA_SET
+from headgate.adapters.mongo.origin_errors import NO_REPLICA_SET, too_old
 from headgate.adapters.mongo.stream import MongoChangeStream
 from headgate.errors import HeadgateError
 from headgate.ports.origin import Finding
@@ -24,7 +24,6 @@ from headgate.tasks import Helpers
 
 HISTORY_SHORT_MS = 24 * 3_600_000
 MOST_NAMED = 5
-IMAGES_SINCE = (6, 0, 0)
 _OWN = frozenset({"admin", "config", "local"})
 
 
@@ -68,20 +67,14 @@ class OriginCheck:
         return Finding("replica set", "ok", f"the replica set {hello['setName']}")
 
     def _version(self, version: tuple[int, ...]) -> Finding:
-        shown = f"MongoDB {'.'.join(map(str, version))}"
-        wants = self._settings.earlier != "off" or self._settings.document != "lookup"
-        if version < IMAGES_SINCE and wants:
-            sentence = (
-                f"{shown} has no states before and after a change, which came with 6.0: set "
-                "earlier to off and document to lookup"
-            )
-            return Finding("version", "failed", sentence)
-        return Finding("version", "ok", shown)
+        if refusal := too_old(version, self._settings):
+            return Finding("version", "failed", refusal)
+        return Finding("version", "ok", f"MongoDB {'.'.join(map(str, version))}")
 
     async def _rights(self) -> Finding:
         """By doing what a start does."""
         try:
-            async with self._deployment.session() as session, Helpers() as helpers:
+            async with await self._deployment.session() as session, Helpers() as helpers:
                 naming = Naming("check", False)
                 stream = MongoChangeStream(self._deployment, naming, session, helpers)
                 await stream.begin({})

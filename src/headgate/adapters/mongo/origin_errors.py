@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bson.errors import BSONError
-from pymongo.errors import ConfigurationError, InvalidURI, OperationFailure, PyMongoError
+from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
 
 from headgate.adapters.mongo.reasons import (
+    AUTHENTICATION_FAILED,
     UNAUTHORIZED,
-    WRONG_CREDENTIALS,
     code_of,
     is_away,
     reason_of,
@@ -30,14 +29,13 @@ TOO_LARGE = 10334
 HISTORY_LOST = frozenset({136, 280, 286})
 """An open cursor, and a position, that the oplog has left behind; and a position that the oplog
 doesn't hold although it has that time, as after a restore."""
-_WRONG_CREDENTIALS = frozenset({WRONG_CREDENTIALS, 8000})
+WRONG_CREDENTIALS = frozenset({AUTHENTICATION_FAILED, 8000})
 """The latter is Atlas'."""
 _NO_REPLICA_SET = 40573
 _NO_IMAGE = 47
-_BAD_POSITION = frozenset({9, 15, 50811, 260})
+_BAD_POSITION = frozenset({15, 50811, 260})
 _HIDDEN = "…"
-
-UNREADABLE = (OperationFailure, BSONError)
+IMAGES_SINCE = (6, 0, 0)
 
 
 def origin_error(
@@ -58,7 +56,7 @@ def origin_error(
             f"({reason})",
             reason=reason,
         )
-    if code in _WRONG_CREDENTIALS:
+    if code in WRONG_CREDENTIALS:
         return OriginRefused(
             "MongoDB doesn't accept the user and the password of the setting uri: check both, and "
             "authSource where the user isn't of the database admin",
@@ -88,6 +86,17 @@ NO_REPLICA_SET = (
     "MongoDB runs alone, and tells changes only as a replica set, which may have one member: start "
     "mongod with --replSet and call rs.initiate()"
 )
+
+
+def too_old(version: tuple[int, ...], settings: MongoSettings) -> str:
+    """Why a server of this version can't do what the settings want; empty: it can."""
+    wanted = settings.earlier != "off" or settings.document != "lookup"
+    if not wanted or version >= IMAGES_SINCE:
+        return ""
+    return (
+        f"MongoDB {'.'.join(map(str, version))} has no states before and after a change, which "
+        "came with 6.0: set earlier to off and document to lookup"
+    )
 
 
 def grant(settings: MongoSettings) -> str:

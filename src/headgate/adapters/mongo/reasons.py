@@ -5,7 +5,7 @@ from __future__ import annotations
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 
 UNAUTHORIZED = 13
-WRONG_CREDENTIALS = 18
+AUTHENTICATION_FAILED = 18
 _NO_PRIMARY = frozenset({64, 91, 189, 10107, 11600, 11602, 13435, 13436})
 """A server that stops or steps down, or that no majority follows."""
 _NOISE = (", full error:", " (configured timeouts:", ", Timeout:", ", Topology Description:")

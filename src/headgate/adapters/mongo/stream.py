@@ -34,9 +34,9 @@ from headgate.adapters.mongo.changes import (
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.identity import position_of, token_of
 from headgate.adapters.mongo.lookup import Lookup
-from headgate.adapters.mongo.origin_errors import TOO_LARGE
+from headgate.adapters.mongo.origin_errors import TOO_LARGE, too_old
 from headgate.decide.mongo_settings import MongoSettings
-from headgate.errors import ChangeTooLarge, HeadgateError, OriginUnavailable
+from headgate.errors import ChangeTooLarge, HeadgateError, OriginRefused, OriginUnavailable
 from headgate.ports.origin import Changes
 from headgate.tasks import Helpers
 
@@ -89,6 +89,8 @@ class MongoChangeStream:
         """`start` is what MongoDB takes: a token, a time, or nothing for now. Raises like `next`,
         and OriginRefused."""
         try:
+            if refusal := too_old(await self._deployment.version(), self._settings):
+                raise OriginRefused(refusal)
             first = await self._open(start, self._wanted(), await self._splitting())
         except (PyMongoError, BSONError) as error:
             raise self._deployment.error(error) from error
@@ -129,6 +131,9 @@ class MongoChangeStream:
         self._read = self._fragments.whole(changes)
         if not self._fragments.waiting:
             self._read_to = max(self._read_to, position_of(batch["postBatchResumeToken"]))
+        elif self._read:
+            # Behind a fragment nobody may go on: the others of its change would be missing.
+            self._read_to = position_of(self._read[-1]["_id"])
         # Behind an invalidate, or whatever else ends a stream, another one begins.
         self._cursor = batch["id"]
         if self._cursor and changes and not self._careful:
@@ -176,7 +181,8 @@ class MongoChangeStream:
     async def _bare(self) -> Document:
         """The very next change, without documents."""
         start = {"startAfter": token_of(self._read_to)}
-        await self._open(start, {}, [{"$project": _BARE}])
+        stages = [{"$project": _BARE}, *await self._splitting()]
+        await self._open(start, {}, stages)
         try:
             for _ in range(LOOKS):
                 changes: list[Document] = (await self._more(1))["nextBatch"]

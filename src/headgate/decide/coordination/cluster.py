@@ -426,13 +426,11 @@ class Cluster(State):
         who doesn't know him, it is kept from where that is to be read again.
         """
         effects = [e for ref, epoch in overtaken for e in self.overtaken(ref, epoch)]
-        is_news, gone_back = False, set[str]()
+        is_news = False
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
                 del self.unfenced[owner.ref]
-                if self.resets.putting.pop(owner.ref, None) is not None:
-                    is_news = True
-                    gone_back |= {owner.ref.topic} if owner.ref in put_back else set()
+                is_news |= self.resets.putting.pop(owner.ref, None) is not None
                 is_news |= self.again_from.pop(owner.ref, None) is not None
                 if self.unclaimed.pop(owner.ref, None) is not None:
                     topology_changes.claimed_at_last(self, owner)
@@ -443,8 +441,9 @@ class Cluster(State):
                 if one.head is not None and ref not in self.again_from:
                     self.again_from[ref], is_news = one.head, True
         effects += [Persist(self.to_store())] if is_news else []
-        effects += sharing.renew(self, gone_back) + topology_changes.assign_routers(self)
-        return effects + subscribing.settle_floor(self)
+        # Also where the partition has another epoch by now: of the groups nobody else knows.
+        effects += sharing.renew(self, {ref.topic for ref in put_back})
+        return effects + topology_changes.assign_routers(self) + subscribing.settle_floor(self)
 
     def _unclaimable(self, owners: Iterable[Owner]) -> list[Effect]:
         """A lane can't claim the positions of these. Where nobody is known to read them, they get a
@@ -524,7 +523,7 @@ class Cluster(State):
     @whole
     def reset(self, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
         """Put the position of a source partition elsewhere, and read it from there."""
-        error = operating.learning_refusal(self) or resetting.refusal(self, ref)
+        error = operating.learning_refusal(self) or resetting.refusal(self, ref, reset)
         if error is not None:
             return [Refuse(error)]
         return resetting.begin(self, ref, reset, now_ms)

@@ -40,8 +40,13 @@ class Plan:
     skips: int
 
 
-def refusal(state: State, ref: PartitionRef) -> HeadgateError | None:
-    """Why there is no such partition, or nothing can be decided about it now; None when it can."""
+def refusal(state: State, ref: PartitionRef, reset: Reset | None = None) -> HeadgateError | None:
+    """Why there is no such partition, or nothing can be decided about it now; None when it can.
+
+    While a topic gets another number of partitions, its positions stay where the order of keys
+    relies on them. But what can't be read holds that up, and all that comes behind it, until it is
+    skipped: forward they go.
+    """
     topic = state.topics.get(ref.topic)
     if topic is None:
         return unknown_topic(ref.topic, state.topics)
@@ -51,12 +56,16 @@ def refusal(state: State, ref: PartitionRef) -> HeadgateError | None:
         return NotFound(
             f"topic {ref.topic} has no partition {ref.partition}; it has 0 to {last}", name=str(ref)
         )
-    if topic.repartition is not None and topic.repartition.phase != "announced":
-        return NotNow(
-            f"{ref.topic} is on its way to {topic.repartition.to} partitions "
-            f"({topic.repartition.phase}); reset its positions when that is over",
-            topic=ref.topic,
-        )
+    under_way = topic.repartition
+    if under_way is not None and under_way.phase != "announced":
+        is_draining = under_way.phase == "draining"
+        if not is_draining or (reset is not None and not reset.only_forward):
+            until = ", or skip what can't be read" if is_draining else ""
+            return NotNow(
+                f"{ref.topic} is on its way to {under_way.to} partitions ({under_way.phase}); "
+                f"reset its positions when that is over{until}",
+                topic=ref.topic,
+            )
     if ref in state.handoffs.by_ref:
         return NotNow(f"{ref} is on its way to another router; try again in a moment")
     return None
@@ -84,6 +93,14 @@ def plan(
             "going back skips nothing, so there is nothing to resync; leave --resync out"
         )
     return Plan(target, max(0, settled - target), max(0, target - settled))
+
+
+def wanted(state: State, ref: PartitionRef, to: ResetTo, plan: Plan, *, resync: bool) -> Reset:
+    """What carries `plan` out."""
+    topic = state.topics.get(ref.topic)
+    is_under_way = topic is not None and topic.repartition is not None
+    only_forward = to == "latest" or (is_under_way and not plan.repeats)
+    return Reset(plan.settled, resync, only_forward)
 
 
 def begin(state: State, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:

@@ -184,7 +184,8 @@ class State:
             self.ring(),
             self.emptied(),
             tuple(self.connectors[name] for name in sorted(self.connectors)),
-            self.intakes.all(),
+            # Who learns may know who reads a connector before it knows the connector.
+            tuple(o for o in self.intakes.all() if o.ref.topic in self.connectors),
         )
 
     def emptied(self) -> tuple[Owner, ...]:

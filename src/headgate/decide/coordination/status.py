@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.decide.coordination import accounting, moving
 from headgate.decide.coordination.cluster import Cluster
+from headgate.decide.coordination.connector_status import describe_connectors
 from headgate.decide.coordination.group_status import describe_groups, planned_targets
 from headgate.decide.coordination.members import Member
 from headgate.decide.lineage import boundaries
@@ -96,6 +97,7 @@ def describe(
         ],
         totals=accounting.sum_of(topic.totals for topic in topics),
         groups=describe_groups(cluster),
+        connectors=describe_connectors(cluster, now_ms=now_ms),
     )
 
 
@@ -109,7 +111,14 @@ def planned_moves(cluster: Cluster) -> list[api.PlannedMove]:
         api.PlannedMove(kind, move.ref.topic, move.ref.partition, move.from_id, move.to_id)
         for role, kind in kinds
         for move in moving.planned(cluster, role)
-    ] + planned_targets(cluster)
+    ] + [*_planned_connectors(cluster), *planned_targets(cluster)]
+
+
+def _planned_connectors(cluster: Cluster) -> list[api.PlannedMove]:
+    return [
+        api.PlannedMove("connector", move.ref.topic, 0, move.from_id, move.to_id)
+        for move in moving.planned_intakes(cluster)
+    ]
 
 
 def describe_topic(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from headgate.decide.filter.compile import condition
 from headgate.decide.filter.fast import Constants, Test
+from headgate.decide.filter.paths import Document
 from headgate.decide.filter.record_fields import COLLECTION_FIELD
 from headgate.decide.filter.syntax import And, Expression, Field, children, conjuncts
 
@@ -29,10 +30,12 @@ def exclusion_of(shape: Expression) -> Test | None:
 
 def excludes(exclusion: Test | None, constants: Constants, collection: str) -> bool:
     """Whether a filter with that `exclusion` wants nothing of `collection`."""
-    if exclusion is None:
-        return False
-    known = {COLLECTION_FIELD: collection} if collection else {}
-    return exclusion(known, constants) is False
+    return exclusion is not None and exclusion(known_of(collection), constants) is False
+
+
+def known_of(collection: str) -> Document:
+    """What is known of every document of `collection`: what an exclusion is asked about."""
+    return {COLLECTION_FIELD: collection} if collection else {}
 
 
 def _is_about_collections(node: Expression) -> bool:

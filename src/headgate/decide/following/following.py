@@ -40,7 +40,7 @@ from headgate.model.refusals import rebuild
 ACK_EVERY = 256
 """Items after which the gateway is told how far we are, even if more wait."""
 MOST_EARLY = 10_000
-"""Messages that may wait while one subscription of a connection hasn't begun: until then the socket
+"""Messages that may come while one subscription of a connection hasn't begun: until then the socket
 has to be read, however many wait for the user."""
 
 
@@ -58,6 +58,8 @@ class Following(Conversation[ToSubscriber, Waiting]):
         self.beyond_since_s: float | None = None
         self._beyond_end_s = beyond_end_s
         self._awaited: set[str] = set()
+        self._waited = 0
+        """How many waited for the user when it was last live."""
         self._unsaid = 0
 
     def add(self, subscription: Subscription) -> None:
@@ -91,7 +93,7 @@ class Following(Conversation[ToSubscriber, Waiting]):
                 wanted_by.append(subscription)
         if wanted_by:
             self.waiting.append((_for(item, wanted_by), seq, wanted_by))
-        return self.phase is Phase.LIVE or len(self.waiting) <= MOST_EARLY
+        return self.phase is Phase.LIVE or self._early <= MOST_EARLY
 
     def _arrived_again(self, item: Event | Left) -> bool:
         wanted_by = [
@@ -99,14 +101,19 @@ class Following(Conversation[ToSubscriber, Waiting]):
         ]
         if wanted_by:
             self.waiting.append((_for(item, wanted_by), item.seq, []))
-        return self.phase is Phase.LIVE or len(self.waiting) <= MOST_EARLY
+        return self.phase is Phase.LIVE or self._early <= MOST_EARLY
+
+    @property
+    def _early(self) -> int:
+        """How many wait that came before all subscriptions had begun, over however many
+        connections."""
+        return len(self.waiting) - self._waited
 
     def unexpected(self, now_s: float) -> Effects:
-        early = len(self.waiting)
         return self._try_again(
             errors.Overloaded(
-                f"{early} events came before all subscriptions had begun; give them connections of "
-                "their own"
+                f"{self._early} events came before all subscriptions had begun; give them "
+                "connections of their own"
             ),
             now_s,
         )
@@ -223,6 +230,8 @@ class Following(Conversation[ToSubscriber, Waiting]):
             self._in_hand.clear()
             for subscription in self.subscriptions.values():
                 subscription.disconnected()
+        if self.phase is Phase.LIVE:
+            self._waited = len(self.waiting)
 
     def _hand_out(self, entry: Waiting) -> Item | None:
         item, seq, subscriptions = entry

@@ -14,13 +14,14 @@ filter doesn't exclude the collection: nearly all have to be told, so nearly all
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from headgate.decide.filter.exclusion import excludes
+from headgate.decide.filter.exclusion import known_of
 from headgate.decide.filter.fast import Constants
 from headgate.decide.filter.paths import Document, Path
 from headgate.decide.filter.templates import Templates
@@ -243,14 +244,15 @@ class MatchIndex:
 
     def _not_excluding(self, topic: str, collection: str) -> dict[str, tuple[str, ...]]:
         """Whom a record about the whole of `collection` concerns, per gateway."""
-        ids: dict[str, list[str]] = {}
+        ids: defaultdict[str, list[str]] = defaultdict(list)
+        known = known_of(collection)
         for entries in self._entries.values():
-            entry = _several(entries)[0]
-            subscription = entry.subscription
-            if subscription.topic == topic and not excludes(
-                entry.part.exclusion, entry.constants, collection
-            ):
-                ids.setdefault(subscription.gateway_id, []).append(subscription.id)
+            entry: Entry = entries if type(entries) is Entry else entries[0]  # type: ignore[index]
+            subscription, exclusion = entry.subscription, entry.part.exclusion
+            if subscription.topic != topic:
+                continue
+            if exclusion is None or exclusion(known, entry.constants) is not False:
+                ids[subscription.gateway_id].append(subscription.id)
         return {gateway_id: tuple(found) for gateway_id, found in ids.items()}
 
     def explain(self, document: object, subscription_id: str) -> Explanation | None:

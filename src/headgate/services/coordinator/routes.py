@@ -13,7 +13,6 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import operating, repartitioning, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
@@ -32,6 +31,7 @@ from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.letters import Fences
 from headgate.ports.machine import Machine
 from headgate.release import release
+from headgate.services.coordinator.connectors import ConnectorRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.vitals import Vitals
@@ -62,6 +62,7 @@ class CoordinatorRoutes:
         self._default_partitions = default_partitions
         self._term = term
         self._letters = letters
+        self._connectors = ConnectorRoutes(term, machine)
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -82,6 +83,7 @@ class CoordinatorRoutes:
             Route("DELETE", "/v1/nodes/{name}/drain", self._end_drain),
             *self.vitals.table(),
             *self._letters.table(),
+            *self._connectors.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------
@@ -209,8 +211,12 @@ class CoordinatorRoutes:
             settled=settled,
             resync=body.resync,
         )
+        reset = resetting.wanted(term.cluster, ref, body.to, plan, resync=body.resync)
+        if (error := resetting.refusal(term.cluster, ref, reset)) is not None:
+            raise error
+        if plan.repeats:
+            await term.check_groups(ref)
         if not body.dry_run:
-            reset = Reset(plan.settled, body.resync, only_forward=body.to == "latest")
             await term.apply(lambda now: term.cluster.reset(ref, reset, now))
             await self._is_reset(term, ref)
         return json_response(

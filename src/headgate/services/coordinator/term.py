@@ -2,7 +2,8 @@
 
 Whatever changes the cluster runs through `apply`, one at a time: the decision is made without I/O,
 whole and sound or not at all, then its effects are carried out in order, so what is announced is
-already durable. A decision that is refused has changed nothing. One that fails is a fault of this
+already durable. Only for positions that take long to be claimed nothing else waits: what came of it
+is another event. A decision that is refused has changed nothing. One that fails is a fault of this
 program, and a term that can't carry out what it decided may have told half of it: then the term is
 over and never comes back. Nothing is decided, kept or told from its state any more, whoever asked
 hears so, and only a new term from the store brings everybody together again.
@@ -12,14 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-import structlog
 
-from headgate.decide.checkpoints import put_after
 from headgate.decide.coordination import invariants, operating
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
@@ -29,7 +28,6 @@ from headgate.decide.coordination.effects import (
     Persist,
     Refuse,
     Send,
-    Unclaimed,
 )
 from headgate.decide.coordination.status import Stored, unreported
 from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, StorageFailed
@@ -42,11 +40,9 @@ from headgate.model.control import (
     Refused,
     ToCoordinator,
 )
-from headgate.model.event import Fence, PartitionRef
-from headgate.model.groups import Group
+from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.stored import StoredState
-from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlStream
 from headgate.ports.coordination import CoordinationStore
@@ -54,21 +50,21 @@ from headgate.ports.election import Leadership
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.log import Extent, LogReader
 from headgate.ports.machine import Machine
+from headgate.services.coordinator.fencing import FenceOutcome, Fencing
 from headgate.tasks import Crew, Helpers
-from headgate.telemetry import LogEvent
-
-log = structlog.get_logger()
 
 TICK_S = 0.25
 POSITIONS_TIMEOUT_S = 0.5
-HEADS_TIMEOUT_S = 1.0
-"""For the ends of all logs whose positions can't be claimed, together."""
+FENCE_TIMEOUT_S = 0.5
+"""For so long whatever else is to be decided waits for positions that are claimed."""
 AGES_TIMEOUT_S = 1.0
 """For all partitions whose age nobody reports, together."""
 CARRY_OUT_TIMEOUT_S = 5.0
 """Longest wait, at the end of a term, for effects that are being carried out."""
 REFUSED_TIMEOUT_S = 1.0
 """Longest wait for a node to take in why it is refused."""
+
+T = TypeVar("T")
 
 Decide = Callable[[int], list[Effect]]
 """Decides at that time."""
@@ -91,13 +87,13 @@ class Term:
         self._leadership = leadership
         self._store = store
         self._checkpoints = checkpoints
-        self._letters = letters
         self._reader = reader
+        self._fencing = Fencing(checkpoints, letters, reader)
         self._streams = streams
         self._lock = asyncio.Lock()
         self._changed = asyncio.Condition(self._lock)
         self._crew = Crew("coordinator")
-        self._applying: set[asyncio.Task[None]] = set()
+        self._applying: set[asyncio.Task[Any]] = set()
         self._broken = asyncio.Event()
         self._error: Exception | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -223,10 +219,14 @@ class Term:
 
         Raises why it is refused, or NotNow when the term ends by it or is over.
         """
-        applying = self._crew.start("decision", self._apply_whole(decide, by), awaited=True)
-        self._applying.add(applying)
-        applying.add_done_callback(self._applying.discard)
-        await asyncio.shield(applying)
+        await asyncio.shield(self._finished("decision", self._apply_whole(decide, by)))
+
+    def _finished(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begun, and brought to its end before that of the term, if it doesn't take too long."""
+        task = self._crew.start(name, work, awaited=True)
+        self._applying.add(task)
+        task.add_done_callback(self._applying.discard)
+        return task
 
     async def until(self, condition: Callable[[], bool], *, timeout_s: float) -> None:
         """Wait until what was decided makes `condition` true; raises TimeoutError, or NotNow when
@@ -245,7 +245,7 @@ class Term:
             left.update({name: operating.left_behind(self.cluster, name) for name in names})
             return []
 
-        await self.apply(look)  # all that was decided before is carried out by then
+        await self.apply(look)  # all that was decided before is kept and told by then
         return left
 
     async def letters_swept(self, names: Collection[str]) -> None:
@@ -319,101 +319,37 @@ class Term:
         return follow_up
 
     async def _fence(self, wanted: FenceCheckpoints) -> list[Effect]:
-        """Claim the positions and the letters; a store that is away is asked again with a later
-        tick."""
-        owners = wanted.owners
-        claims = (self._claim(owner, wanted) for owner in owners)
-        outcomes = await asyncio.gather(*claims, return_exceptions=True)
-        fenced: list[Owner] = []
-        put_back: set[PartitionRef] = set()
-        overtaken: list[tuple[PartitionRef, int]] = []
-        failed: dict[Owner, str] = {}
-        for owner, outcome in zip(owners, outcomes, strict=True):
-            match outcome:
-                case bool(is_back):
-                    fenced.append(owner)
-                    put_back |= {owner.ref} if is_back else set()
-                case Fenced():
-                    overtaken.append((owner.ref, max(outcome.epoch, owner.epoch)))
-                case StorageFailed():
-                    ref = str(owner.ref)
-                    log.warning(LogEvent.CHECKPOINT_FAILED, partition=ref, error=outcome.message)
-                    failed[owner] = outcome.message
-                case _:
-                    raise outcome
-        fenced = await self._claim_letters(fenced, overtaken)
-        heads = await self._heads([owner.ref for owner in failed])
-        unclaimed = [Unclaimed(one, why, heads.get(one.ref)) for one, why in failed.items()]
-        return self._decided(
-            lambda _: self.cluster.fenced(
-                fenced, overtaken=overtaken, unclaimed=unclaimed, put_back=put_back
-            )
+        """Claim the positions and the letters. A store that is away is asked again with a later
+        tick; for one that takes its time nobody else waits, and it is told when it has answered."""
+        if not (owners := self._fencing.begun(wanted.owners)):
+            return []
+        claiming = self._finished("claiming", self._fencing.claimed(owners, wanted))
+        done, _ = await asyncio.wait({claiming}, timeout=FENCE_TIMEOUT_S)
+        if done:
+            return self._decided(self._told(claiming.result()))
+        self._finished("fencing", self._fence_later(claiming))
+        return []
+
+    async def _fence_later(self, claiming: asyncio.Task[FenceOutcome]) -> None:
+        try:
+            outcome = await claiming
+        except Exception as error:
+            self._break(error)
+            raise
+        await self._apply_whole(self._told(outcome), None)
+
+    def _told(self, outcome: FenceOutcome) -> Decide:
+        return lambda _: self.cluster.fenced(
+            outcome.fenced,
+            overtaken=outcome.overtaken,
+            unclaimed=outcome.unclaimed,
+            put_back=outcome.put_back,
         )
 
-    async def _heads(self, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
-        """Where the logs of these end now, of those of which that is wanted, as far as it comes."""
-        heads: dict[PartitionRef, int] = {}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEADS_TIMEOUT_S):
-                for ref in refs:
-                    if ref not in self.cluster.again_from:
-                        with contextlib.suppress(HeadgateError):
-                            heads[ref] = (await self._reader.extent(ref)).head
-        return heads
-
-    async def _claim_letters(
-        self, owners: list[Owner], overtaken: list[tuple[PartitionRef, int]]
-    ) -> list[Owner]:
-        """Those whose letters are claimed, too. Positions may be lost while the letters are not,
-        so an epoch that is high enough for the one may be too low for the other."""
-        left = list(owners)
-        while left:
-            try:
-                await self._letters.claim({owner.ref: Fence(owner.epoch) for owner in left})
-            except Fenced as error:
-                [lost] = [one for one in left if _names(error, one.ref)]
-                overtaken.append((lost.ref, max(error.epoch, lost.epoch)))
-                left.remove(lost)
-            except StorageFailed as error:
-                log.warning(LogEvent.LETTERS_FAILED, error=error.message)
-                return []
-            else:
-                break
-        return left
-
-    async def _claim(self, owner: Owner, fences: FenceCheckpoints) -> bool:
-        """Claim its position, and put it where it is wanted; whether an operator wants it back."""
-        fence = Fence(owner.epoch)
-        position = await self._checkpoints.claim(owner.ref, fence)
-        reset = fences.resets.get(owner.ref)
-        wanted = put_after(position, reset, again=fences.again.get(owner.ref))
-        if wanted is None:
-            return False
-        settled = wanted.settled
-        is_back = wanted is reset and reset.goes_back_from(position)
-        if is_back:
-            await self._put_groups_back(owner.ref, settled, fences.groups)
-        await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
-        log.warning(
-            LogEvent.POSITION_RESET,
-            partition=str(owner.ref),
-            before=position.settled,
-            now=settled,
-            resync=wanted.resync,
-        )
-        return is_back
-
-    async def _put_groups_back(
-        self, ref: PartitionRef, settled: int, groups: Iterable[Group]
-    ) -> None:
-        """Before the partition itself: were it put back alone, nobody would know of them."""
-        refs = [
-            one
-            for group in groups
-            if group.topic == ref.topic
-            for one in group.position_refs(ref.partition)
-        ]
-        await asyncio.gather(*[self._checkpoints.put_back(one, settled) for one in refs])
+    async def check_groups(self, ref: PartitionRef) -> None:
+        """Raises StorageFailed where what a group has processed of `ref` can't be read, so that it
+        could not be put back, and would hold the partition until somebody mends it."""
+        await self._fencing.check_groups(ref, self.cluster.groups.all())
 
     def _check_goes_on(self) -> None:
         if self._error is not None:
@@ -432,8 +368,7 @@ class Term:
         """
         try:
             async with asyncio.timeout(POSITIONS_TIMEOUT_S):
-                self._positions = await self._checkpoints.list()
-            self.positions_error = ""
+                self._listed(await self._checkpoints.list())
         except (StorageFailed, TimeoutError) as error:
             self.positions_error = str(error) or f"no answer within {POSITIONS_TIMEOUT_S:g} s"
         positions = self._positions
@@ -456,6 +391,15 @@ class Term:
             {ref: since_ms for ref, (_, since_ms) in self._behind.items()},
         )
 
+    def _listed(self, positions: Mapping[PartitionRef, Position]) -> None:
+        """Of one that can't be read, what was known before."""
+        before = self._positions
+        self._positions = {
+            ref: before.get(ref, one) if one.unreadable else one for ref, one in positions.items()
+        }
+        unreadable = (one.unreadable for one in positions.values() if one.unreadable)
+        self.positions_error = next(unreadable, "")
+
     async def _look_at_ages(self, behind: Mapping[PartitionRef, int]) -> None:
         """Notes them as far as it comes; what is known already stays so."""
         for ref, settled in behind.items():
@@ -467,7 +411,3 @@ class Term:
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)
-
-
-def _names(error: Fenced, ref: PartitionRef) -> bool:
-    return (error.details["topic"], error.details["partition"]) == (ref.topic, ref.partition)

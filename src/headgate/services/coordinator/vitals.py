@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import get_args
 
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.lane_totals import LaneTotals, Sums
@@ -16,6 +17,7 @@ from headgate.errors import NotNow
 from headgate.metrics.exposing import Told
 from headgate.metrics.roles import CoordinatorMetrics
 from headgate.model import api
+from headgate.model.connector import ConnectorState
 from headgate.model.control import Latencies
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.machine import Machine
@@ -81,6 +83,7 @@ class Vitals:
                 metrics.partition_restarts.tell(count, ref.topic, str(ref.partition))
             tell_links(metrics, status)
             tell_totals(metrics, term.cluster.lane_totals)
+            tell_connectors(metrics, status)
         return Response(200, metrics.exposed(), metrics.content_type)
 
     def _without(self, error: NotNow) -> list[str]:
@@ -129,6 +132,21 @@ def tell_partitions(metrics: CoordinatorMetrics, status: api.Status) -> None:
             metrics.rate.tell(one.rate, *of)
             for state in PARTITION_STATES:
                 metrics.partition_health.tell(float(one.state == state), *of, state)
+
+
+def tell_connectors(metrics: CoordinatorMetrics, status: api.Status) -> None:
+    """What nobody can tell now is left out."""
+    for one in status.connectors:
+        for state in get_args(ConnectorState):
+            metrics.connector_state.tell(float(one.state == state), one.name, state)
+        if one.lag_ms is not None:
+            metrics.connector_lag.tell(one.lag_ms / 1_000, one.name)
+        if one.lag_records is not None:
+            metrics.connector_behind.tell(one.lag_records, one.name)
+        if one.history_ms is not None:
+            metrics.connector_history.tell(one.history_ms / 1_000, one.name)
+        metrics.connector_taken.tell(one.taken, one.name)
+        metrics.connector_left_out.tell(one.left_out, one.name)
 
 
 def tell_links(metrics: CoordinatorMetrics, status: api.Status) -> None:

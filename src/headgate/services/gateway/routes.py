@@ -51,6 +51,7 @@ from headgate.model.letters_api import (
     LettersChanged,
     LetterSelection,
 )
+from headgate.services.gateway.connectors import ConnectorRoutes
 from headgate.services.gateway.forwarding import Forwarder
 from headgate.services.gateway.placing import Redirect, newcomer_of
 from headgate.services.gateway.questions import SUBSCRIBE_PARAMETERS, question_of
@@ -85,6 +86,12 @@ class PublicRoutes:
         self._collect = collect
         self._version = version
         self._keep_alive_s = keep_alive_s
+        self._connectors = ConnectorRoutes(
+            forwarder,
+            ask=self._ask_coordinator,
+            coordinator_url=coordinator_url,
+            ingest_urls=ingest_urls,
+        )
         self.ws_url = ""
 
     def table(self) -> list[Route]:
@@ -143,6 +150,7 @@ class PublicRoutes:
             Route(
                 "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
             ),
+            *self._connectors.table(),
             *self._letters(),
             Route(
                 "GET",

@@ -55,10 +55,6 @@ class IntakeOptions:
     backoff: Backoff = field(default_factory=lambda: Backoff(initial_s=0.1, max_s=10.0))
 
 
-class _BeginAgain(Exception):
-    """The partitions aren't what the plan was made for."""
-
-
 class Intake:
     """`run` never returns by itself: it is cancelled when the connector changes or moves."""
 
@@ -106,7 +102,11 @@ class Intake:
         while True:
             try:
                 await self._read()
-            except _BeginAgain:
+                continue  # where the partitions are now
+            except (errors.StaleVersion, errors.IntakeGap) as error:
+                # Nothing was lost: the partitions aren't what the plan was made for.
+                log.info(LogEvent.CONNECTOR_STATE, connector=self._name, reason=error.message)
+                await self._partitions.change(timeout_s=self._options.backoff.initial_s)
                 continue
             except errors.ConnectorFenced as error:
                 self.too_low = max(self.too_low, error.epoch)
@@ -221,8 +221,11 @@ class Intake:
 
     def _check_versions(self, planned: ConnectorPlan) -> None:
         for name, intake in planned.topics.items():
-            if self._partitions.topic(name).version != intake.version:
-                raise _BeginAgain
+            version = self._partitions.topic(name).version
+            if version != intake.version:
+                raise errors.StaleVersion(
+                    f"{name} was repartitioned: version {version} follows {intake.version}"
+                )
 
     def _heard(self, changes: Changes) -> None:
         lag_ms: int | None = 0
@@ -324,16 +327,11 @@ class Intake:
     async def _insist(
         self, hand_in: Callable[[], Awaitable[Taken]], planned: ConnectorPlan
     ) -> Taken:
-        """Try until it is taken; what can't be taken by the plan begins anew."""
+        """Try until it is taken. Raises StaleVersion and IntakeGap, which no second try mends."""
         tries = 0
         while True:
             try:
                 return await hand_in()
-            except (errors.StaleVersion, errors.IntakeGap) as error:
-                # Nothing was lost: the partitions say how far they are.
-                log.info(LogEvent.CONNECTOR_STATE, connector=self._name, reason=error.message)
-                await self._partitions.change(timeout_s=self._options.backoff.initial_s)
-                raise _BeginAgain from error
             except (errors.NotNow, errors.StorageFailed) as error:
                 self._say("retrying", error.message)
             delay_s = self._options.backoff.delay_s(tries, jitter=self._machine.jitter())
@@ -371,7 +369,6 @@ class Intake:
         await _all(
             [self._hand_in(planned, ref, some, upto=error.position) for ref, some in parts.items()]
         )
-        raise _BeginAgain
 
 
 def _lost(event_id: str, position: str) -> Event:

@@ -7,7 +7,6 @@ one that changed in anything its reader goes by is ended before it begins anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -16,13 +15,11 @@ from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topology
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
-from headgate.ports.origin import Origin
+from headgate.ports.origin import OpenOrigin
 from headgate.services.ingest.intake import Intake, IntakeOptions
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.taking_in import TakingIn
 from headgate.tasks import Crew
-
-OpenOrigin = Callable[[Connector], Origin]
 
 
 class Intakes:
@@ -44,8 +41,8 @@ class Intakes:
         self._reader = reader
         self._machine = machine
         self._options = options
-        self._crew = Crew("connector")
-        self._running: dict[str, tuple[Intake, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[Intake, Crew]] = {}
+        """Each with what ends with it."""
         self._resting: dict[str, ConnectorReport] = {}
 
     async def adopt(self, topology: Topology) -> None:
@@ -56,12 +53,10 @@ class Intakes:
             for owner in topology.intakes
             if owner.node_id == self._node_id and owner.ref.topic in connectors
         }
-        for name, (intake, task) in list(self._running.items()):
-            if name in mine and _is_same(intake, *mine[name]):
-                continue
-            del self._running[name]
-            task.cancel()
-            await asyncio.wait([task])
+        for name, (intake, crew) in list(self._running.items()):
+            if name not in mine or not _is_same(intake, *mine[name]):
+                del self._running[name]
+                await crew.close()
         self._resting = {
             name: ConnectorReport(name=name, epoch=epoch, state="paused", begun=connector.begun)
             for name, (connector, epoch) in mine.items()
@@ -71,7 +66,7 @@ class Intakes:
             if not connector.paused and name not in self._running:
                 self._running[name] = self._started(connector, epoch)
 
-    def _started(self, connector: Connector, epoch: int) -> tuple[Intake, asyncio.Task[None]]:
+    def _started(self, connector: Connector, epoch: int) -> tuple[Intake, Crew]:
         intake = Intake(
             connector,
             epoch,
@@ -82,7 +77,9 @@ class Intakes:
             machine=self._machine,
             options=self._options,
         )
-        return intake, self._crew.keep("reader", intake.run, about=connector.name)
+        crew = Crew("connector")
+        crew.keep("reader", intake.run, about=connector.name)
+        return intake, crew
 
     def owned(self) -> tuple[Owner, ...]:
         """Those that this node has, running or resting."""
@@ -104,8 +101,8 @@ class Intakes:
         return sorted((name, epoch) for name, epoch in found if epoch)
 
     async def stop(self) -> None:
-        self._running.clear()
-        await self._crew.close()
+        running, self._running = self._running, {}
+        await asyncio.gather(*(crew.close() for _, crew in running.values()))
 
 
 def _is_same(intake: Intake, connector: Connector, epoch: int) -> bool:

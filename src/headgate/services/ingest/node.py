@@ -40,8 +40,10 @@ from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
 from headgate.ports.machine import Machine
+from headgate.ports.origin import OpenOrigin
 from headgate.services.ingest.intake import IntakeOptions
-from headgate.services.ingest.intakes import Intakes, OpenOrigin
+from headgate.services.ingest.intakes import Intakes
+from headgate.services.ingest.origin_checks import OriginChecks
 from headgate.services.ingest.peers import ProducePeers
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
@@ -97,6 +99,7 @@ class Ingest:
         machine: Machine,
     ) -> None:
         self._options = options
+        self._origins = OriginChecks(open_origin)
         self._writer = writer
         self._reader = reader
         self._open_session = open_session
@@ -270,6 +273,7 @@ class Ingest:
     def routes(self) -> list[Route]:
         return [
             *self._taking_in.routes(),
+            *self._origins.routes(),
             Route(
                 "POST",
                 "/v1/topics/{name}/produce",

@@ -1,8 +1,8 @@
 """The settled positions, read from their store when they are needed.
 
 Requests that come at the same time share one read. When the store is slow or away, the last known
-positions serve: old ones place a little worse and keep records a little longer, refusing would be
-worse, and so would waiting.
+positions serve, as they do for one that can't be read: old ones place a little worse and keep
+records a little longer, refusing would be worse, and so would waiting.
 """
 
 from __future__ import annotations
@@ -54,8 +54,12 @@ class Settled:
     async def _read(self) -> None:
         try:
             positions = await self._stored()
-            self.known = {ref: position.settled for ref, position in positions.items()}
-            self.error = ""
+            known = self.known
+            self.known = {
+                ref: known.get(ref, 0) if one.unreadable else one.settled
+                for ref, one in positions.items()
+            }
+            self.error = next((one.unreadable for one in positions.values() if one.unreadable), "")
         except errors.HeadgateError as error:
             self.error = error.message
             log.warning(LogEvent.CHECKPOINT_FAILED, reason=str(error))

@@ -1,0 +1,379 @@
+"""`headgate connector`: connectors that bring a database's changes into topics.
+
+Invariant: what will be left out, or begun elsewhere, is said before it happens, and somebody has
+agreed to it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from headgate.model.connectors_api import (
+        ConnectorInfo,
+        ConnectorList,
+        CreateConnector,
+        OriginChecked,
+    )
+
+CHECK_TIMEOUT_S = 60.0
+"""An ingest node looks at the origin first."""
+FAILED = 1
+
+app = typer.Typer(
+    help="Bring the changes of a database into topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The connector.")]
+MaybeName = Annotated[
+    str, typer.Argument(metavar="[NAME]", help="The connector; a --file names its own.")
+]
+TypeOption = Annotated[str, typer.Option("--type", help="What it reads.")]
+UriOption = Annotated[
+    str,
+    typer.Option(
+        "--uri",
+        help="Where the database is; a password as ${NAME} or ${file:PATH} of the ingest nodes.",
+    ),
+]
+DatabaseOption = Annotated[str, typer.Option("--database", help="Which database (else all).")]
+CollectionOption = Annotated[str, typer.Option("--collection", help="Which collection (else all).")]
+TopicOption = Annotated[str, typer.Option("--topic", help="Gets what no --route leads elsewhere.")]
+RouteOption = Annotated[
+    list[str] | None,
+    typer.Option("--route", metavar="PATTERN=TOPIC", help="Collections like PATTERN go to TOPIC."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another setting of its type."),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="YAML with one connector, or several."),
+]
+FromOption = Annotated[
+    str, typer.Option("--from", metavar="now|TIME|POSITION", help="Where it begins.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+@app.command()
+def create(
+    name: MaybeName = "",
+    kind: TypeOption = "mongodb",
+    uri: UriOption = "",
+    database: DatabaseOption = "",
+    collection: CollectionOption = "",
+    topic: TopicOption = "",
+    routes: RouteOption = None,
+    settings: SetOption = None,
+    file: FileOption = None,
+    begins: FromOption = "now",
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Create it without a look at the database first.")
+    ] = False,
+    url: UrlOption = NO_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a connector, once everything it needs is there.
+
+    Asked again for the same, it changes nothing. docs/connectors.md explains the settings.
+    """
+    wanted = _wanted(name, kind, uri, database, collection, topic, routes, settings, file, begins)
+    for one in wanted:
+        made = await_(_create(url, one, check=not no_check))
+        if as_json:
+            print_json(made)
+        else:
+            topics = ", ".join(fed.topic for fed in made.topics)
+            print(f"created {made.name}: {made.type} into {topics}, {made.state}")
+
+
+@app.command()
+def check(
+    name: MaybeName = "",
+    kind: TypeOption = "mongodb",
+    uri: UriOption = "",
+    database: DatabaseOption = "",
+    collection: CollectionOption = "",
+    topic: TopicOption = "",
+    routes: RouteOption = None,
+    settings: SetOption = None,
+    file: FileOption = None,
+    begins: FromOption = "now",
+    url: UrlOption = NO_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Look whether a connector could start, and say what is missing; nothing is created.
+
+    An ingest node looks, because they read. Exit code 1 when something is missing.
+    """
+    wanted = _wanted(
+        name or "unnamed", kind, uri, database, collection, topic or "any", routes, settings, file,
+        begins, may_be_unnamed=True,
+    )  # fmt: skip
+    is_ok = True
+    for one in wanted:
+        found = await_(_check(url, one))
+        is_ok = is_ok and found.ok
+        _show_findings(found, one.name if len(wanted) > 1 else "", as_json=as_json)
+    if not is_ok:
+        raise typer.Exit(FAILED)
+
+
+@app.command("list")
+def list_connectors(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
+    """List all connectors."""
+    from headgate.cli.connector_view import connectors_table
+
+    found = await_(_list(url))
+    if as_json:
+        print_json(found)
+    elif found.connectors:
+        console().print(connectors_table(found.connectors))
+    else:
+        say("there are no connectors: create one with `headgate connector create NAME`")
+
+
+@app.command()
+def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
+    """Show how a connector fares: state, position, lag, the history that is left, and why."""
+    _show(await_(_describe(url, name)), as_json=as_json)
+
+
+@app.command()
+def pause(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
+    """Let a connector rest, for as long as its database keeps the history."""
+    _done(await_(_post(url, name, "pause")), f"{name} is paused", as_json=as_json)
+
+
+@app.command()
+def resume(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
+    """Let a paused connector go on where it was."""
+    _done(await_(_post(url, name, "resume")), f"{name} goes on", as_json=as_json)
+
+
+@app.command()
+def skip(
+    name: NameArgument, yes: YesOption = False, url: UrlOption = NO_URL, as_json: JsonOption = False
+) -> None:
+    """Leave out the one change that a connector has stopped at; it is recorded."""
+    from headgate.model.connectors_api import SkipChange
+
+    found = await_(_describe(url, name))
+    if found.state == "stopped":
+        say(f"{name} has stopped at {found.stopped_what or 'a change'} ({found.stopped_at})")
+        _agreed(yes, f"skipping it leaves it out of {name} for good", "Leave that change out?")
+    # Where it hasn't stopped the server says so, and where it is by now.
+    body = SkipChange(found.stopped_at if found.state == "stopped" else "")
+    _done(await_(_post(url, name, "skip", body)), f"{name} leaves it out", as_json=as_json)
+
+
+@app.command()
+def reset(
+    name: NameArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="now|TIME|POSITION",
+            help="Where it begins anew: now, 2026-11-18T12:00:00Z, or a record's source.",
+        ),
+    ],
+    yes: YesOption = False,
+    url: UrlOption = NO_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a connector begin anew elsewhere, such as where its database's history was lost.
+
+    Changes between where it was and where it begins are never read, or are read once more.
+    """
+    from headgate.model.connectors_api import ResetConnector
+
+    found = await_(_describe(url, name))
+    say(
+        f"{name} stands at {found.position or 'its beginning'} and will begin anew at {to}: what "
+        "is between is left out, or comes once more"
+    )
+    _agreed(yes, f"resetting {name} can't be undone", f"Reset {name}?")
+    done = await_(_post(url, name, "reset", ResetConnector(to)))
+    _done(done, f"{name} begins anew at {done.begin_at}", as_json=as_json)
+
+
+@app.command()
+def delete(
+    name: NameArgument, yes: YesOption = False, url: UrlOption = NO_URL, as_json: JsonOption = False
+) -> None:
+    """Delete a connector, and how far it was; the records that it brought stay."""
+    if not yes:
+        await_(_describe(url, name))  # A name that is mistyped is nothing to confirm.
+    _agreed(yes, f"deleting {name} forgets how far it was", f"Delete {name}?")
+    await_(_delete(url, name))
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        print(f"deleted {name}")
+
+
+# --- what is wanted ------------------------------------------------------------------------------
+
+
+def _wanted(
+    name: str,
+    kind: str,
+    uri: str,
+    database: str,
+    collection: str,
+    topic: str,
+    routes: list[str] | None,
+    settings: list[str] | None,
+    file: Path | None,
+    begins: str,
+    *,
+    may_be_unnamed: bool = False,
+) -> list[CreateConnector]:
+    from headgate.cli.connector_wishes import from_file, from_options
+
+    if file is not None:
+        given = uri or database or collection or routes or settings
+        if given or ((name or topic) and not may_be_unnamed):
+            raise InvalidRequest("the file says it all: leave out the name and the other options")
+        return from_file(file)
+    if not name:
+        raise InvalidRequest("name the connector, or say --file FILE with all of it")
+    return [
+        from_options(
+            name,
+            kind,
+            uri=uri,
+            database=database,
+            collection=collection,
+            topic=topic,
+            routes=routes or [],
+            settings=settings or [],
+            begins=begins,
+        )
+    ]
+
+
+def _agreed(yes: bool, what: str, question: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequest(f"{what}, and nobody can be asked here: add --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def _show(found: ConnectorInfo, *, as_json: bool) -> None:
+    from headgate.cli.connector_view import description
+
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    for line in description(found):
+        out.print(line)
+
+
+def _done(found: ConnectorInfo, sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        print(sentence)
+
+
+def _show_findings(found: OriginChecked, name: str, *, as_json: bool) -> None:
+    from headgate.cli.connector_view import findings_table
+
+    if as_json:
+        print_json(found)
+        return
+    if name:
+        print(f"{name}:")
+    console().print(findings_table(found.findings))
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+def _path(name: str, action: str = "") -> str:
+    import re
+
+    from headgate.model.api import NAME_PATTERN, NAME_RULE
+
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidRequest(f"{name!r} can't be a connector: a name has {NAME_RULE}")
+    return f"/v1/connectors/{name}" + (f"/{action}" if action else "")
+
+
+async def _create(url: str, wanted: CreateConnector, *, check: bool) -> ConnectorInfo:
+    import msgspec
+
+    from headgate.cli.connector_view import findings_table
+    from headgate.client.http import HttpClient
+    from headgate.model.connectors_api import ConnectorInfo, OriginFinding
+
+    path = "/v1/connectors" + ("" if check else "?check=false")
+    async with HttpClient(url, timeout_s=CHECK_TIMEOUT_S) as client:
+        try:
+            return await client.post(path, wanted, ConnectorInfo)
+        except InvalidRequest as error:
+            if found := error.details.get("findings"):
+                from rich.console import Console
+
+                findings = msgspec.convert(found, list[OriginFinding])
+                Console(stderr=True, soft_wrap=True).print(findings_table(findings))
+            raise
+
+
+async def _check(url: str, wanted: CreateConnector) -> OriginChecked:
+    from headgate.client.http import HttpClient
+    from headgate.model.connectors_api import OriginChecked, OriginSettings
+
+    async with HttpClient(url, timeout_s=CHECK_TIMEOUT_S) as client:
+        body = OriginSettings(wanted.type, wanted.settings)
+        return await client.post("/v1/connectors/check", body, OriginChecked)
+
+
+async def _list(url: str) -> ConnectorList:
+    from headgate.client.http import HttpClient
+    from headgate.model.connectors_api import ConnectorList
+
+    async with HttpClient(url) as client:
+        return await client.get("/v1/connectors", ConnectorList)
+
+
+async def _describe(url: str, name: str) -> ConnectorInfo:
+    from headgate.client.http import HttpClient
+    from headgate.model.connectors_api import ConnectorInfo
+
+    async with HttpClient(url) as client:
+        return await client.get(_path(name), ConnectorInfo)
+
+
+async def _post(url: str, name: str, action: str, body: object = None) -> ConnectorInfo:
+    from headgate.client.http import HttpClient
+    from headgate.model.connectors_api import ConnectorInfo
+
+    async with HttpClient(url) as client:
+        return await client.post(_path(name, action), {} if body is None else body, ConnectorInfo)
+
+
+async def _delete(url: str, name: str) -> None:
+    from headgate.client.http import HttpClient
+
+    async with HttpClient(url) as client:
+        await client.delete(_path(name))

@@ -1,0 +1,174 @@
+"""Claims positions and letters for the coordinator, under the epochs that it has given out.
+
+A store may take seconds to answer, or to say that it can't. Whoever decides meanwhile doesn't wait
+for that, so an answer may be late: each says what was claimed under which epoch, and counts only
+where that is still wanted. Invariant: of one partition there is never more than one claim under
+way. A second one under the same epoch could come after the lane that was told of the first, and
+take that lane for somebody unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from headgate.decide.checkpoints import put_after
+from headgate.decide.coordination.effects import FenceCheckpoints, Unclaimed
+from headgate.errors import Fenced, HeadgateError, StorageFailed
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group
+from headgate.model.topology import Owner
+from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.letters import LetterStore
+from headgate.ports.log import LogReader
+from headgate.telemetry import LogEvent
+
+log = structlog.get_logger()
+
+HEADS_TIMEOUT_S = 1.0
+"""For the ends of all logs whose positions can't be claimed, together."""
+
+
+@dataclass(slots=True)
+class FenceOutcome:
+    """What `Cluster.fenced` wants to know."""
+
+    fenced: list[Owner] = field(default_factory=list)
+    overtaken: list[tuple[PartitionRef, int]] = field(default_factory=list)
+    unclaimed: list[Unclaimed] = field(default_factory=list)
+    put_back: set[PartitionRef] = field(default_factory=set)
+
+
+class Fencing:
+    """`begun` says for which of those that are wanted to call `claimed` now."""
+
+    def __init__(
+        self, checkpoints: CheckpointStore, letters: LetterStore, reader: LogReader
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._letters = letters
+        self._reader = reader
+        self._under_way: set[PartitionRef] = set()
+
+    def begun(self, owners: Sequence[Owner]) -> list[Owner]:
+        """Those of `owners` of which no claim is under way: the others are asked for again."""
+        free = [owner for owner in owners if owner.ref not in self._under_way]
+        self._under_way.update(owner.ref for owner in free)
+        return free
+
+    async def claimed(self, owners: Sequence[Owner], wanted: FenceCheckpoints) -> FenceOutcome:
+        """Claim the positions of these, which have `begun`, and put each where it is wanted; then
+        the letters."""
+        try:
+            return await self._claimed(owners, wanted)
+        finally:
+            self._under_way.difference_update(owner.ref for owner in owners)
+
+    async def _claimed(self, owners: Sequence[Owner], wanted: FenceCheckpoints) -> FenceOutcome:
+        claims = (self._claim(owner, wanted) for owner in owners)
+        answers = await asyncio.gather(*claims, return_exceptions=True)
+        outcome = FenceOutcome()
+        failed: dict[Owner, str] = {}
+        for owner, answer in zip(owners, answers, strict=True):
+            match answer:
+                case bool(is_back):
+                    outcome.fenced.append(owner)
+                    outcome.put_back |= {owner.ref} if is_back else set()
+                case Fenced():
+                    outcome.overtaken.append((owner.ref, max(answer.epoch, owner.epoch)))
+                case StorageFailed():
+                    ref = str(owner.ref)
+                    log.warning(LogEvent.CHECKPOINT_FAILED, partition=ref, error=answer.message)
+                    failed[owner] = answer.message
+                case _:
+                    raise answer
+        outcome.fenced = await self._claim_letters(outcome.fenced, outcome.overtaken)
+        outcome.put_back &= {owner.ref for owner in outcome.fenced}  # or it is done again
+        heads = await self._heads([one.ref for one in failed if one.ref not in wanted.again])
+        outcome.unclaimed = [Unclaimed(one, why, heads.get(one.ref)) for one, why in failed.items()]
+        return outcome
+
+    async def _heads(self, refs: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
+        """Where the logs of these end now, as far as it comes."""
+        heads: dict[PartitionRef, int] = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEADS_TIMEOUT_S):
+                for ref in refs:
+                    with contextlib.suppress(HeadgateError):
+                        heads[ref] = (await self._reader.extent(ref)).head
+        return heads
+
+    async def _claim_letters(
+        self, owners: Collection[Owner], overtaken: list[tuple[PartitionRef, int]]
+    ) -> list[Owner]:
+        """Those whose letters are claimed, too. Positions may be lost while the letters are not,
+        so an epoch that is high enough for the one may be too low for the other."""
+        left = list(owners)
+        while left:
+            try:
+                await self._letters.claim({owner.ref: Fence(owner.epoch) for owner in left})
+            except Fenced as error:
+                [lost] = [one for one in left if _names(error, one.ref)]
+                overtaken.append((lost.ref, max(error.epoch, lost.epoch)))
+                left.remove(lost)
+            except StorageFailed as error:
+                log.warning(LogEvent.LETTERS_FAILED, error=error.message)
+                return []
+            else:
+                break
+        return left
+
+    async def _claim(self, owner: Owner, fences: FenceCheckpoints) -> bool:
+        """Claim its position, and put it where it is wanted; whether an operator wants it back."""
+        fence = Fence(owner.epoch)
+        position = await self._checkpoints.claim(owner.ref, fence)
+        reset = fences.resets.get(owner.ref)
+        wanted = put_after(position, reset, again=fences.again.get(owner.ref))
+        if wanted is None:
+            return False
+        settled = wanted.settled
+        is_back = wanted is reset and reset.goes_back_from(position)
+        if is_back:
+            await self._put_groups_back(owner.ref, settled, fences.groups)
+        await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
+        log.warning(
+            LogEvent.POSITION_RESET,
+            partition=str(owner.ref),
+            before=position.settled,
+            now=settled,
+            resync=wanted.resync,
+        )
+        return is_back
+
+    async def _put_groups_back(
+        self, ref: PartitionRef, settled: int, groups: Iterable[Group]
+    ) -> None:
+        """Before the partition itself: were it put back alone, nobody would know of them."""
+        refs = _of_groups(ref, groups)
+        await asyncio.gather(*[self._checkpoints.put_back(one, settled) for one in refs])
+
+    async def check_groups(self, ref: PartitionRef, groups: Iterable[Group]) -> None:
+        """Raises StorageFailed where what one of `groups` has processed of `ref` can't be read."""
+        await asyncio.gather(*[self._check_readable(one) for one in _of_groups(ref, groups)])
+
+    async def _check_readable(self, ref: PartitionRef) -> None:
+        with contextlib.suppress(Fenced):  # after nobody nobody may claim it, once it is read
+            await self._checkpoints.claim(ref, Fence(0), after=())
+
+
+def _of_groups(ref: PartitionRef, groups: Iterable[Group]) -> list[PartitionRef]:
+    """Where groups keep what they have processed of `ref`."""
+    return [
+        one
+        for group in groups
+        if group.topic == ref.topic
+        for one in group.position_refs(ref.partition)
+    ]
+
+
+def _names(error: Fenced, ref: PartitionRef) -> bool:
+    return (error.details["topic"], error.details["partition"]) == (ref.topic, ref.partition)

@@ -1,0 +1,59 @@
+"""Whether an origin can be read from here: asked before a connector is created.
+
+Invariant: an answer says all that was found, also that nothing was reached; it comes within a
+bound, and nothing is changed by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from headgate.decide import connector_rules
+from headgate.errors import HeadgateError
+from headgate.model.connector import Connector
+from headgate.model.connectors_api import OriginChecked, OriginFinding, OriginSettings
+from headgate.model.http import Request, Response, Route, json_response
+from headgate.ports.origin import Finding, OpenOrigin
+
+PATH = "/internal/v1/connectors/check"
+MAX_BODY_BYTES = 512 * 1024
+CHECK_TIMEOUT_S = 20.0
+
+
+class OriginChecks:
+    def __init__(self, open_origin: OpenOrigin, *, timeout_s: float = CHECK_TIMEOUT_S) -> None:
+        self._open_origin = open_origin
+        self._timeout_s = timeout_s
+
+    def routes(self) -> list[Route]:
+        return [Route("POST", PATH, self._answer, public=False)]
+
+    async def _answer(self, request: Request) -> Response:
+        body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=OriginSettings)
+        refusal = connector_rules.settings_refusal(body.type, body.settings)
+        if refusal is not None:
+            raise refusal
+        found = await self._found(body)
+        findings = [OriginFinding(one.what, one.verdict, one.sentence) for one in found]
+        ok = all(one.verdict != "failed" for one in findings)
+        return json_response(OriginChecked(ok, findings))
+
+    async def _found(self, body: OriginSettings) -> list[Finding]:
+        kind = connector_rules.connector_type(body.type)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._checked(Connector("", kind, (), body.settings))
+        except TimeoutError:
+            sentence = f"it gave no answer within {self._timeout_s:g} s; see the network between"
+            return [Finding("origin", "failed", sentence)]
+        except HeadgateError as error:
+            return [Finding("origin", "failed", error.message)]
+
+    async def _checked(self, connector: Connector) -> list[Finding]:
+        origin = self._open_origin(connector)
+        try:
+            return await origin.check()
+        finally:
+            await origin.close()

@@ -1,0 +1,86 @@
+"""Positions of a stream whose server splits large changes, from a recorded stream: the server at
+hand is too old for it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from bson import Timestamp
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from headgate.adapters.mongo.changes import Naming
+from headgate.adapters.mongo.deployment import Deployment
+from headgate.adapters.mongo.stream import MongoChangeStream
+from headgate.decide.mongo_settings import MongoSettings
+from tests.adapters.mongo.reading import no_secrets
+
+Change = dict[str, Any]
+
+START = "826AFDA6C3000000122B0229296E04"
+
+
+def at(number: int) -> dict[str, str]:
+    return {"_data": f"826AFDA6C3000000{number:02X}2B042C0100296E5A1004C92308D6{number:02X}04"}
+
+
+def insert(number: int) -> Change:
+    return {
+        "_id": at(number),
+        "operationType": "insert",
+        "clusterTime": Timestamp(0x6AFDA6C3, number),
+        "ns": {"db": "shop", "coll": "items"},
+        "documentKey": {"_id": number},
+        "fullDocument": {"_id": number},
+    }
+
+
+def fragment(number: int, part: int, of: int, fields: Change) -> Change:
+    return {"_id": at(number + part), "splitEvent": {"fragment": part, "of": of}, **fields}
+
+
+class Recorded(Deployment):
+    """Answers with batches that were recorded, and notes what it was asked for."""
+
+    def __init__(self, *batches: list[Change]) -> None:
+        super().__init__(MongoSettings(uri="mongodb://recorded", database="shop"), no_secrets)
+        self._batches = list(batches)
+        self.opened: list[list[Change]] = []
+
+    async def version(self) -> tuple[int, ...]:
+        return (7, 0, 0)
+
+    async def command(
+        self, database: str, command: Change, session: AsyncClientSession | None = None
+    ) -> Change:
+        token: Change = {"_data": START}
+        changes: list[Change] = []
+        if "aggregate" in command:
+            self.opened.append(command["pipeline"])
+        elif "getMore" in command:
+            changes = self._batches.pop(0)
+            token = changes[-1]["_id"]
+        cursor = {"id": 1, "ns": "shop.$cmd.aggregate", "postBatchResumeToken": token}
+        return {"cursor": {**cursor, "nextBatch": changes}}
+
+
+async def test_no_position_is_between_the_fragments_of_a_change() -> None:
+    whole = insert(0x20)
+    del whole["_id"]
+    document = whole.pop("fullDocument")
+    server = Recorded(
+        [insert(0x13), fragment(0x20, 1, 3, whole)],
+        [fragment(0x20, 2, 3, {"updateDescription": {}})],
+        [fragment(0x20, 3, 3, {"fullDocument": document}), insert(0x30)],
+    )
+    naming = Naming("orders", qualified=False)
+    stream = MongoChangeStream(server, naming, cast("AsyncClientSession", None))
+    await stream.begin({})
+    assert server.opened[0][-1] == {"$changeStreamSplitLargeEvent": {}}
+    assert stream.position == START
+    told = []
+    for _ in range(3):
+        changes = await stream.next()
+        assert changes.position == stream.position
+        told.append(([event.source for event in changes.events], changes.position))
+    first, large, last = (at(number)["_data"] for number in (0x13, 0x23, 0x30))
+    assert told == [([first], first), ([], first), ([large, last], last)]
