@@ -115,7 +115,7 @@ def test_nothing_passes_what_it_must_not_and_everything_comes(
     came: list[Event] = []
     for now_s in range(6):
         due = later.next_s()
-        some = [one.item for one in later.take_due(float(now_s))]
+        some = [again.item for again in later.take_due(float(now_s))]
         assert bool(some) == (due <= now_s), "who waits is woken when there is something"
         for item in some:
             assert isinstance(item, Event)
