@@ -225,8 +225,8 @@ def judge(shop: Shop, records: list[Record]) -> None:
     for record in records:
         by_key[record.key].append(record)
     committed: dict[str | None, list[str]] = defaultdict(list)
-    for position, key in shop.committed:
-        committed[key].append(position)
+    for position, of in shop.committed:
+        committed[of].append(position)
     for key, mine in by_key.items():
         mine.sort(key=lambda one: (one.version, one.seq))
         assert [one.source for one in mine] == committed[key], key
