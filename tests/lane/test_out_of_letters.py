@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from headgate.errors import NotNow
+from headgate.model import control
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, NewLetter
+from headgate.model.subscription import Subscription
 from headgate.ports.letters import NO_SEQS, Fences
 from tests.lane.world import FaultyLetters, LaneWorld, everything, on_virtual_time, settle_down
 
@@ -58,9 +62,9 @@ class Flow:
         self.partitions, self.pause_s = partitions, 1 / per_s
         self.count = 0
 
-    async def begin(self) -> None:
+    async def begin(self, *others: Subscription) -> None:
         self.world.start()
-        await self.world.subscribed(everything("s1"))
+        await self.world.subscribed(everything("s1"), *others)
         self.world.gateways.scripts["gateway-1"] = [DOWN] * 6
         self._flowing = asyncio.create_task(self._flow())
 
@@ -70,9 +74,12 @@ class Flow:
             self.count += 1
             await asyncio.sleep(self.pause_s)
 
+    def stop(self) -> None:
+        self._flowing.cancel()
+
     async def end(self) -> None:
         """Everything arrived, in its order."""
-        self._flowing.cancel()
+        self.stop()
         await settle_down(5)
         for number in range(self.partitions):
             seqs = self.world.gateways.seqs("gateway-1", number)
@@ -130,3 +137,33 @@ async def test_large_letters_are_not_read_by_the_hundred() -> None:
     assert world.gateways.seqs("gateway-1") == list(range(1, 101))
     assert letters.read_at_once <= 16, "8 MB"
     await world.die()
+
+
+@on_virtual_time
+async def test_a_partition_whose_letters_are_sent_is_read_no_faster_than_that() -> None:
+    """500 come every second, and the only gateway takes half of them: the rest stays in the log."""
+    flow = Flow(500, call_s=0.05, batch_s=0.4)
+    await flow.begin()
+    alone = replace(flow.world.topology("gateway-1"), generation=2)
+    flow.world.push(control.PushTopology(alone))
+    await settle_down(15)
+    parked = len(flow.letters.of("parked"))
+    await settle_down(15)
+    assert len(flow.letters.of("parked")) < parked
+    flow.stop()
+    await settle_down(60)
+    await flow.end()
+
+
+@on_virtual_time
+async def test_others_do_not_wait_for_letters_that_are_sent_too_slowly() -> None:
+    flow = Flow(500, call_s=0.05, batch_s=0.4)
+    await flow.begin(everything("s2", "gateway-2"))
+    await settle_down(15)
+    parked = len(flow.letters.of("parked"))
+    await settle_down(15)
+    assert len(flow.letters.of("parked")) > parked + 1_000
+    assert len(flow.world.gateways.seqs("gateway-2")) > flow.count - 200
+    flow.stop()
+    await settle_down(60)
+    await flow.end()

@@ -193,6 +193,7 @@ class Redriving:
         if done.through:
             await self._remove(done.through, fences)
             self.counts.redriven += len(done.through)
+        self._outbound.removed(Counter([one.ref for one in (*done.through, *done.unwanted)]))
 
     async def _behind_their_elders(
         self, letters: Sequence[Letter], refs: Sequence[PartitionRef]
@@ -205,7 +206,7 @@ class Redriving:
             version = self._holding.version_of(letter.ref, letter.delivery.seq)
             versions.setdefault(letter.ref, version)
         asked = {ref: versions.get(ref) or self._holding.version(ref) for ref in refs}
-        waiting = await self._elders.awaited_by(asked)
+        waiting = await self._elders.awaited_by(asked, self._now_s())
         self._outbound.held(waiting, now_s=self._now_s())
         going = [
             letter

@@ -36,6 +36,7 @@ from headgate.decide.delivery.behind import Behind, Page
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.held import Held, Waiting
 from headgate.decide.delivery.joining import Joining
+from headgate.decide.delivery.pacing import Pacing
 from headgate.decide.delivery.parts import for_nobody_else, narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
 from headgate.decide.delivery.steps import Aside, Put, Redrive, Send, SendAgain, Step, Wait
@@ -85,6 +86,7 @@ class Outbound:
         self._waiting: deque[Waiting] = deque()
         self._held = Held(rules.backoff)
         self._joining = Joining()
+        self._pacing = Pacing()
         self._waiting_of: Counter[PartitionRef] | None = None
         """How much waits of each partition, held or not; counted once somebody asks, until nothing
         waits that isn't held."""
@@ -232,6 +234,7 @@ class Outbound:
         """The partition is somebody else's now, and so is all that waits of it; returns what an
         operator wanted of it, and that won't be tried."""
         self._letters.forget(ref)
+        self._pacing.forget(ref)
         self._joining.take(ref)
         waiting_of = self._counted()
         self._held.take(ref)
@@ -529,7 +532,8 @@ class Outbound:
         waited for that goes first."""
         self._letters.drained(refs)
         for ref in refs:
-            if ref in self._joining and ref not in self.behind:
+            if ref not in self.behind:
+                self._pacing.forget(ref)
                 self._put_back(self._joining.take(ref))
 
     def nearly_drained(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
@@ -540,16 +544,28 @@ class Outbound:
             if ref in self.behind and not is_stuck:
                 self._joining.begin(ref, now_s)
 
+    def removed(self, counts: Mapping[PartitionRef, int]) -> None:
+        """So many letters of these have left the store."""
+        self._pacing.removed(counts)
+
+    def outruns_letters(self, ref: PartitionRef, now_s: float) -> bool:
+        """Is more parked of `ref` than sent, although its letters are on their way?"""
+        if not self._pacing.is_ahead(ref) or self.struggles or self._is_overloaded:
+            return False
+        return now_s >= self._redrive_at_s and self._letters.is_moving(ref, now_s)
+
     def pages_empty(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """There are parked letters of these, but none where they were looked for."""
         for ref in refs:
             self._letters.page_empty(ref, now_s=now_s, longest_s=self._rules.redrive_every_s)
 
-    def held(self, refs: Collection[PartitionRef], *, now_s: float) -> None:
-        """The letters of these have to wait for parked ones of other partitions."""
+    def held(self, refs: Mapping[PartitionRef, bool], *, now_s: float) -> None:
+        """The letters of these have to wait for parked ones of other partitions, which are on their
+        way or not."""
         self._park_joining(refs)
-        for ref in refs:
-            self._letters.hold(ref, now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s))
+        until_s = now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s)
+        for ref, moving in refs.items():
+            self._letters.hold(ref, until_s, moving=moving)
 
     def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """The letters of these have to wait for what is older and still to be put."""
@@ -641,7 +657,9 @@ class Outbound:
     def _park(
         self, delivery: Delivery, reason: LetterReason, error: str = "", attempts: int = 0
     ) -> None:
-        self._letters.park(_ref(delivery))
+        ref = _ref(delivery)
+        self._letters.park(ref)
+        self._pacing.parked(ref)
         attempts, error = attempts or self._attempts, error or self.error
         self._asides.append(Aside(delivery, "parked", reason, attempts, error))
 
