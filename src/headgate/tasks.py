@@ -227,15 +227,21 @@ class Crew:
 
 class Helpers:
     """Tasks that end with the block that starts them: what still runs there is cancelled. An error
-    that the block didn't come to see is raised at its end."""
+    that the block didn't come to see is raised at its end; what ended well is forgotten at once, so
+    that a block may last, and start any number of them."""
 
     def __init__(self) -> None:
-        self._tasks: list[asyncio.Future[Any]] = []
+        self._tasks: dict[asyncio.Future[Any], None] = {}
 
     def start(self, work: Awaitable[T]) -> asyncio.Future[T]:
         task = asyncio.ensure_future(work)
-        self._tasks.append(task)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        if task.cancelled() or task.exception() is None:
+            self._tasks.pop(task, None)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,21 @@ def test_helpers_end_with_their_block() -> None:
             assert await quick == "done"
         assert slow.cancelled()
         assert asyncio.get_running_loop().time() == 1
+
+    run_virtual(within())
+
+
+def test_a_block_that_lasts_keeps_none_of_those_that_ended_well() -> None:
+    async def within() -> None:
+        async with Helpers() as helpers:
+            ended = []
+            for _ in range(10):
+                task = helpers.start(asyncio.sleep(1))
+                ended.append(weakref.ref(task))
+                await task
+            task = helpers.start(asyncio.sleep(1))
+            await task
+            assert [one() for one in ended] == [None] * 10
 
     run_virtual(within())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.bench.append import APPEND
+from headgate.bench.connector import CONNECTOR
 from headgate.bench.deliver import DELIVER
 from headgate.bench.fanout import FANOUT
 from headgate.bench.latency import LATENCY
@@ -25,5 +26,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         REBALANCE,
         REPARTITION,
         PIPELINE,
+        CONNECTOR,
     )
 }

@@ -13,7 +13,10 @@ import os
 import shutil
 import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -27,9 +30,11 @@ from headgate.cli.roles import ConfigOption
 from headgate.client.outages import NAME as CLIENT_LOGGER
 from headgate.config import LoadedConfig
 from headgate.demo.flight import Plan
+from headgate.demo.mongodb import place_to_write
 from headgate.demo.screen import summary_table
 from headgate.demo.stage import data_folder, demo_config, performance, plan_of
-from headgate.demo.summary import LATENCY_NOTE, Summary
+from headgate.demo.summary import LATENCY_NOTE, MONGODB_LATENCY_NOTE, Summary
+from headgate.errors import InvalidRequest
 
 UNWATCHED_SECONDS = 30.0
 """How long it runs where nobody could press Ctrl-C."""
@@ -38,6 +43,13 @@ INTERRUPTED = 130
 MAX_CONSUMERS = 100
 KILL_ROUNDS = 3
 KILL_GRACE_S = 0.3
+
+
+class Source(StrEnum):
+    """How reports get into the log."""
+
+    PRODUCE = "produce"
+    MONGODB = "mongodb"
 
 
 def demo(
@@ -56,23 +68,38 @@ def demo(
             help="So many consumers of one group share the aircraft; half-way one of them leaves.",
         ),
     ] = 0,
+    source: Annotated[
+        Source,
+        typer.Option(help="produce: over HTTP. mongodb: written there, and read by a connector."),
+    ] = Source.PRODUCE,
+    uri: Annotated[
+        str,
+        typer.Option(
+            help="mongodb: a replica set that is there, such as mongodb://host/?replicaSet=name, "
+            "instead of one that the demo starts."
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Run the whole system with simulated aircraft, and check what arrives."""
+    if uri and source is not Source.MONGODB:
+        raise InvalidRequest("--uri belongs to --source mongodb")
     logging.getLogger(CLIENT_LOGGER).setLevel(logging.ERROR)  # the screen shows who is away
     console = Console(stderr=as_json, highlight=False)
     # Not console.is_terminal: a setting that forces colours doesn't put anybody there.
     watched = (sys.stderr if as_json else sys.stdout).isatty()
     if seconds is None and not watched:
         seconds = UNWATCHED_SECONDS
-    with data_folder() as data:
-        loaded = demo_config(data, config)
+    with data_folder() as folder:
+        loaded = demo_config(Path(folder) / "data", config)
         for warning in loaded.warnings:
             console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
         plan = plan_of(loaded, seed=seed, seconds=seconds, consumers=consumers)
         display: Display = (LiveDisplay if watched else PlainDisplay)(console, plan)
-        summary = asyncio.run(_run(loaded, plan, display, console, as_json=as_json))
+        origin = uri if source is Source.MONGODB else None
+        run = _run(loaded, plan, display, console, Path(folder), origin=origin, as_json=as_json)
+        summary = asyncio.run(run)
     if summary is None:
         console.print("headgate: stopped before it began")
         raise typer.Exit(INTERRUPTED)
@@ -81,13 +108,21 @@ def demo(
 
 
 async def _run(
-    loaded: LoadedConfig, plan: Plan, display: Display, console: Console, *, as_json: bool
+    loaded: LoadedConfig,
+    plan: Plan,
+    display: Display,
+    console: Console,
+    folder: Path,
+    *,
+    origin: str | None,
+    as_json: bool,
 ) -> Summary | None:
+    """`origin` is None where reports are produced, else the address of MongoDB, if one is given."""
     stopping = asyncio.Event()
 
     def interrupted() -> None:
         if stopping.is_set():
-            _end_at_once(display, console, loaded.config.data)
+            _end_at_once(display, console, folder)
         stopping.set()
         display.stopping()
 
@@ -98,25 +133,39 @@ async def _run(
     with ExitStack() as shown:
         shown.callback(display.close)
         display.open()
-        async with performance(
-            loaded,
-            plan,
-            stopping,
-            say=display.say,
-            progress=display.progress,
-            show=display.show,
-            show_every_s=display.show_every_s,
-        ) as summary:
+        async with (
+            _written(plan, origin, folder) as plan,
+            performance(
+                loaded,
+                plan,
+                stopping,
+                say=display.say,
+                progress=display.progress,
+                show=display.show,
+                show_every_s=display.show_every_s,
+            ) as summary,
+        ):
             display.close()
             if summary is not None:
-                _print(summary, console, as_json=as_json)
+                note = LATENCY_NOTE if origin is None else MONGODB_LATENCY_NOTE
+                _print(summary, console, note, as_json=as_json)
             # From here on a Ctrl-C has nothing more to wait for.
             stopping.set()
             shown.enter_context(console.status("stopping every process"))
     return summary
 
 
-def _end_at_once(display: Display, console: Console, data: Path) -> NoReturn:
+@asynccontextmanager
+async def _written(plan: Plan, origin: str | None, folder: Path) -> AsyncIterator[Plan]:
+    """The plan with where to write to, before the system starts and until it has ended."""
+    if origin is None:
+        yield plan
+        return
+    async with place_to_write(origin, folder / "mongodb") as (uri, database):
+        yield replace(plan, mongodb=uri, database=database)
+
+
+def _end_at_once(display: Display, console: Console, folder: Path) -> NoReturn:
     """Kill what was started, in this very step of the loop: nothing can be started meanwhile."""
     display.close()
     console.show_cursor(True)
@@ -124,17 +173,17 @@ def _end_at_once(display: Display, console: Console, data: Path) -> NoReturn:
         if not (left := families_except(())):
             break
         end_processes(left, grace_s=KILL_GRACE_S)
-    shutil.rmtree(data, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     sys.stdout.flush()
     os._exit(INTERRUPTED)
 
 
-def _print(summary: Summary, console: Console, *, as_json: bool) -> None:
+def _print(summary: Summary, console: Console, note: str, *, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
     console.print(summary_table(summary))
-    console.print(LATENCY_NOTE, style="dim", markup=False, soft_wrap=not console.file.isatty())
+    console.print(note, style="dim", markup=False, soft_wrap=not console.file.isatty())
     style = "bold green" if summary.ok else "bold red"
     # One line for programs; a person's terminal breaks it between words.
     console.print(summary.line(), style=style, markup=False, soft_wrap=not console.file.isatty())

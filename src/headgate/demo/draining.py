@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from headgate.model.api import Status
+from headgate.model.connectors_api import ConnectorInfo
 
 QUIET_S = 15.0
 """How long nothing may arrive, with nothing left to do, before what is missing counts as lost."""
@@ -47,6 +48,11 @@ def busy_with(status: Status | None, topic: str) -> str:
     starting = [f"{role} starting" for role in ROLES if role not in ready]
     if starting:
         return ", ".join(starting)
+    waiting = [
+        f"connector {one.name} is {one.state}" for one in status.connectors if not _reads(one)
+    ]
+    if waiting:
+        return ", ".join(waiting)
     details = [one for info in status.topics if info.name == topic for one in info.details]
     if behind := sum(one.lag for one in details):
         return f"{behind:,} records aren't settled"
@@ -55,3 +61,7 @@ def busy_with(status: Status | None, topic: str) -> str:
     if ownerless := sum(group.unowned + group.moving for group in status.groups):
         return f"{ownerless:,} targets change hands"
     return "" if details else "nobody answers"
+
+
+def _reads(connector: ConnectorInfo) -> bool:
+    return connector.state == "running"

@@ -1,9 +1,9 @@
 """One run of the demo against a running Headgate: subscribe, produce, drain, sum up.
 
-It is an ordinary client: what it knows about the system comes from the Producer, the audience's
-subscribers or consumers, and GET /v1/status. Invariants: nothing is produced before everybody is
-subscribed; what is under way is bounded, production pauses at the bound; the wait at the end is
-bounded too.
+It is an ordinary client: what it knows about the system comes from whoever acknowledges its
+reports, the audience's subscribers or consumers, and GET /v1/status. Invariants: nothing is
+produced before everybody is subscribed; what is under way is bounded, production pauses at the
+bound; the wait at the end is bounded too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-import msgspec
-
 from headgate import errors
 from headgate.client.http import HttpClient
-from headgate.client.outgoing import OutgoingEvent, Receipt
-from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.subscriber import Event
 from headgate.demo.aircraft import Fleet
 from headgate.demo.audience import Audience, Watchers
@@ -29,10 +25,12 @@ from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.summary import Summary, summarize
 from headgate.demo.team import Team
 from headgate.demo.view import Gauges, View, WindowCount
+from headgate.demo.ways_in import Numbered, Produced, WayIn
 from headgate.model.api import CreateTopic, Status, TopicInfo
 from headgate.tasks import Crew, first_of
 
 TOPIC = "flights"
+ORIGIN = "MongoDB"
 TIME_LAPSE = 20.0
 """Seconds of flight per second of the demo, so that aircraft climb and land while you look."""
 
@@ -46,7 +44,6 @@ RETRY_S = 0.5
 STATUS_EVERY_S = 0.5
 STATUS_KEPT_S = 5.0
 """An older answer says nothing about now."""
-PRODUCE_DEADLINE_S = 20.0
 HALFWAY_S = 20.0
 """When it is half-way in a run that ends when somebody stops it."""
 TROUBLE_SHOWN_S = 5.0
@@ -60,7 +57,8 @@ Show = Callable[[View], None]
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`seconds` None: until stopped. With `consumers`, so many share the aircraft, instead of
-    subscribers with a filter each."""
+    subscribers with a filter each. With `mongodb`, the address of a replica set, reports are
+    written there, into `database`, and a connector reads them."""
 
     per_s: float
     partitions: int
@@ -68,6 +66,8 @@ class Plan:
     seed: int
     seconds: float | None
     consumers: int = 0
+    mongodb: str = ""
+    database: str = "headgate_demo"
 
 
 class Flight:
@@ -80,6 +80,7 @@ class Flight:
         self._show_every_s = show_every_s
         self._fleet = Fleet(seed=plan.seed, count=plan.aircraft)
         self._audience = _audience(address, plan)
+        self._way_in = _way_in(address, plan)
         self._board = Scoreboard(len(self._audience.watches))
         self._by_partition = [0] * plan.partitions
         self._gauges = Gauges(self._audience.watches)
@@ -123,8 +124,9 @@ class Flight:
     # --- before the first event ------------------------------------------------------------------
 
     async def _prepare(self, http: HttpClient, stack: AsyncExitStack) -> None:
-        """Create the topic and open the whole audience."""
+        """Create the topic and what leads there, and open the whole audience."""
         await self._patiently(lambda: _create_topic(http, self._plan.partitions))
+        await self._patiently(lambda: self._way_in.prepare(http))
         await self._audience.enter(stack, self._patiently)
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -143,7 +145,7 @@ class Flight:
     def _received(self, watch: int, event: Event) -> None:
         self._board.received(
             watch,
-            event.event_id,
+            self._way_in.id_of(event),
             partition=event.partition,
             seq=event.seq,
             at_s=self._now_s(),
@@ -192,6 +194,7 @@ class Flight:
             trouble=trouble if now_s - since_s < TROUBLE_SHOWN_S else "",
             waiting=self._waiting(),
             consumers=self._audience.consumers(now_s),
+            origin=ORIGIN if self._plan.mongodb else "",
         )
 
     # --- producing -------------------------------------------------------------------------------
@@ -205,10 +208,8 @@ class Flight:
             await self._watch(http)
         self._phase = "producing"
         self._started_s = self._now_s()
-        async with Producer(
-            self._address, ProducerOptions(deadline_s=PRODUCE_DEADLINE_S)
-        ) as producer:
-            await self._produce(producer, stopping)
+        async with self._way_in:
+            await self._produce(stopping)
             self._produced_for_s = self._now_s() - self._started_s
             self._phase = "draining"
             await self._drain()
@@ -221,7 +222,7 @@ class Flight:
         read = {ref for lane in lanes for ref in lane.partitions}
         return read >= {f"{TOPIC}:{number}" for number in range(self._plan.partitions)}
 
-    async def _produce(self, producer: Producer, stopping: asyncio.Event) -> None:
+    async def _produce(self, stopping: asyncio.Event) -> None:
         seconds = self._plan.seconds
         end_s = self._started_s + seconds if seconds is not None else float("inf")
         halfway_s = self._started_s + (HALFWAY_S if seconds is None else seconds / 2)
@@ -235,33 +236,29 @@ class Flight:
                 count = 0
                 self._note_trouble("paused: too many events wait for their delivery")
             if count:
-                events = [self._report(number + step, now_s) for step in range(count)]
+                reports = [self._report(number + step, now_s) for step in range(count)]
                 number += count
-                self._send(producer, events)
+                # Tasks start in the order of their creation, and the way in keeps that of calls.
+                self._crew.start("sending", self._send_and_note(reports))
             await _wait(stopping, min(pace.due_s, end_s) - self._now_s())
 
-    def _report(self, number: int, now_s: float) -> OutgoingEvent:
+    def _report(self, number: int, now_s: float) -> Numbered:
         report = self._fleet.report(number, (now_s - self._started_s) * TIME_LAPSE)
-        event_id = f"{report.icao}-{number}"
+        numbered = Numbered(number, report)
         expected = self._audience.expected_by(report)
-        self._board.sent(event_id, key=report.icao, number=number, expected=expected)
-        return OutgoingEvent(msgspec.json.encode(report), key=report.icao, event_id=event_id)
+        self._board.sent(numbered.id, key=report.icao, number=number, expected=expected, at_s=now_s)
+        return numbered
 
-    def _send(self, producer: Producer, events: list[OutgoingEvent]) -> None:
-        # Tasks start in the order of their creation, and the producer keeps the order of calls.
-        self._crew.start("sending", self._send_and_note(producer, events))
-
-    async def _send_and_note(self, producer: Producer, events: list[OutgoingEvent]) -> None:
-        outcomes = await producer.send_many(TOPIC, events)
+    async def _send_and_note(self, reports: list[Numbered]) -> None:
+        outcomes = await self._way_in.send(reports)
         now_s = self._now_s()
-        for event, outcome in zip(events, outcomes, strict=True):
-            assert event.event_id is not None
-            if isinstance(outcome, Receipt):
-                self._board.acknowledged(event.event_id, at_s=now_s)
-                self._by_partition[outcome.partition] += 1
-            else:
-                self._board.not_acknowledged(event.event_id)
+        for one, outcome in zip(reports, outcomes, strict=True):
+            if isinstance(outcome, errors.HeadgateError):
+                self._board.not_acknowledged(one.id)
                 self._note_trouble(str(outcome))
+            else:
+                self._board.acknowledged(one.id, at_s=now_s)
+                self._by_partition[outcome] += 1
         self._moved.set()
 
     async def _drain(self) -> None:
@@ -307,6 +304,14 @@ def _audience(address: str, plan: Plan) -> Audience:
     if plan.consumers:
         return Team(address, TOPIC, size=plan.consumers, aircraft=plan.aircraft)
     return Watchers(address, TOPIC)
+
+
+def _way_in(address: str, plan: Plan) -> WayIn:
+    if not plan.mongodb:
+        return Produced(address, TOPIC)
+    from headgate.demo.by_mongo import ByMongo  # PyMongo may not be installed
+
+    return ByMongo(plan.mongodb, plan.database, TOPIC, partitions=plan.partitions)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> bool:

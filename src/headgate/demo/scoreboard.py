@@ -25,6 +25,7 @@ class _Open:
     key: str
     number: int
     missing: set[int]
+    sent_s: float = 0.0
     arrived: set[int] = field(default_factory=set)
     acknowledged_s: float | None = None
 
@@ -45,6 +46,8 @@ class Scoreboard:
         self.longest_gap_ms = 0.0
         """Longest time without an arrival, from the first acknowledgement on."""
         self.latency = Histogram()
+        self.latency_since_sent = Histogram()
+        """The same from when it was sent, so that its acknowledgement's own time is in it."""
         self.recent_latency = RecentHistogram()
         self.watches = [WatchScore() for _ in range(watches)]
         self._open: dict[str, _Open] = {}
@@ -56,9 +59,17 @@ class Scoreboard:
 
     # --- what happened ---------------------------------------------------------------------------
 
-    def sent(self, event_id: str, *, key: str, number: int, expected: Iterable[int]) -> None:
+    def sent(
+        self,
+        event_id: str,
+        *,
+        key: str,
+        number: int,
+        expected: Iterable[int],
+        at_s: float = 0.0,
+    ) -> None:
         """An event is on its way; `number` grows with every event of a key."""
-        self._open[event_id] = _Open(key, number, set(expected))
+        self._open[event_id] = _Open(key, number, set(expected), at_s)
 
     def acknowledged(self, event_id: str, *, at_s: float) -> None:
         event = self._open[event_id]
@@ -87,6 +98,7 @@ class Scoreboard:
             event.missing.remove(watch)
             event.arrived.add(watch)
             self._check_order(watch, event)
+            self.latency_since_sent.add((at_s - event.sent_s) * 1_000)
             if event.acknowledged_s is not None:
                 self._deliver(watch, (at_s - event.acknowledged_s) * 1_000, at_s)
                 self._forget_when_done(event_id, event)

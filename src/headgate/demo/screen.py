@@ -91,7 +91,8 @@ def _panel(view: View, width: int, layout: Layout) -> Panel:
     if layout.is_spaced:
         groups = [groups[0], *([Text(""), *group] for group in groups[1:])]
     parts = [part for group in groups for part in group]
-    return Panel(Group(*parts), title=f"Headgate demo · {_clock(view)}", padding=(0, 1))
+    by = f" · {view.origin}" if view.origin else ""
+    return Panel(Group(*parts), title=f"Headgate demo{by} · {_clock(view)}", padding=(0, 1))
 
 
 def _clock(view: View) -> str:

@@ -19,6 +19,11 @@ LATENCY_NOTE = (
     "program, all on this machine; what is there before its acknowledgement counts as 0 "
     "(docs/benchmarks/latency.md)"
 )
+MONGODB_LATENCY_NOTE = (
+    "latency: from MongoDB's acknowledgement, when a majority of its members has the write, to its "
+    "subscriber's program; what is there before its acknowledgement counts as 0 "
+    "(docs/benchmarks/connector.md)"
+)
 
 
 class SubscriberSummary(msgspec.Struct, frozen=True):
@@ -38,7 +43,8 @@ class ConsumerSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Latency is from the acknowledged produce to the event at its subscriber."""
+    """Latency is from the acknowledged report to the event at its subscriber; `sent_p50_ms` and
+    `sent_p99_ms` are from before it was sent."""
 
     produced: int
     matched: int
@@ -58,6 +64,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     subscribers: tuple[SubscriberSummary, ...]
     consumers: tuple[ConsumerSummary, ...] = ()
     on_their_way: int = 0
+    sent_p50_ms: float = 0.0
+    sent_p99_ms: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -134,4 +142,6 @@ def summarize(
             ConsumerSummary(one.name, one.targets, one.received, one.left) for one in consumers
         ),
         on_their_way=0 if is_lost else board.missing,
+        sent_p50_ms=round(board.latency_since_sent.percentile_ms(50), 2),
+        sent_p99_ms=round(board.latency_since_sent.percentile_ms(99), 2),
     )

@@ -83,6 +83,8 @@ class View:
     trouble: str = ""
     waiting: str = ""
     """What is waited for at the end, and why it may take a while."""
+    origin: str = ""
+    """The database that everything comes through; empty where it is produced."""
 
 
 class WindowCount:
@@ -124,6 +126,7 @@ class Gauges:
         trouble: str,
         waiting: str = "",
         consumers: tuple[ConsumerView, ...] = (),
+        origin: str = "",
     ) -> View:
         """`by_partition` are the events acknowledged so far, per partition of the topic."""
         details = status.topics[0].details if status is not None and status.topics else []
@@ -155,6 +158,7 @@ class Gauges:
             consumers=consumers,
             trouble=trouble,
             waiting=waiting,
+            origin=origin,
         )
 
     def _partition(

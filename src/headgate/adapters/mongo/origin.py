@@ -25,6 +25,7 @@ from headgate.decide.mongo_settings import read_settings
 from headgate.errors import OriginRefused
 from headgate.model.connector import BEGIN_NOW
 from headgate.ports.origin import Finding, Standing
+from headgate.tasks import Helpers
 
 _AT_TIME = "time:"
 _AT_POSITION = "position:"
@@ -45,8 +46,8 @@ class MongoOrigin:
     @contextlib.asynccontextmanager
     async def open(self, after: str, *, begin_at: str) -> AsyncIterator[MongoChangeStream]:
         start = _start(after, begin_at)
-        async with await self._deployment.session() as session:
-            stream = MongoChangeStream(self._deployment, self._naming, session)
+        async with await self._deployment.session() as session, Helpers() as helpers:
+            stream = MongoChangeStream(self._deployment, self._naming, session, helpers)
             await stream.begin(start)
             try:
                 yield stream

@@ -20,6 +20,7 @@ from headgate.adapters.mongo.origin_errors import NO_REPLICA_SET, too_old
 from headgate.adapters.mongo.stream import MongoChangeStream
 from headgate.errors import HeadgateError
 from headgate.ports.origin import Finding
+from headgate.tasks import Helpers
 
 HISTORY_SHORT_MS = 24 * 3_600_000
 MOST_NAMED = 5
@@ -73,8 +74,9 @@ class OriginCheck:
     async def _rights(self) -> Finding:
         """By doing what a start does."""
         try:
-            async with await self._deployment.session() as session:
-                stream = MongoChangeStream(self._deployment, Naming("check", False), session)
+            async with await self._deployment.session() as session, Helpers() as helpers:
+                naming = Naming("check", False)
+                stream = MongoChangeStream(self._deployment, naming, session, helpers)
                 await stream.begin({})
                 await stream.close()
         except HeadgateError as error:

@@ -3,13 +3,17 @@
 Speaks to the server in plain commands (`aggregate`, `getMore`) instead of PyMongo's change streams,
 which hand out one change at a time and don't say where a batch ends.
 
+While a batch is worked on, the server is asked for the next one already: it takes as long to read
+its history as we take to make events of it.
+
 Invariant: `position` only grows, and covers exactly what was returned. Whatever goes wrong, the
 stream can be opened again at its last position; nothing is remembered beyond it but fragments and
-changes that come again then.
+changes that come again then, at most one batch of them unread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -34,6 +38,7 @@ from headgate.adapters.mongo.origin_errors import TOO_LARGE, too_old
 from headgate.decide.mongo_settings import MongoSettings
 from headgate.errors import ChangeTooLarge, HeadgateError, OriginRefused, OriginUnavailable
 from headgate.ports.origin import Changes
+from headgate.tasks import Helpers
 
 BATCH = 1_000
 """Changes per answer; the server sends fewer where they are more than 16 MB."""
@@ -48,18 +53,27 @@ _BARE = {"operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}
 
 
 class MongoChangeStream:
-    """Implements ports.origin.ChangeStream. `start` is one of MongoDB's ways to say where."""
+    """Implements ports.origin.ChangeStream. `helpers` end before `session` does."""
 
-    def __init__(self, deployment: Deployment, naming: Naming, session: AsyncClientSession) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        naming: Naming,
+        session: AsyncClientSession,
+        helpers: Helpers,
+    ) -> None:
         self._deployment = deployment
         self._settings: MongoSettings = deployment.settings
         self._naming = naming
         self._session = session
+        self._helpers = helpers
         self._lookup = Lookup(deployment, session)
         self._database = self._settings.database or "admin"
         self._position = ""
         self._cursor = 0
         self._cursor_in = ""
+        self._ahead: asyncio.Future[Document | Exception] | None = None
+        """What the server was asked for and nobody has looked at yet."""
         self._fragments = Fragments()
         self._read: list[Document] = []
         """Not returned yet."""
@@ -110,7 +124,7 @@ class MongoChangeStream:
                 await self._open(
                     {"startAfter": token_of(self._read_to)}, self._wanted(), await self._splitting()
                 )
-            batch = await self._more(1 if self._careful else BATCH)
+            batch = await self._next_batch()
         except (OperationFailure, BSONError) as error:
             if isinstance(error, OperationFailure) and error.code != TOO_LARGE:
                 raise
@@ -126,6 +140,25 @@ class MongoChangeStream:
             self._read_to = position_of(self._read[-1]["_id"])
         # Behind an invalidate, or whatever else ends a stream, another one begins.
         self._cursor = batch["id"]
+        if self._cursor and changes and not self._careful:
+            self._ahead = self._helpers.start(self._asked())
+            await asyncio.sleep(0)  # its question leaves before we are busy
+
+    async def _next_batch(self) -> Document:
+        if self._ahead is None:
+            return await self._more(1 if self._careful else BATCH)
+        ahead, self._ahead = self._ahead, None
+        answer = await ahead
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _asked(self) -> Document | Exception:
+        """An error is for whoever comes to look."""
+        try:
+            return await self._more(BATCH)
+        except (PyMongoError, BSONError) as error:
+            return error
 
     async def _go_carefully(self, error: Exception) -> None:
         """A batch failed that holds a change which can't be sent, and perhaps others before it:
@@ -215,6 +248,10 @@ class MongoChangeStream:
         return cursor
 
     async def _kill(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.wait([self._ahead])
+            self._ahead = None
         cursor, self._cursor = self._cursor, 0
         if cursor:
             with contextlib.suppress(PyMongoError):
