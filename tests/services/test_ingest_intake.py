@@ -15,7 +15,7 @@ What each meets, and where:
 | a change that is too large | stops there; skipped, a record says so | `…too_large…` |
 | positions gone | never "now" without a word | `…positions_are_gone…` |
 | records about a whole collection | in every partition | chaos |
-| deleted, and the reader hasn't heard | owners that have take nothing in | `…not_heard_of_its_end…` |
+| deleted, unheard by its reader | owners that know take nothing | `…not_heard_of_its_end…` |
 | paused | reads nothing, says so | `…paused…` |
 """
 
