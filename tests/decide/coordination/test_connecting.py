@@ -94,6 +94,14 @@ def test_what_is_refused_changes_nothing(
     assert repr(world.cluster) == before
 
 
+def test_a_topic_without_order_takes_no_connector(world: Connected) -> None:
+    world.apply(world.cluster.create_topic("drafts", 2, "opportunistic"))
+    into = msgspec.structs.replace(ORDERS, name="drafts", routes=(ConnectorRoute("*", "drafts"),))
+    with pytest.raises(InvalidRequest, match="name a keyed topic"):
+        world.wish(Create(into))
+    assert "drafts" not in world.cluster.connectors
+
+
 def test_a_mistyped_name_is_guessed(world: Connected) -> None:
     with pytest.raises(NotFound, match="did you mean orders"):
         world.wish(Delete("order"))
