@@ -63,8 +63,9 @@ class WrittenLog(MemoryLogReader):
         return stored.records[-1]
 
     def about(self, collection: str, op: Op = "drop", *, partition: int = 0) -> Record:
-        """A record about a whole collection."""
-        return self.append(b"null", op=op, collection=collection, partition=partition)
+        """A record about a whole collection; that of a rename says the new name."""
+        document = {"to": f"{collection}.new"} if op == "rename" else None
+        return self.append(document, op=op, collection=collection, partition=partition)
 
     def mark(self, *, partition: int = 0, version: int = 1) -> Record:
         """A record that says that the origin has lost changes."""

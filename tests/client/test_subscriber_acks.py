@@ -94,7 +94,7 @@ async def test_what_an_origin_has_lost_is_an_item_of_its_own() -> None:
         )
         assert isinstance(about, Event)
         assert (about.op, about.key, about.document) == ("truncate", None, None)
-        assert repr(about) == "Event(flights:0:3, truncate of 'shop.orders')"
+        assert repr(about) == "Event(flights:0:3, truncate of 'shop.orders', document=null)"
         assert subscriber.positions[0] == 3
 
 

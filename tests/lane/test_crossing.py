@@ -338,3 +338,37 @@ async def test_other_topics_and_partitions_go_on_meanwhile() -> None:
     world.append(1, partition=1)
     await settle_down(2)
     assert (1, 1) in order(world)
+
+
+@on_virtual_time
+async def test_a_partition_whose_letters_wait_for_older_ones_is_not_read_ahead_of_them() -> None:
+    """The older ones are another lane's, which sends them one by one, and then no more: from then
+    on nobody knows for how long, and it is read on."""
+    world = LaneWorld(partitions=2, redrive_every_s=1.0)
+    world.topics = (grown(),)
+    older, own = world.refs
+    theirs = {older: Fence(5)}
+    for seq in (1, 2, 3):
+        what = Delivery(TOPIC, 0, seq, "e", None, "", "insert", msgspec.Raw(b"{}"), ("s1",), 5)
+        await world.letters.put(
+            [NewLetter("gateway-1", "parked", "unreachable", what)], theirs, now_ms=1
+        )
+    await world.checkpoints.claim(older, Fence(5))
+    await world.checkpoints.save(older, Fence(5), 3, Tally())
+    world.spec = msgspec.structs.replace(world.spec, owns=(Owner(own, "router-1", 5),))
+    for _ in range(6_000):
+        world.log.append({}, partition=1, version=2)
+    world.start()
+    await settle_down()
+    alone = msgspec.structs.replace(world.topology("gateway-1"), generation=next(generations))
+    world.push(control.PushTopology(alone))
+    await world.subscribed(everything("s1"))
+    for left in (3, 2, 1):
+        await settle_down(6)
+        parked = [one.delivery.partition for one in world.letters.of("parked")]
+        assert parked.count(0) == left
+        assert parked.count(1) <= 2_500
+        if left > 1:
+            await world.letters.remove(world.letters.of("parked")[:1], theirs)
+    await settle_down(30)
+    assert len(world.letters.of("parked")) == 6_001

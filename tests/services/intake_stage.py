@@ -123,8 +123,10 @@ class Stage:
             topics=(self.topic,),
             nodes=tuple(Node(name, "ingest", url) for name, url in self.urls.items()),
             logs=tuple(Owner(ref, *self.owners[ref.partition]) for ref in self.topic.all_refs()),
-            connectors=(self.connector,),
-            intakes=(Owner(PartitionRef(NAME, 0), self.connector_at, self.connector_epoch),),
+            connectors=(self.connector,) if self.connector_at else (),
+            intakes=(Owner(PartitionRef(NAME, 0), self.connector_at, self.connector_epoch),)
+            if self.connector_at
+            else (),
         )
 
     async def publish(self, *names: str) -> None:

@@ -15,6 +15,7 @@ What each meets, and where:
 | a change that is too large | stops there; skipped, a record says so | `…too_large…` |
 | positions gone | never "now" without a word | `…positions_are_gone…` |
 | records about a whole collection | in every partition | chaos |
+| deleted, unheard by its reader | owners that know take nothing | `…not_heard_of_its_end…` |
 | paused | reads nothing, says so | `…paused…` |
 """
 
@@ -237,6 +238,17 @@ async def test_one_that_is_paused_reads_nothing_and_says_so(stage: Stage) -> Non
     stage.history.commit(change(1))
     await asyncio.sleep(10)
     assert stage.behind()
+
+
+@on_a_stage
+async def test_a_reader_that_has_not_heard_of_its_end_hands_nothing_in(stage: Stage) -> None:
+    """Where the owners have: it may be cut off from the coordinator for long."""
+    stage.connector_at = ""
+    await stage.publish(TWO)
+    stage.history.commit(*(change(number, keys=23) for number in range(50)))
+    await asyncio.sleep(10)
+    assert stage.records()
+    assert {one.partition for one in stage.records()} <= {0, 2}, "those of the node that is cut off"
 
 
 @on_a_stage

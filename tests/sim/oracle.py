@@ -51,7 +51,9 @@ class Watch:
     """It has left, and nothing is owed to it."""
 
     def changes(self, wanted: Wanted, positions: dict[int, int]) -> None:
-        """From there on it wants something else."""
+        """From there on it wants something else. Behind its positions in partitions of former
+        versions may be what it didn't want before, older than what it has had of the same keys."""
+        self.numbers.clear()
         self.before.insert(0, (self.wanted, positions))
         self.wanted = wanted
 

@@ -332,10 +332,8 @@ async def _create(url: str, wanted: CreateConnector, *, check: bool) -> Connecto
             return await client.post(path, wanted, ConnectorInfo)
         except InvalidRequest as error:
             if found := error.details.get("findings"):
-                from rich.console import Console
-
                 findings = msgspec.convert(found, list[OriginFinding])
-                Console(stderr=True, soft_wrap=True).print(findings_table(findings))
+                console(aside=True).print(findings_table(findings))
             raise
 
 

@@ -92,16 +92,17 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-def console() -> Console:
-    """For tables on standard output; as wide as they need where nobody watches."""
+def console(*, aside: bool = False) -> Console:
+    """For tables on standard output, or `aside` on standard error; as wide as they need where
+    nobody watches."""
     from rich.console import Console
 
     class PlainEnd(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # Answered in one place, for all commands.
 
-    watched = sys.stdout.isatty()
-    return PlainEnd(soft_wrap=not watched, width=None if watched else 240)
+    watched = (sys.stderr if aside else sys.stdout).isatty()
+    return PlainEnd(stderr=aside, soft_wrap=not watched, width=None if watched else 240)
 
 
 def counting_bar(label: str, *, remaining: bool) -> Progress:

@@ -3,7 +3,8 @@
 A lane reads faster than gateways take. It waits for those that keep pace, so that a backlog isn't
 parked for no reason, and it doesn't wait for a straggler, so that one slow gateway never slows the
 others: what piles up for a straggler is parked. Where that comes faster than letters are written,
-only the partitions that it is of have to wait.
+only the partitions that it is of have to wait; and where it comes faster than they are sent, those
+that nobody gets at once (decide.delivery.pacing).
 """
 
 from __future__ import annotations
@@ -175,9 +176,17 @@ class Dispatcher:
         self._ledger.progress.set()
 
     def holds(self, ref: PartitionRef) -> bool:
-        """Must `ref` wait: until letters are written, of which it has brought some, or because the
-        lane remembers much, and of it no less than of the others?"""
-        return self._letters.holds(ref) or self._remembers_much_of(ref)
+        """Must `ref` wait: until letters are written, of which it has brought some, because the
+        lane remembers much, and of it no less than of the others, or until its letters are sent,
+        because all that is read of it is parked?"""
+        return (
+            self._letters.holds(ref) or self._remembers_much_of(ref) or self._outruns_letters(ref)
+        )
+
+    def _outruns_letters(self, ref: PartitionRef) -> bool:
+        """Is it so for every gateway there is? Others are not to wait for one."""
+        pipelines = [self._pipelines.get(gateway_id) for gateway_id in self._holding.urls]
+        return bool(pipelines) and all(p is not None and p.outruns_letters(ref) for p in pipelines)
 
     def reads(self, ref: PartitionRef) -> None:
         """More of `ref` is read, because nothing holds it."""

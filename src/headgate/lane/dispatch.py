@@ -193,6 +193,10 @@ class GatewayPipeline:
         """Is something of `ref` parked, or of what comes before it?"""
         return ref in self._outbound.behind
 
+    def outruns_letters(self, ref: PartitionRef) -> bool:
+        """Is more parked of `ref` than sent, although its letters are on their way?"""
+        return self._outbound.outruns_letters(ref, self._loop.time())
+
     def halt_of(self, ref: PartitionRef) -> str:
         """Why `ref` stands still at a letter that is refused; empty where it doesn't."""
         return self._outbound.halted.get(ref, "")

@@ -91,6 +91,10 @@ class LetterWriter:
         """Whether everything added before `mark` is on disk, or concerns nobody here."""
         return self._written[gateway_id] >= mark
 
+    def unwritten(self, gateway_id: str) -> int:
+        """How many for the gateway are not on disk yet."""
+        return self._added[gateway_id] - self._written[gateway_id]
+
     async def written(self, gateway_id: str, mark: int) -> None:
         """Returns when it is; see `is_written`."""
         async with self._progress:

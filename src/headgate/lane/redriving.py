@@ -11,6 +11,10 @@ slow come again later. Up to a letter that is sent, all that the lane has set as
 (`_Horizon`); and a letter of a former lane waits until this one has read the log up to it, because
 what that one had in memory is older, and nowhere else. Letters are changed only under the lane's
 fence.
+
+While all goes well, several pages are read at a time, sent one by one and removed together: letters
+come in hundreds per call of the store, and have to leave it as fast. Where few are left, the
+outbound is told, so that there are no more.
 """
 
 from __future__ import annotations
@@ -19,16 +23,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from msgspec.structs import replace
 
 from headgate.decide.delivery.behind import Page
+from headgate.decide.delivery.letters_at_once import LettersAtOnce
 from headgate.decide.delivery.outbound import LEFT, Outbound
 from headgate.decide.delivery.steps import Redrive
+from headgate.decide.portions import letter_bytes
 from headgate.decide.redelivered import marked
 from headgate.errors import CallerError, Fenced, HeadgateError
+from headgate.lane.elders import Elders
 from headgate.lane.holding import Holding
 from headgate.lane.letters import LetterWriter
 from headgate.lane.sink import Sink, let_go
@@ -45,6 +52,10 @@ REJECTED = "the gateway rejected it"
 WRITTEN_IN_S = 1.0
 """How long a pipeline waits for what it has set aside to be on disk before it sends letters."""
 
+FEW = 500
+"""Letters that may wait to be written where the last ones of a partition are told to be on their
+way: they go with one call of the store."""
+
 _Sent = Sequence[tuple[Letter, Delivery]]
 
 
@@ -52,10 +63,19 @@ _Sent = Sequence[tuple[Letter, Delivery]]
 class _Horizon:
     """Once the gateway's letters before `mark` are written, the store has all that is parked of a
     partition up to `read_seq`: nothing of it waited in memory when the mark was set, and it has
-    been behind ever since."""
+    been behind ever since. (What waits for its last letters is newer than all of them, and parked
+    in its order where it is after all.)"""
 
     mark: int
     read_seq: int
+
+
+@dataclass(slots=True)
+class _Done:
+    """Letters that can be removed: delivered, or wanted by nobody."""
+
+    through: list[Letter] = field(default_factory=list)
+    unwanted: list[Letter] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -103,8 +123,8 @@ class Redriving:
         self._horizons: dict[PartitionRef, _Horizon] = {}
         """How far letters may be sent. One stays while there are letters up to it: the store may
         never catch up with what is set aside meanwhile."""
-        self._without_elders: set[tuple[PartitionRef, int]] = set()
-        """Partitions and versions before which nothing is parked elsewhere any more."""
+        self._elders = Elders(gateway_id, store, holding)
+        self._at_once = LettersAtOnce()
         self.counts = RedriveCounts()
 
     async def redrive(self, step: Redrive) -> None:
@@ -114,7 +134,11 @@ class Redriving:
             let_go(self._sink, error)
         except HeadgateError as error:
             log.error(LogEvent.LETTERS_FAILED, gateway=self._gateway_id, error=error.message)
-            self._outbound.store_failed(self._now_s())
+            now_s = self._now_s()
+            if self._at_once.failed(now_s):
+                self._outbound.postponed(now_s)
+            else:
+                self._outbound.store_failed(now_s)
 
     async def _redrive(self, step: Redrive) -> None:
         mark = self._letters.mark(self._gateway_id)
@@ -128,17 +152,48 @@ class Redriving:
                 self._horizons.pop(ref, None)
                 self._drop(ref)  # its letters are somebody else's
         refs = [ref for ref in horizons if ref in fences]
+        each = self._at_once.each(step)
         found = await self._store.parked(
-            self._gateway_id, refs, each=step.each, after_seqs=step.after_seqs
+            self._gateway_id, refs, each=each, after_seqs=step.after_seqs
         )
+        counts = Counter([letter.ref for letter in found])
         found, refs = await self._behind_their_elders(found, refs)
         ripe = [letter for letter in found if letter.delivery.seq <= horizons[letter.ref].read_seq]
         beyond = set(refs).difference(letter.ref for letter in ripe)
         for ref in beyond:
             del self._horizons[ref]
         current = {ref for ref in beyond if horizons[ref].mark == mark}
-        self._none_to_send(current, {letter.ref for letter in found}, step)
-        await self._send_wanted(self._up_to_a_halt(ripe), step)
+        parked = {letter.ref for letter in found}
+        self._none_to_send(current, parked, step)
+        went_well = not ripe or await self._send_pages(self._up_to_a_halt(ripe), step, fences)
+        if went_well and self._letters.unwritten(self._gateway_id) <= FEW:
+            unread = current & parked
+            few = {ref for ref in refs if counts[ref] < each} - unread - step.after_seqs.keys()
+            self._outbound.nearly_drained(few, now_s=self._now_s())
+
+    async def _send_pages(self, letters: Sequence[Letter], step: Redrive, fences: Fences) -> bool:
+        """One after the other, for as long as each goes through as a whole; True when all did. Of
+        what is to come again one alone: somebody may have no room for it."""
+        pages, done = _in_pages(letters, step.each), _Done()
+        is_alone = any(letter.delivery.redelivery for letter in letters)
+        whole = False
+        for page in pages:
+            whole = await self._send_wanted(page, step, done) and not is_alone
+            if not whole:
+                break
+        await self._remove_done(done, {**fences, **self._holding.fences()})
+        largest_bytes = max(letter_bytes(letter.delivery) for letter in letters)
+        self._at_once.done(largest_bytes, whole=whole, now_s=self._now_s())
+        return whole
+
+    async def _remove_done(self, done: _Done, fences: Fences) -> None:
+        if done.unwanted:
+            await self._remove(done.unwanted, fences)
+            self.counts.released += len(done.unwanted)
+        if done.through:
+            await self._remove(done.through, fences)
+            self.counts.redriven += len(done.through)
+        self._outbound.removed(Counter([one.ref for one in (*done.through, *done.unwanted)]))
 
     async def _behind_their_elders(
         self, letters: Sequence[Letter], refs: Sequence[PartitionRef]
@@ -151,7 +206,7 @@ class Redriving:
             version = self._holding.version_of(letter.ref, letter.delivery.seq)
             versions.setdefault(letter.ref, version)
         asked = {ref: versions.get(ref) or self._holding.version(ref) for ref in refs}
-        waiting = await self._with_elders(asked)
+        waiting = await self._elders.awaited_by(asked, self._now_s())
         self._outbound.held(waiting, now_s=self._now_s())
         going = [
             letter
@@ -160,25 +215,6 @@ class Redriving:
             and self._holding.version_of(letter.ref, letter.delivery.seq) == versions[letter.ref]
         ]
         return going, [ref for ref in refs if ref not in waiting]
-
-    async def _with_elders(self, versions: Mapping[PartitionRef, int]) -> set[PartitionRef]:
-        """Those of which something is parked elsewhere that comes before letters of that version.
-        Where there is nothing, there never will be: all of it is settled."""
-        before = {
-            one: self._holding.before(*one)
-            for one in versions.items()
-            if one not in self._without_elders
-        }
-        wanted = {ref for elders in before.values() for ref in elders}
-        found = await self._store.parked(self._gateway_id, wanted, each=1) if wanted else []
-        oldest = {letter.ref: letter.delivery.seq for letter in found}
-        waiting = {
-            one
-            for one, elders in before.items()
-            if any(ref in oldest and oldest[ref] <= last for ref, last in elders.items())
-        }
-        self._without_elders.update(before.keys() - waiting)
-        return {ref for ref, _ in waiting}
 
     async def _written_horizons(
         self, refs: Sequence[PartitionRef], mark: int
@@ -220,7 +256,8 @@ class Redriving:
                 sending.append(letter)
         return sending
 
-    async def _send_wanted(self, letters: Sequence[Letter], step: Redrive) -> None:
+    async def _send_wanted(self, letters: Sequence[Letter], step: Redrive, done: _Done) -> bool:
+        """Whether all of them are done with."""
         fences = self._holding.fences()
         letters = [self._as_passed(letter) for letter in letters]
         from_seqs = _from_seqs(letters, step)
@@ -238,11 +275,8 @@ class Redriving:
         if left := self._left(unwanted):
             await self._bury_left(left, fences)
             unwanted = [one for one in unwanted if one not in left]
-        if unwanted:
-            await self._remove(unwanted, fences)
-            self.counts.released += len(unwanted)
-        if sending:
-            await self._send_letters(sending, fences, step)
+        done.unwanted += unwanted
+        return not sending or await self._send_letters(sending, fences, step, done)
 
     def _as_passed(self, letter: Letter) -> Letter:
         """Marked if it was passed over, or the gateway would take it for a repeat."""
@@ -263,23 +297,31 @@ class Redriving:
         await self._store.bury(dead, fences, now_ms=self._machine.wall_ms())
         self.counts.dead += len(dead)
 
-    async def _send_letters(self, letters: _Sent, fences: Fences, step: Redrive) -> None:
+    async def _send_letters(
+        self, letters: _Sent, fences: Fences, step: Redrive, done: _Done
+    ) -> bool:
         outbound = self._outbound
         largest = max(Counter([letter.ref for letter, _ in letters]).values())
         try:
             async with self._turn:
                 if not outbound.may_redrive(self._now_s()):
-                    return
+                    return False
                 outbound.redriving(len(letters), full=largest >= step.each)
                 answer = await self._send([delivery for _, delivery in letters])
         except CallerError as error:
             if outbound.redrive_refused(len(letters), now_s=self._now_s()):
                 await self._reject([letters[0][0]], error.message, fences)
-            return
-        if answer is not None:
-            await self._answered(letters, answer, fences)
+            return False
+        if answer is None:
+            return False
+        through = await self._answered(letters, answer, fences)
+        done.through += through
+        return len(through) == len(letters)
 
-    async def _answered(self, letters: _Sent, answer: DeliveryAnswer, fences: Fences) -> None:
+    async def _answered(
+        self, letters: _Sent, answer: DeliveryAnswer, fences: Fences
+    ) -> list[Letter]:
+        """Those that went through."""
         by_verdict: dict[Verdict, list[Letter]] = {}
         for (letter, _), verdict in zip(letters, answer.verdicts, strict=True):
             by_verdict.setdefault(verdict, []).append(letter)
@@ -305,9 +347,7 @@ class Redriving:
             self._through[one.ref] = max(one.delivery.seq, self._through.get(one.ref, 0))
         if rejected:
             await self._reject(rejected, REJECTED, fences)
-        if through:
-            await self._remove(through, fences)
-            self.counts.redriven += len(through)
+        return through
 
     async def _reject(self, letters: list[Letter], error: str, fences: Fences) -> None:
         """They are refused for good. A partition that halts instead says so in its letter, for the
@@ -335,6 +375,19 @@ class Redriving:
         if halting:
             await self._store.put(halting, fences, now_ms=now_ms)
         self._passed.difference_update(letter.id for letter in letters)
+
+
+def _in_pages(letters: Sequence[Letter], each: int) -> list[list[Letter]]:
+    """Pages of up to `each` letters of every partition, in their order."""
+    pages: list[list[Letter]] = []
+    so_far: Counter[PartitionRef] = Counter()
+    for letter in letters:
+        number = so_far[letter.ref] // each
+        so_far[letter.ref] += 1
+        while len(pages) <= number:
+            pages.append([])
+        pages[number].append(letter)
+    return pages
 
 
 def _from_seqs(letters: Sequence[Letter], step: Redrive) -> dict[PartitionRef, int]:

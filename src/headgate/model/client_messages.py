@@ -61,11 +61,12 @@ class _Record(msgspec.Struct, frozen=True):
         """What one wants to see of it: where it is, what it is about, and how it begins."""
         place = f"{self.topic}:{self.partition}:{self.seq}"
         again = ", redelivery=True" if self.redelivery else ""
-        if self.op in WHOLE_COLLECTION:
-            return f"{type(self).__name__}({place}, {self.op} of {self.collection!r}{again})"
         document = bytes(self.raw).decode(errors="replace")
         if len(document) > SHOWN:
             document = document[:SHOWN] + "…"
+        if self.op in WHOLE_COLLECTION:
+            what = f"{self.op} of {self.collection!r}"
+            return f"{type(self).__name__}({place}, {what}{again}, document={document})"
         return (
             f"{type(self).__name__}({place}, {self.op}, "
             f"key={self.key!r}{again}, document={document})"

@@ -12,6 +12,7 @@ from headgate.adapters.mongo.changes import Naming
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.stream import MongoChangeStream
 from headgate.decide.mongo_settings import MongoSettings
+from headgate.tasks import Helpers
 from tests.adapters.mongo.reading import no_secrets
 
 Change = dict[str, Any]
@@ -57,8 +58,8 @@ class Recorded(Deployment):
         if "aggregate" in command:
             self.opened.append(command["pipeline"])
         elif "getMore" in command:
-            changes = self._batches.pop(0)
-            token = changes[-1]["_id"]
+            changes = self._batches.pop(0) if self._batches else []
+            token = changes[-1]["_id"] if changes else token
         cursor = {"id": 1, "ns": "shop.$cmd.aggregate", "postBatchResumeToken": token}
         return {"cursor": {**cursor, "nextBatch": changes}}
 
@@ -73,14 +74,15 @@ async def test_no_position_is_between_the_fragments_of_a_change() -> None:
         [fragment(0x20, 3, 3, {"fullDocument": document}), insert(0x30)],
     )
     naming = Naming("orders", qualified=False)
-    stream = MongoChangeStream(server, naming, cast("AsyncClientSession", None))
-    await stream.begin({})
-    assert server.opened[0][-1] == {"$changeStreamSplitLargeEvent": {}}
-    assert stream.position == START
-    told = []
-    for _ in range(3):
-        changes = await stream.next()
-        assert changes.position == stream.position
-        told.append(([event.source for event in changes.events], changes.position))
+    async with Helpers() as helpers:
+        stream = MongoChangeStream(server, naming, cast("AsyncClientSession", None), helpers)
+        await stream.begin({})
+        assert server.opened[0][-1] == {"$changeStreamSplitLargeEvent": {}}
+        assert stream.position == START
+        told = []
+        for _ in range(3):
+            changes = await stream.next()
+            assert changes.position == stream.position
+            told.append(([event.source for event in changes.events], changes.position))
     first, large, last = (at(number)["_data"] for number in (0x13, 0x23, 0x30))
     assert told == [([first], first), ([], first), ([large, last], last)]

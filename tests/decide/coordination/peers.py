@@ -101,11 +101,13 @@ class Peer:
 @dataclass
 class Taken:
     """What the stores of the log know of a connector: the highest epoch they have met, of which
-    process, and of which beginning something is stored."""
+    process, and of which beginning something is stored. `told` are all processes that were ever
+    told to read it, with the epochs."""
 
     epoch: int = 0
     process: str = ""
     beginning: int = 0
+    told: set[tuple[int, str]] = field(default_factory=set)
 
 
 @dataclass(kw_only=True)
@@ -149,6 +151,7 @@ class Ingest(Peer):
     def may_read(self, owner: Owner) -> bool:
         taken = self.taken.setdefault(owner.ref.topic, Taken())
         process = f"{self.node_id} {self.incarnation}"
+        taken.told.add((owner.epoch, process))
         if (taken.epoch, taken.process) == (owner.epoch, process):
             return True
         if taken.epoch >= owner.epoch:

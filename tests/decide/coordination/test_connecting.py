@@ -94,6 +94,14 @@ def test_what_is_refused_changes_nothing(
     assert repr(world.cluster) == before
 
 
+def test_a_topic_without_order_takes_no_connector(world: Connected) -> None:
+    world.apply(world.cluster.create_topic("drafts", 2, "opportunistic"))
+    into = msgspec.structs.replace(ORDERS, name="drafts", routes=(ConnectorRoute("*", "drafts"),))
+    with pytest.raises(InvalidRequest, match="name a keyed topic"):
+        world.wish(Create(into))
+    assert "drafts" not in world.cluster.connectors
+
+
 def test_a_mistyped_name_is_guessed(world: Connected) -> None:
     with pytest.raises(NotFound, match="did you mean orders"):
         world.wish(Delete("order"))
@@ -177,6 +185,22 @@ def test_how_long_a_state_lasts_is_known(world: Connected) -> None:
     assert world.shown().since_ms == 0
 
 
+# --- who reads -----------------------------------------------------------------------------------
+
+
+def test_a_process_that_starts_anew_is_given_another_epoch(world: Connected) -> None:
+    world.drop(world.ingest)
+    again = world.join("ingest", "ingest-1", "b")
+    [mine] = world.last(again, control.PushTopology).topology.intakes
+    assert (mine.node_id, mine.epoch) == ("ingest-1", 3)
+
+
+def test_a_connector_of_a_deleted_ones_name_is_given_another_epoch(world: Connected) -> None:
+    world.wish(Delete("orders"))
+    world.wish(Create(ORDERS))
+    assert (world.orders.beginning, world.shown().epoch) == (3, 4)
+
+
 # --- what an operator sees -----------------------------------------------------------------------
 
 HOUR_MS = 3_600_000
@@ -214,6 +238,13 @@ def test_what_only_an_operator_can_mend_says_how(world: Connected) -> None:
     )
     world.wish(Pause("orders", True))
     assert world.shown().state == "stopped"
+
+
+def test_what_is_refused_as_a_whole_is_nothing_to_skip(world: Connected) -> None:
+    world.reports("stopped", error="reader may not read shop")
+    assert world.shown().reason == ("reader may not read shop; mend that, and it goes on by itself")
+    with pytest.raises(InvalidRequest, match="hasn't stopped at a change"):
+        world.wish(Skip("orders", wall_ms=1))
 
 
 def test_settings_are_shown_as_they_were_written(world: Connected) -> None:

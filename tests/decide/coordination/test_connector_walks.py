@@ -7,6 +7,7 @@ which epoch, as the logs know it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -228,6 +229,14 @@ class ConnectorMachine(RuleBasedStateMachine):
             if taken.epoch:
                 before = self.read.setdefault((name, taken.epoch), taken.process)
                 assert before == taken.process, f"{name} under {taken.epoch}"
+
+    @invariant()
+    def no_epoch_is_given_to_two_processes(self) -> None:
+        """Unless whoever gave it is forgotten: then the logs know better, and are asked."""
+        for name, taken in self.sim.taken.items():
+            epochs = Counter(epoch for epoch, _ in taken.told)
+            twice = [epoch for epoch, processes in epochs.items() if processes > 1]
+            assert not twice or self.sim.has_forgotten, f"{name} under {twice}: {taken.told}"
 
     @invariant()
     def what_operators_wanted_is_so(self) -> None:

@@ -176,6 +176,9 @@ class World:
     def redrive(self, refs: Sequence[PartitionRef], letters: list[Delivery]) -> None:
         found = {PartitionRef("flights", one.partition) for one in letters}
         self.outbound.drained(set(refs) - found)
+        if self.random.random() < 0.5:
+            some = self.random.sample(refs, self.random.randint(1, len(refs)))
+            self.outbound.nearly_drained(some, now_s=self.now_s)
         if not letters or not self.outbound.may_redrive(self.now_s):
             return
         self.outbound.redriving(len(letters))
@@ -294,8 +297,8 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
     """Features that meet here, each with each: several subscriptions per delivery, of low priority
     and others (shedding), batches refused as a whole (halving), single verdicts of every kind,
     failures and the breaker, pressure of both levels, parking and redriving beside what is live,
-    dead letters that are kept, not kept (halting) or not written, and what an operator wants
-    again."""
+    what waits in memory behind the last letters, dead letters that are kept, not kept (halting) or
+    not written, and what an operator wants again."""
     world = World(seed, keeps_dead=keeps_dead)
     for count in puts:
         for _ in range(count):

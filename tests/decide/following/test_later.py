@@ -115,12 +115,12 @@ def test_nothing_passes_what_it_must_not_and_everything_comes(
     came: list[Event] = []
     for now_s in range(6):
         due = later.next_s()
-        some = [one.item for one in later.take_due(float(now_s))]
+        some = [again.item for again in later.take_due(float(now_s))]
         assert bool(some) == (due <= now_s), "who waits is woken when there is something"
-        for one in some:
-            assert isinstance(one, Event)
-            assert places[place_of(one)][1] <= now_s
-            came.append(one)
+        for item in some:
+            assert isinstance(item, Event)
+            assert places[place_of(item)][1] <= now_s
+            came.append(item)
     assert sorted(map(place_of, came)) == sorted(places)
     for at, one in enumerate(came):
         assert not any(must_go_before(other, one) for other in came[at + 1 :])

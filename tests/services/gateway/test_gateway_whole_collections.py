@@ -78,13 +78,32 @@ async def test_whoever_does_not_exclude_the_collection_hears_of_the_whole_of_it(
     assert await heard(socket, len(wanted)) == wanted
 
 
-async def test_it_is_shown_without_a_key_and_without_a_document(world: World) -> None:
+async def test_it_is_shown_without_a_key_and_a_rename_with_the_new_name(world: World) -> None:
+    world.log.about("shop.orders", "drop")
     world.log.about("shop.orders", "rename")
-    socket = await subscribed(world, from_="earliest")
-    message = await socket.next()
-    assert (message["key"], message["document"], message["collection"]) == (
-        None, None, "shop.orders",
-    )  # fmt: skip
+    socket = await subscribed(world, '_collection == "shop.orders"', from_="earliest")
+    for document in (None, {"to": "shop.orders.new"}):
+        message = await socket.next()
+        assert (message["key"], message["collection"]) == (None, "shop.orders")
+        assert message["document"] == document
+
+
+@pytest.mark.parametrize("way", ["live", "log"])
+async def test_no_filter_is_asked_about_the_new_name(world: World, way: str) -> None:
+    """Neither does it let through what is excluded, nor does it exclude what is unknown."""
+    excluding = '_collection == "shop.carts" && to == "shop.orders.new"'
+    if way == "live":
+        sockets = [await subscribed(world, where) for where in (excluding, 'to == "x"')]
+    world.log.about("shop.orders", "rename")
+    world.log.append({"to": "shop.orders.new"}, collection="shop.carts")
+    if way == "live":
+        await world.lanes.run()
+    else:
+        sockets = [
+            await subscribed(world, where, from_="earliest") for where in (excluding, 'to == "x"')
+        ]
+    assert await heard(sockets[0], 1) == [("event", 2, "insert")]
+    assert await heard(sockets[1], 1) == [("event", 1, "rename")]
 
 
 async def test_one_who_is_slow_gets_it_in_its_place_from_the_log() -> None:

@@ -106,7 +106,11 @@ class MongoChangeStream:
                 await self._fetch()
             return await self._portion()
         except (PyMongoError, BSONError) as error:
-            raise self._deployment.error(error) from error
+            meant = self._deployment.error(error)
+            if isinstance(meant, OriginUnavailable):
+                # Nobody is there to be told that the cursor isn't needed any more.
+                self._cursor = 0
+            raise meant from error
 
     async def close(self) -> None:
         """Never raises: the server forgets in time what it isn't told."""

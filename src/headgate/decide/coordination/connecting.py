@@ -116,6 +116,13 @@ def _creation_refusal(state: State, connector: Connector) -> HeadgateError | Non
         return None if _is_same(state.connectors[twin], connector) else _exists(twin)
     if missing := next((topic for topic in connector.topics if topic not in state.topics), None):
         return unknown_topic(missing, state.topics)
+    for name in connector.topics:
+        if state.topics[name].placement != "keyed":
+            return InvalidRequest(
+                f"topic {name} is opportunistic and keeps no order, but the changes of one key come "
+                "one after the other; name a keyed topic",
+                name=name,
+            )
     if len(state.connectors) >= connector_rules.CONNECTORS_MAX:
         return TooLarge(
             f"there are {connector_rules.CONNECTORS_MAX} connectors, the most there can be"

@@ -95,6 +95,8 @@ def _final_reason(report: ConnectorReport) -> str:
             f"the origin no longer has the changes behind {report.stopped_at or 'the last one'}"
             f"{said}; say where to go on with `headgate connector reset {name} --to now`"
         )
+    if not report.stopped_at:
+        return f"{report.error or 'its origin refuses it'}; mend that, and it goes on by itself"
     return (
         f"it can't take {report.stopped_what or 'a change'} at {report.stopped_at}{said}; leave "
         f"that one out with `headgate connector skip {name}`"

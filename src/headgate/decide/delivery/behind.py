@@ -39,6 +39,8 @@ class Behind:
         self.halted: dict[PartitionRef, str] = {}
         self._resting: dict[PartitionRef, float] = {}
         """Those whose letters are not to be sent before then."""
+        self._following: set[PartitionRef] = set()
+        """Those that rest because of letters of other partitions, which are on their way."""
         self._turn: PartitionRef | None = None
         """Whose letters were sent last."""
         self._turn_before: PartitionRef | None = None
@@ -66,11 +68,14 @@ class Behind:
 
     def rest(self, ref: PartitionRef, until_s: float) -> None:
         self._resting[ref] = until_s
+        self._following.discard(ref)
 
-    def hold(self, ref: PartitionRef, until_s: float) -> None:
+    def hold(self, ref: PartitionRef, until_s: float, *, moving: bool = False) -> None:
         """Its letters have to wait for those of other partitions. Where it went on behind some,
         those may wait for these: all look at what came first, or they would wait in a circle."""
         self.rest(ref, until_s)
+        if moving:
+            self._following.add(ref)
         if (paging := self._paging.get(ref)) is not None:
             paging.held()
 
@@ -114,6 +119,7 @@ class Behind:
         self.refs.discard(ref)
         self.halted.pop(ref, None)
         self._resting.pop(ref, None)
+        self._following.discard(ref)
         self._paging.pop(ref, None)
 
     def due_s(self, may_s: float, waiting: Mapping[PartitionRef, int]) -> float:
@@ -122,6 +128,13 @@ class Behind:
         resting = self._resting
         free = (ref for ref in self.refs if not waiting.get(ref))
         return min((max(may_s, resting.get(ref, may_s)) for ref in free), default=NEVER)
+
+    def is_moving(self, ref: PartitionRef, now_s: float) -> bool:
+        """Has it letters that are sent as fast as they can be, or those that they wait for are:
+        none is refused or wanted later?"""
+        if ref not in self.refs or ref in self.halted or ref in self._paging:
+            return False
+        return ref in self._following or self._resting.get(ref, now_s) <= now_s
 
     def next(self, now_s: float, waiting: Mapping[PartitionRef, int], *, limit: int) -> Redrive:
         """Up to `limit` letters, some of every partition in turn; one that halts goes alone, when

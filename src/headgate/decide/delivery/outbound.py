@@ -6,7 +6,8 @@ partitions wait by themselves (held.py), and the others go on. What can't be sen
 be parked (the gateway doesn't answer, is too far behind, or kept it waiting for too long) or as a
 dead letter (it is refused for good, or of low priority while the gateway is behind). From then on
 everything newer of that partition is set aside too, until the parked letters are through: `behind`
-names those partitions. They take turns when letters are sent, so none waits for a busier one.
+names those partitions. They take turns when letters are sent, so none waits for a busier one. What
+is newer than the last letters of one waits in memory (joining.py), or there would always be more.
 
 Where no dead letters are kept, a record that is refused for good is parked instead, and its
 partition halts: its letters are sent one at a time, so that nothing passes the one that is refused,
@@ -24,7 +25,7 @@ them.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -34,6 +35,8 @@ from headgate.decide.delivery.batch_size import BatchSize
 from headgate.decide.delivery.behind import Behind, Page
 from headgate.decide.delivery.breaker import NEVER, Breaker
 from headgate.decide.delivery.held import Held, Waiting
+from headgate.decide.delivery.joining import Joining
+from headgate.decide.delivery.pacing import Pacing
 from headgate.decide.delivery.parts import for_nobody_else, narrowed
 from headgate.decide.delivery.pressure import Pressure, Watermarks
 from headgate.decide.delivery.steps import Aside, Put, Redrive, Send, SendAgain, Step, Wait
@@ -82,6 +85,8 @@ class Outbound:
         self._rules = rules
         self._waiting: deque[Waiting] = deque()
         self._held = Held(rules.backoff)
+        self._joining = Joining()
+        self._pacing = Pacing()
         self._waiting_of: Counter[PartitionRef] | None = None
         """How much waits of each partition, held or not; counted once somebody asks, until nothing
         waits that isn't held."""
@@ -119,7 +124,7 @@ class Outbound:
 
     def __len__(self) -> int:
         """What waits in memory, on its way included."""
-        return len(self._waiting) + len(self._in_flight) + self._held.size
+        return len(self._waiting) + len(self._in_flight) + self._held.size + self._joining.size
 
     @property
     def behind(self) -> AbstractSet[PartitionRef]:
@@ -155,6 +160,11 @@ class Outbound:
     def _put(self, delivery: Delivery, now_s: float, low: Low) -> int:
         """In how many parts it goes on."""
         if self.behind and (ref := _ref(delivery)) in self.behind:
+            if ref in self._joining:
+                if not self.struggles and self.pressure.weigh(len(self)) == "normal":
+                    self._joining.add(ref, (now_s, delivery))
+                    return 1
+                self._park_joining([ref])
             waits_for: LetterReason = "halted" if ref in self.halted else "overloaded"
             self._park(delivery, "unreachable" if self.struggles else waits_for)
             return 1
@@ -162,7 +172,9 @@ class Outbound:
             self._park(delivery, "unreachable")
             return 1
         parts = 1
-        level = self.pressure.weigh(len(self._waiting) + len(self._in_flight) + self._held.size)
+        level = self.pressure.weigh(
+            len(self._waiting) + len(self._in_flight) + self._held.size + self._joining.size
+        )
         if level != "normal":
             if level == "hard":
                 if not self._is_overloaded:
@@ -204,6 +216,7 @@ class Outbound:
     def fall_behind(self, ref: PartitionRef) -> None:
         """Everything of `ref` is set aside from now on, until somebody has looked for its letters
         and for those that come before them, and found none."""
+        self._park_joining([ref])
         self._letters.park(ref)
 
     def renewed(self) -> None:
@@ -221,6 +234,8 @@ class Outbound:
         """The partition is somebody else's now, and so is all that waits of it; returns what an
         operator wanted of it, and that won't be tried."""
         self._letters.forget(ref)
+        self._pacing.forget(ref)
+        self._joining.take(ref)
         waiting_of = self._counted()
         self._held.take(ref)
         if waiting_of[ref]:
@@ -252,6 +267,8 @@ class Outbound:
             self._park_all("unreachable")
         elif self._waiting and now_s - self._waiting[0][0] >= self._patience_s:
             self._park_old(now_s)
+        if self._joining.due_s <= now_s:
+            self._park_joining(self._joining.overdue(now_s))
         if self._is_overloaded and self.pressure.weigh(len(self)) != "hard":
             self._is_overloaded, self._redrive_at_s = False, -NEVER
         if self._retry_at_s > now_s:
@@ -266,7 +283,7 @@ class Outbound:
                 return step
         if due_s <= now_s:
             return self._send(now_s)
-        due_s = min(due_s, self._held.due_s)
+        due_s = min(due_s, self._held.due_s, self._joining.due_s)
         return Wait(min(due_s, self._redrive_due_s(), self._again_due_s()))
 
     @property
@@ -415,6 +432,7 @@ class Outbound:
             if self._another_attempt([delivery for _, delivery in batch], error, now_s, jitter):
                 self._letters_size.failed(len(batch), now_s=now_s)
         else:
+            self._park_joining(self._joining.refs())
             count = len(given_up) or self._redriving
             were_too_many = self._letters_size.failed(count, now_s=now_s)
         if self._redrive_at_s <= now_s and not were_too_many:
@@ -463,7 +481,7 @@ class Outbound:
         self,
         *,
         fill: float,
-        later: Iterable[PartitionRef] = (),
+        later: Collection[PartitionRef] = (),
         through: Iterable[PartitionRef] = (),
         pages: Mapping[PartitionRef, Page | None] | None = None,
         now_s: float,
@@ -476,7 +494,10 @@ class Outbound:
         for ref in through:
             self._letters.go_on(ref)
         longest_s = self._rules.redrive_every_s
+        self._park_joining(later)
         for ref, page in (pages or {}).items():
+            if page is not None and not page.whole:
+                self._park_joining([ref])
             self._letters.page(ref, page, now_s=now_s, longest_s=longest_s)
         if self.pressure.weigh(len(self)) == "hard":
             self._overloaded(now_s)
@@ -506,19 +527,45 @@ class Outbound:
         self._halt(ref, seq, error, now_s)
         return False
 
-    def drained(self, refs: Iterable[PartitionRef]) -> None:
-        """There are no parked letters of these any more: what comes is sent again."""
+    def drained(self, refs: Collection[PartitionRef]) -> None:
+        """There are no parked letters of these any more: what comes is sent again, and what has
+        waited for that goes first."""
         self._letters.drained(refs)
+        for ref in refs:
+            if ref not in self.behind:
+                self._pacing.forget(ref)
+                self._put_back(self._joining.take(ref))
+
+    def nearly_drained(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
+        """There are few parked letters of these, and nothing speaks against sending them: what
+        comes waits for them in memory."""
+        for ref in refs:
+            is_stuck = self.struggles or self.hurries or ref in self.halted
+            if ref in self.behind and not is_stuck:
+                self._joining.begin(ref, now_s)
+
+    def removed(self, counts: Mapping[PartitionRef, int]) -> None:
+        """So many letters of these have left the store."""
+        self._pacing.removed(counts)
+
+    def outruns_letters(self, ref: PartitionRef, now_s: float) -> bool:
+        """Is more parked of `ref` than sent, although its letters are on their way?"""
+        if not self._pacing.is_ahead(ref) or self.struggles or self._is_overloaded:
+            return False
+        return now_s >= self._redrive_at_s and self._letters.is_moving(ref, now_s)
 
     def pages_empty(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """There are parked letters of these, but none where they were looked for."""
         for ref in refs:
             self._letters.page_empty(ref, now_s=now_s, longest_s=self._rules.redrive_every_s)
 
-    def held(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
-        """The letters of these have to wait for parked ones of other partitions."""
-        for ref in refs:
-            self._letters.hold(ref, now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s))
+    def held(self, refs: Mapping[PartitionRef, bool], *, now_s: float) -> None:
+        """The letters of these have to wait for parked ones of other partitions, which are on their
+        way or not."""
+        self._park_joining(refs)
+        until_s = now_s + min(LOOK_AGAIN_S, self._rules.redrive_every_s)
+        for ref, moving in refs.items():
+            self._letters.hold(ref, until_s, moving=moving)
 
     def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """The letters of these have to wait for what is older and still to be put."""
@@ -610,7 +657,9 @@ class Outbound:
     def _park(
         self, delivery: Delivery, reason: LetterReason, error: str = "", attempts: int = 0
     ) -> None:
-        self._letters.park(_ref(delivery))
+        ref = _ref(delivery)
+        self._letters.park(ref)
+        self._pacing.parked(ref)
         attempts, error = attempts or self._attempts, error or self.error
         self._asides.append(Aside(delivery, "parked", reason, attempts, error))
 
@@ -630,6 +679,7 @@ class Outbound:
         self._halt(ref, delivery.seq, error, now_s)
 
     def _halt(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> None:
+        self._park_joining([ref])
         self._letters.halt(ref, seq, error)
         self._letters.rest(ref, now_s + self._rules.redrive_every_s)
 
@@ -649,7 +699,14 @@ class Outbound:
         self._attempts = 0
         self._retry_at_s = -NEVER
 
+    def _park_joining(self, refs: Iterable[PartitionRef]) -> None:
+        """What waits in memory behind the letters of these is parked behind them after all."""
+        for ref in refs:
+            for _, delivery in self._joining.take(ref):
+                self._park(delivery, "unreachable" if self.struggles else "overloaded")
+
     def _park_all(self, reason: LetterReason) -> None:
+        self._park_joining(self._joining.refs())
         waiting = [*self._held.take_all(), *self._waiting]
         self._waiting, self._waiting_of = deque(), None
         for _, delivery in waiting:

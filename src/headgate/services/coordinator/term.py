@@ -219,7 +219,8 @@ class Term:
 
         Raises why it is refused, or NotNow when the term ends by it or is over.
         """
-        await asyncio.shield(self._finished("decision", self._apply_whole(decide, by)))
+        deciding = self._finished("decision", self._apply_whole(decide, by))
+        await asyncio.shield(deciding)
 
     def _finished(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begun, and brought to its end before that of the term, if it doesn't take too long."""

@@ -66,6 +66,7 @@ class TakingIn:
         target = self._partitions.get(ref)
         if target is None or self._partitions.closing:
             raise _ownerless(ref)
+        self._check_known(mark)
         request = self._appends.enter(len(events))
         try:
             return await self._appends.take_in(request, target, mark, events, version=version)
@@ -73,6 +74,24 @@ class TakingIn:
             raise _ownerless(ref) from error  # somebody newer has it, and we shall hear who
         finally:
             self._appends.leave(request)
+
+    def _check_known(self, mark: IntakeMark) -> None:
+        """A connector that was deleted is taken in from no more, whatever its reader has heard, and
+        one of the same name that came after it is another one."""
+        intakes = self._partitions.topology.intakes
+        epochs = [owner.epoch for owner in intakes if owner.ref.topic == mark.connector]
+        if not epochs:
+            raise errors.NotNow(
+                f"this node knows no connector {mark.connector}: it was deleted, or is too new",
+                connector=mark.connector,
+            )
+        if mark.epoch < epochs[0]:
+            raise errors.ConnectorFenced(
+                f"connector {mark.connector} is read in epoch {epochs[0]}, and epoch {mark.epoch} "
+                "came; stop reading for it",
+                connector=mark.connector,
+                epoch=epochs[0],
+            )
 
     async def _there(self, url: str, ref: PartitionRef, request: IntakeRequest) -> Taken:
         response = await self._calls.send(
