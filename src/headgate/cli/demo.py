@@ -133,6 +133,8 @@ async def _run(
     with ExitStack() as shown:
         shown.callback(display.close)
         display.open()
+        if origin == "":
+            display.say("MongoDB starts first")
         async with (
             _written(plan, origin, folder) as plan,
             performance(

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 from bson import Timestamp
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import AutoReconnect
 
 from headgate.adapters.mongo.changes import Naming
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.stream import MongoChangeStream
 from headgate.decide.mongo_settings import MongoSettings
+from headgate.errors import OriginUnavailable
 from headgate.tasks import Helpers
 from tests.adapters.mongo.reading import no_secrets
 
@@ -86,3 +89,61 @@ async def test_no_position_is_between_the_fragments_of_a_change() -> None:
             told.append(([event.source for event in changes.events], changes.position))
     first, large, last = (at(number)["_data"] for number in (0x13, 0x23, 0x30))
     assert told == [([first], first), ([], first), ([large, last], last)]
+
+
+class Unsteady(Recorded):
+    """Has a history, from which every cursor reads a change at a time, and is away for the first
+    lookup."""
+
+    def __init__(self, *history: Change) -> None:
+        super().__init__()
+        self._history = list(history)
+        self._read = 0
+        self._away = True
+        self.asked = 0
+
+    async def command(
+        self, database: str, command: Change, session: AsyncClientSession | None = None
+    ) -> Change:
+        if "find" in command:
+            if self._away:
+                self._away = False
+                raise AutoReconnect("away")
+            return {"cursor": {"id": 0, "firstBatch": []}}
+        if "aggregate" in command:
+            after = command["pipeline"][0]["$changeStream"].get("startAfter", {"_data": ""})
+            self._read = sum(one["_id"]["_data"] <= after["_data"] for one in self._history)
+        if "getMore" in command:
+            self.asked += 1
+            self._batches = [self._history[self._read : self._read + 1]]
+            self._read += 1
+        return await super().command(database, command, session)
+
+
+def update(number: int) -> Change:
+    return {**insert(number), "operationType": "update", "fullDocument": None}
+
+
+async def test_the_next_changes_are_asked_for_before_these_are_worked_on() -> None:
+    server = Unsteady(insert(0x13), insert(0x14))
+    async with Helpers() as helpers:
+        stream = MongoChangeStream(
+            server, Naming("orders", qualified=False), cast("AsyncClientSession", None), helpers
+        )
+        await stream.begin({})
+        changes = await stream.next()
+        assert server.asked == 2
+        assert changes.position == stream.position == at(0x13)["_data"]
+
+
+async def test_what_was_asked_for_ahead_comes_once_where_another_cursor_begins() -> None:
+    server = Unsteady(update(0x13), insert(0x14), insert(0x15))
+    async with Helpers() as helpers:
+        stream = MongoChangeStream(
+            server, Naming("orders", qualified=False), cast("AsyncClientSession", None), helpers
+        )
+        await stream.begin({})
+        with pytest.raises(OriginUnavailable):
+            await stream.next()
+        told = [event.source for _ in range(4) for event in (await stream.next()).events]
+    assert told == [at(number)["_data"] for number in (0x13, 0x14, 0x15)]

@@ -46,6 +46,7 @@ AWAIT_MS = 1_000
 CAREFUL_MOST = BATCH
 """So many may stand before a change that can't be sent, in the batch that failed."""
 LOOKS = 10
+FORGET_TIMEOUT_S = 5.0
 SPLITS_SINCE = (6, 0, 9)
 _BEFORE = {"off": "off", "when_available": "whenAvailable", "required": "required"}
 _FULL = {"when_available": "whenAvailable", "lookup": "updateLookup", "required": "required"}
@@ -221,6 +222,7 @@ class MongoChangeStream:
 
     async def _open(self, start: Document, wanted: Document, stages: list[Document]) -> Document:
         """A cursor that has read nothing yet; what the server says of it."""
+        await self._forget_ahead()
         stage = {**wanted, **start}
         if not self._settings.database:
             stage["allChangesForCluster"] = True
@@ -247,11 +249,15 @@ class MongoChangeStream:
         cursor: Document = answer["cursor"]
         return cursor
 
+    async def _forget_ahead(self) -> None:
+        """What another cursor reads begins where this one was, with the same changes."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.wait([ahead], timeout=FORGET_TIMEOUT_S)
+
     async def _kill(self) -> None:
-        if self._ahead is not None:
-            self._ahead.cancel()
-            await asyncio.wait([self._ahead])
-            self._ahead = None
+        await self._forget_ahead()
         cursor, self._cursor = self._cursor, 0
         if cursor:
             with contextlib.suppress(PyMongoError):
