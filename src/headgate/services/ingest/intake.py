@@ -130,7 +130,7 @@ class Intake:
         planned = await self._planned()
         if planned.ended:
             await self._end(planned, "the origin has lost the history behind its last position")
-        if not planned.resume and self.connector.begun:
+        if not planned.resume and self._report.begun:
             await self._stay(
                 "history-lost",
                 "none of its positions is stored any more: its topics were deleted or their store "
