@@ -366,8 +366,12 @@ class Intake:
             )
         marker = _lost(f"skipped/{self._name}/{error.position}", error.position)
         parts, _ = planned.split([marker])
+        # Everywhere, also where a former version has the record: who stays would read it again.
         await _all(
-            [self._hand_in(planned, ref, some, upto=error.position) for ref, some in parts.items()]
+            [
+                self._hand_in(planned, ref, parts.get(ref, ()), upto=error.position)
+                for ref in planned.refs
+            ]
         )
 
 
