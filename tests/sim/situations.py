@@ -114,9 +114,20 @@ REPARTITIONS: Final = (
     "repartition while reset",
 )
 
+CONNECTORS: Final = (
+    "a batch is refused to a connector's former reader",
+    "a connector's batch that was handed in again is in the log already",
+    "a connector goes on behind a repartition",
+    "no ingest while origin away",
+    "no ingest while paused connector",
+    "origin away while repartition",
+    "paused connector while repartition",
+    "no coordinator while origin away",
+)
+
 SITUATIONS: Final = (
     *(*OWNERS, *PRODUCERS, *RECORDS, *LETTERS, *SUBSCRIBERS, *GROUPS),
-    *REPARTITIONS,
+    *(*REPARTITIONS, *CONNECTORS),
 )
 
 

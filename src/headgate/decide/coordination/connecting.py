@@ -119,7 +119,7 @@ def _creation_refusal(state: State, connector: Connector) -> HeadgateError | Non
     for name in connector.topics:
         if state.topics[name].placement != "keyed":
             return InvalidRequest(
-                f"topic {name} is opportunistic and keeps no order, but the changes of one key come "
+                f"topic {name} is opportunistic and keeps no order, but changes of one key come "
                 "one after the other; name a keyed topic",
                 name=name,
             )

@@ -130,7 +130,7 @@ class Intake:
         planned = await self._planned()
         if planned.ended:
             await self._end(planned, "the origin has lost the history behind its last position")
-        if not planned.resume and self.connector.begun:
+        if not planned.resume and self._report.begun:
             await self._stay(
                 "history-lost",
                 "none of its positions is stored any more: its topics were deleted or their store "
@@ -366,8 +366,12 @@ class Intake:
             )
         marker = _lost(f"skipped/{self._name}/{error.position}", error.position)
         parts, _ = planned.split([marker])
+        # Everywhere, also where a former version has the record: who stays would read it again.
         await _all(
-            [self._hand_in(planned, ref, some, upto=error.position) for ref, some in parts.items()]
+            [
+                self._hand_in(planned, ref, parts.get(ref, ()), upto=error.position)
+                for ref in planned.refs
+            ]
         )
 
 

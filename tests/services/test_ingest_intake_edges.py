@@ -1,0 +1,69 @@
+"""A connector's reader where two things meet that are rare alone; test_ingest_intake.py has the
+usual ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.errors import StorageFailed
+from headgate.model.event import Event, PartitionRef
+from headgate.model.intake import IntakeMark
+from headgate.ports.log import Taken
+from tests.services.intake_stage import TWO, FlakyWriter, Stage, change
+from tests.services.test_ingest_intake import on_a_stage
+
+
+@on_a_stage
+async def test_one_that_runs_does_not_go_on_at_now_where_its_positions_are_lost(
+    stage: Stage,
+) -> None:
+    """It has begun, whether or not it has heard from the coordinator that this is known."""
+    stage.history.commit(*(change(number) for number in range(20)))
+    await stage.until(lambda: not stage.behind())
+    stage.history.is_away = True
+    await stage.until_state("retrying")
+    stage.history.commit(*(change(number) for number in range(20, 40)))
+    for partition in stage.log.partitions.values():
+        partition.intakes.clear()
+    stage.history.is_away = False
+    said = await stage.until_state("history-lost")
+    assert "none of its positions is stored" in said.error
+
+
+@on_a_stage
+async def test_a_skip_that_a_repartition_interrupts_ends_behind_it(stage: Stage) -> None:
+    """Some partitions of the former version have the record that says so, and some of the new one
+    need none: they go on all the same."""
+    stage.history.too_large.add(f"{11:012d}")
+    stage.history.commit(*(change(number) for number in range(1, 31)))
+    said = await stage.until_state("stopped")
+    writer = stage.writers[TWO]
+    writer.take_in = _without_markers(writer)  # type: ignore[method-assign]
+    stage.connector = replace(stage.connector, skip=said.stopped_at)
+    await stage.publish()
+    await stage.until_state("retrying")
+    del writer.take_in
+    await stage.repartition(6)
+    await stage.until(lambda: not stage.behind(), timeout_s=20)
+    await asyncio.sleep(5)
+    assert len([one for one in stage.records() if one.op != "lost"]) == 29
+    lost = {(one.version, one.partition) for one in stage.records() if one.op == "lost"}
+    assert lost == {(1, 0), (1, 2), (2, 1), (2, 3), (2, 5)}, "once for every key"
+
+
+def _without_markers(writer: FlakyWriter) -> Any:
+    """Its disk is full when there is a change to be left out."""
+    take_in = writer.take_in
+
+    async def failing(
+        ref: PartitionRef, mark: IntakeMark, events: Sequence[Event], **more: Any
+    ) -> Taken:
+        if any(one.op == "lost" for one in events):
+            raise StorageFailed("the disk is full")
+        return await take_in(ref, mark, events, **more)
+
+    return failing
