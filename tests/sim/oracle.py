@@ -44,6 +44,8 @@ class Watch:
     """What it wanted before that, the last one first, and how far."""
     reached: dict[int, int] = field(default_factory=dict)
     got: set[tuple[int, int]] = field(default_factory=set)
+    in_turn: set[tuple[int, int]] = field(default_factory=set)
+    """Of those, what came in its place: a letter that is sent again may come before that."""
     told: list[Resync] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     """Of each key the last number that came."""
@@ -299,8 +301,9 @@ class Oracle:
             self._meets("a subscriber gets a redelivery")
             watch.got.add(place)
             return
-        if place in watch.got:
+        if place in watch.in_turn:
             self.violated(f"{watch.name} got {place} twice")
+        watch.in_turn.add(place)
         if item.seq <= watch.reached.get(item.partition, 0):
             self.violated(f"{watch.name} got {place} behind {watch.reached[item.partition]}")
         watch.reached[item.partition] = item.seq
