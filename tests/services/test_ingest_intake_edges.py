@@ -9,9 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.decide.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
+from headgate.model.topology import Topic
 from headgate.ports.log import Taken
 from tests.services.intake_stage import TWO, FlakyWriter, Stage, change
 from tests.services.test_ingest_intake import on_a_stage
@@ -53,6 +55,24 @@ async def test_a_skip_that_a_repartition_interrupts_ends_behind_it(stage: Stage)
     assert len([one for one in stage.records() if one.op != "lost"]) == 29
     lost = {(one.version, one.partition) for one in stage.records() if one.op == "lost"}
     assert lost == {(1, 0), (1, 2), (2, 1), (2, 3), (2, 5)}, "once for every key"
+
+
+@on_a_stage
+async def test_a_topic_that_comes_back_with_fewer_partitions_is_noticed(stage: Stage) -> None:
+    """Deleted and created again before the node hears of either: the same version, and a partition
+    that has no owner any more."""
+    for partition in stage.log.partitions.values():
+        partition.drop_records(5)
+    stage.owners = {number: (name, 6) for number, (name, _) in stage.owners.items()}
+    stage.topic = Topic("orders", 2)
+    await stage.publish()
+    last = next(one for one in map(change, range(100)) if _place(one, 4) == 3)
+    stage.history.commit(last)
+    await stage.until_state("history-lost")
+
+
+def _place(event: Event, count: int) -> int:
+    return partition_of(event.key or "", collection=event.collection, count=count)
 
 
 def _without_markers(writer: FlakyWriter) -> Any:

@@ -221,10 +221,12 @@ class Intake:
 
     def _check_versions(self, planned: ConnectorPlan) -> None:
         for name, intake in planned.topics.items():
-            version = self._partitions.topic(name).version
-            if version != intake.version:
+            topic = self._partitions.topic(name)
+            if (topic.version, topic.partitions) != (intake.version, intake.partitions):
                 raise errors.StaleVersion(
-                    f"{name} was repartitioned: version {version} follows {intake.version}"
+                    f"{name} was repartitioned, or created anew: version {topic.version} with "
+                    f"{topic.partitions} partitions follows {intake.version} with "
+                    f"{intake.partitions}"
                 )
 
     def _heard(self, changes: Changes) -> None:
