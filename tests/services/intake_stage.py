@@ -74,6 +74,8 @@ class Stage:
         self.chance = Random(seed)
         self.web, self.log, self.machine = MemoryWeb(), MemoryLog(), ScriptedMachine()
         self.history = MemoryHistory()
+        self.origin = MemoryOrigin
+        """What nodes that begin to read get of it."""
         self.writers: dict[str, FlakyWriter] = {}
         self.coordinators: dict[str, ScriptedCoordinator] = {}
         self.nodes: dict[str, Ingest] = {}
@@ -106,7 +108,7 @@ class Stage:
             self.urls[name] = await node.start()
 
     def _open_origin(self, _connector: Connector) -> MemoryOrigin:
-        return MemoryOrigin(self.history, batch=lambda: self.chance.randint(1, 20), wait_s=0.2)
+        return self.origin(self.history, batch=lambda: self.chance.randint(1, 20), wait_s=0.2)
 
     async def stop(self) -> None:
         for node in self.nodes.values():

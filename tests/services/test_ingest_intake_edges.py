@@ -9,13 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.adapters.memory.origin import MemoryOrigin
 from headgate.decide.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
-from headgate.model.topology import Topic
+from headgate.model.topology import Owner, Topic
 from headgate.ports.log import Taken
-from tests.services.intake_stage import TWO, FlakyWriter, Stage, change
+from headgate.tasks import CLOSE_TIMEOUT_S
+from tests.services.intake_stage import NAME, ONE, TWO, FlakyWriter, Stage, change
 from tests.services.test_ingest_intake import on_a_stage
 
 
@@ -69,6 +71,48 @@ async def test_a_topic_that_comes_back_with_fewer_partitions_is_noticed(stage: S
     last = next(one for one in map(change, range(100)) if _place(one, 4) == 3)
     stage.history.commit(last)
     await stage.until_state("history-lost")
+
+
+@on_a_stage
+async def test_an_older_topology_ends_no_reader(stage: Stage) -> None:
+    older = replace(stage.topology(), intakes=())
+    await stage.publish()
+    await stage.until_state("running")
+    stage.coordinators[ONE].push(older)
+    await asyncio.sleep(2)
+    stage.history.commit(change(1))
+    await stage.until(lambda: not stage.behind())
+
+
+@on_a_stage
+async def test_a_topology_that_comes_during_a_stop_starts_nothing(stage: Stage) -> None:
+    node = stage.nodes.pop(ONE)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(node.stop())
+        await asyncio.sleep(0)
+        stage.coordinators[ONE].push(stage.topology())
+    await asyncio.sleep(1)
+    assert not [one for one in asyncio.all_tasks() if one.get_name().startswith("connector")]
+
+
+@on_a_stage
+async def test_readers_that_do_not_end_hold_a_topology_up_once(stage: Stage) -> None:
+    """And not each for itself: the node opens no partition meanwhile."""
+    names = [f"{NAME}-{number}" for number in range(6)]
+    said = stage.topology()
+    connectors = tuple(replace(stage.connector, name=name) for name in names)
+    intakes = tuple(Owner(PartitionRef(name, 0), ONE, 1) for name in names)
+    stage.origin = _Unending
+    stage.coordinators[ONE].push(replace(said, connectors=connectors, intakes=intakes))
+    await asyncio.sleep(5)
+    began_s = asyncio.get_running_loop().time()
+    await stage.publish()
+    assert asyncio.get_running_loop().time() - began_s < 1.5 * CLOSE_TIMEOUT_S
+
+
+class _Unending(MemoryOrigin):
+    async def close(self) -> None:
+        await asyncio.sleep(60)
 
 
 def _place(event: Event, count: int) -> int:
