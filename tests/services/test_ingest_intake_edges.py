@@ -16,9 +16,13 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import Owner, Topic
 from headgate.ports.log import Taken
+from headgate.services.ingest.appends import WriteBounds
+from headgate.services.ingest.intake import AT_ONCE
+from headgate.services.ingest.writing import WritingOptions
 from headgate.tasks import CLOSE_TIMEOUT_S
 from tests.services.intake_stage import NAME, ONE, TWO, FlakyWriter, Stage, change
 from tests.services.test_ingest_intake import on_a_stage
+from tests.virtual_time import run_virtual
 
 
 @on_a_stage
@@ -108,6 +112,41 @@ async def test_readers_that_do_not_end_hold_a_topology_up_once(stage: Stage) -> 
     began_s = asyncio.get_running_loop().time()
     await stage.publish()
     assert asyncio.get_running_loop().time() - began_s < 1.5 * CLOSE_TIMEOUT_S
+
+
+def test_more_partitions_are_claimed_than_may_wait_at_once() -> None:
+    """A node takes so many requests at a time, and a connector leaves room for others."""
+
+    async def scenario(waiting: int) -> int:
+        stage = Stage()
+        stage.writing = WritingOptions(bounds=WriteBounds(requests=waiting))
+        stage.topic = Topic("orders", 64)
+        stage.owners = dict.fromkeys(range(64), (ONE, 1))
+        await stage.start(ONE)
+        await stage.publish()
+        await stage.until_state("running")
+        await asyncio.sleep(5)
+        await stage.stop()
+        return stage.writers[ONE].most_at_once
+
+    assert run_virtual(scenario(2)) == 2
+    assert run_virtual(scenario(1_000)) == AT_ONCE
+
+
+@on_a_stage
+async def test_a_partition_that_no_plan_fits_is_said_and_waited_for(stage: Stage) -> None:
+    """Such as where the coordinator was put back to before a repartition, and the store wasn't."""
+    store = stage.log.partition(PartitionRef("orders", 1))
+    store.state = replace(store.state, version=7)
+    stage.history.commit(*(change(number) for number in range(30)))
+    said = await stage.until_state("retrying")
+    assert "version 7" in said.error
+    opened = stage.opened
+    await asyncio.sleep(60)
+    assert stage.opened - opened < 120, "no faster than twice a second"
+    store.state = replace(store.state, version=1)
+    await stage.until(lambda: not stage.behind())
+    await stage.until_state("running")
 
 
 class _Unending(MemoryOrigin):

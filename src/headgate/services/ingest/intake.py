@@ -39,6 +39,12 @@ T = TypeVar("T")
 
 LOST = b"null"
 """The document of a record that has none."""
+AT_ONCE = 32
+"""So many partitions are handed something at the same time: a node has a bound on what waits there,
+and others write there, too."""
+QUICK_TRIES = 10
+"""So often a new plan is made at once where partitions have changed: nodes hear of it one after the
+other. One that never fits is said, and waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ class Intake:
             name=connector.name, epoch=epoch, state="starting", begun=connector.begun
         )
         self._tries = 0
+        self._replanned = 0
+        self._gate = asyncio.Semaphore(AT_ONCE)
 
     @property
     def report(self) -> ConnectorReport:
@@ -106,8 +114,11 @@ class Intake:
             except (errors.StaleVersion, errors.IntakeGap) as error:
                 # Nothing was lost: the partitions aren't what the plan was made for.
                 log.info(LogEvent.CONNECTOR_STATE, connector=self._name, reason=error.message)
-                await self._partitions.change(timeout_s=self._options.backoff.initial_s)
-                continue
+                self._replanned += 1
+                if self._replanned <= QUICK_TRIES:
+                    await self._partitions.change(timeout_s=self._options.backoff.initial_s)
+                    continue
+                self._say("retrying", error.message)
             except errors.ConnectorFenced as error:
                 self.too_low = max(self.too_low, error.epoch)
                 self._say("waiting", error.message)
@@ -190,7 +201,13 @@ class Intake:
             beginning=self.connector.beginning,
             partitions=topic.partitions,
         )
-        return await self._taking_in.take_in(ref, mark, (), version=topic.version)
+        while True:
+            try:
+                return await self._taken(ref, mark, (), version=topic.version)
+            except errors.Overloaded as error:
+                # To begin anew with all of them would be more of the same.
+                self._say("retrying", error.message)
+            await self._partitions.change(timeout_s=self._options.backoff.initial_s)
 
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
         """Every partition says where it stands before any of them takes a change."""
@@ -258,7 +275,7 @@ class Intake:
             raise self._too_large(oversized)
         if self._report.state != "running":
             self._say("running")
-        self._tries = 0
+        self._tries = self._replanned = 0
 
     def _up_to_oversized(self, events: list[Event]) -> tuple[list[Event], Event | None]:
         most = self._options.document_bytes
@@ -304,13 +321,19 @@ class Intake:
                 forgets_below=planned.forgets_below(ref),
             )
             taken = await self._insist(
-                lambda mark=mark, portion=portion: self._taking_in.take_in(  # type: ignore[misc]
+                lambda mark=mark, portion=portion: self._taken(  # type: ignore[misc]
                     ref, mark, portion, version=intake.version
                 ),
                 planned,
             )
             planned.reached[ref] = taken.position
             self._report = replace(self._report, taken=self._report.taken + taken.added)
+
+    async def _taken(
+        self, ref: PartitionRef, mark: IntakeMark, events: Sequence[Event], *, version: int
+    ) -> Taken:
+        async with self._gate:
+            return await self._taking_in.take_in(ref, mark, events, version=version)
 
     def _portions(
         self, events: Sequence[Event], upto: str
