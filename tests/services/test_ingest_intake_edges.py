@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.memory.origin import MemoryOrigin
@@ -131,6 +132,40 @@ def test_more_partitions_are_claimed_than_may_wait_at_once() -> None:
 
     assert run_virtual(scenario(2)) == 2
     assert run_virtual(scenario(1_000)) == AT_ONCE
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["the same reader", "the next one"])
+def test_a_partition_that_has_lost_its_position_says_so(moves: bool) -> None:
+    """Others are ahead of where it was, and nobody knows where that is: what it lacks is said."""
+
+    async def scenario() -> None:
+        stage = Stage(1)
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        stage.history.commit(*(change(number) for number in range(20)))
+        await stage.until(lambda: not stage.behind())
+        store = stage.log.partition(PartitionRef("orders", 1))
+        store.state = replace(store.state, sealed=True)
+        stage.history.commit(*(change(number) for number in range(20, 60)))
+        await stage.until_state("retrying")
+        await asyncio.sleep(1)
+        store.intakes.clear()
+        if moves:
+            stage.connector = replace(stage.connector, begun=True)
+            stage.move_connector(ONE)
+            await stage.publish()
+        store.state = replace(store.state, sealed=False)
+        await stage.until_state("running")
+        await asyncio.sleep(5)
+        assert stage.behind(), "some of them are nowhere"
+        [at] = [at for at, one in enumerate(store.records) if one.op == "lost"]
+        assert all((one.source or "") <= f"{20:012d}" for one in store.records[:at])
+        assert all((one.source or "") > f"{20:012d}" for one in store.records[at:])
+        assert [one.op for one in stage.records()].count("lost") == 1, "the others lack nothing"
+        await stage.stop()
+
+    run_virtual(scenario())
 
 
 @on_a_stage

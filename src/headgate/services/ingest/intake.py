@@ -91,6 +91,7 @@ class Intake:
         )
         self._tries = 0
         self._replanned = 0
+        self._bereft: set[PartitionRef] = set()
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     @property
@@ -114,6 +115,7 @@ class Intake:
             except (errors.StaleVersion, errors.IntakeGap) as error:
                 # Nothing was lost: the partitions aren't what the plan was made for.
                 log.info(LogEvent.CONNECTOR_STATE, connector=self._name, reason=error.message)
+                self._note_bereft(error)
                 self._replanned += 1
                 if self._replanned <= QUICK_TRIES:
                     await self._partitions.change(timeout_s=self._options.backoff.initial_s)
@@ -129,6 +131,12 @@ class Intake:
             except errors.HeadgateError as error:
                 self._say("retrying", error.message)
             await self._pause()
+
+    def _note_bereft(self, error: errors.HeadgateError) -> None:
+        """A partition that stands at nothing where it had a position: its store was lost."""
+        said = error.details
+        if isinstance(error, errors.IntakeGap) and not said.get("position"):
+            self._bereft.add(PartitionRef(str(said.get("topic")), int(str(said.get("partition")))))
 
     async def _read(self) -> None:
         origin = self._open_origin()
@@ -159,6 +167,8 @@ class Intake:
                 await self._pin(planned, planned.resume)
             await self._end(planned, error.message)
         except errors.ChangeTooLarge as error:
+            if planned.resume:
+                await self._pin(planned, planned.resume)
             await self._pass_over(planned, error)
 
     @property
@@ -210,9 +220,17 @@ class Intake:
             await self._partitions.change(timeout_s=self._options.backoff.initial_s)
 
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
-        """Every partition says where it stands before any of them takes a change."""
-        unpinned = planned.unpinned()
-        await _all([self._hand_in(planned, ref, (), upto=position) for ref in unpinned])
+        """Every partition says where it stands before any of them takes a change. One that has
+        lost what it had says so: nobody knows what it lacks."""
+        bereft = planned.bereft | self._bereft
+        pins = {
+            ref: [_lost(f"bereft/{self._name}/{position}/{ref.partition}", position)]
+            if ref in bereft
+            else []
+            for ref in planned.unpinned()
+        }
+        await _all([self._hand_in(planned, ref, pin, upto=position) for ref, pin in pins.items()])
+        self._bereft -= pins.keys()
 
     # --- reading ---------------------------------------------------------------------------------
 
