@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.memory.origin import MemoryOrigin
+from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.decide.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Event, PartitionRef
@@ -182,6 +182,39 @@ async def test_a_partition_that_no_plan_fits_is_said_and_waited_for(stage: Stage
     store.state = replace(store.state, version=1)
     await stage.until(lambda: not stage.behind())
     await stage.until_state("running")
+
+
+def test_a_drop_that_a_repartition_interrupts_stays_before_what_follows_it() -> None:
+    """It stands once more in the new version, for keys whose partition lacked it; the others'
+    partition hasn't gone on without them."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        stage.origin = _InOneBatch
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        store = stage.log.partition(PartitionRef("orders", 2))
+        store.state = replace(store.state, sealed=True)
+        ahead = next(one for one in map(change, range(100)) if _place(one, 4) == 0)
+        stage.history.commit(Event("drop", b"null", None, "drop", "orders"), ahead)
+        await stage.until_state("retrying")
+        await asyncio.sleep(1)
+        await stage.repartition(6)
+        await stage.until(lambda: not stage.behind())
+        await asyncio.sleep(5)
+        places = {(1, _place(ahead, 4)), (2, _place(ahead, 6))}
+        mine = [one for one in stage.records() if (one.version, one.partition) in places]
+        mine.sort(key=lambda one: (one.version, one.seq))
+        assert [one.op for one in mine] == ["drop", "drop", "update"]
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+class _InOneBatch(MemoryOrigin):
+    def __init__(self, history: MemoryHistory, **_: Any) -> None:
+        super().__init__(history)
 
 
 class _Unending(MemoryOrigin):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from math import gcd
 
 from msgspec.structs import replace
@@ -28,6 +29,26 @@ Found = Mapping[PartitionRef, Sequence[IntakePosition]]
 """What partitions have stored of one connector, of every version."""
 EVERYWHERE = WHOLE_COLLECTION | {"lost"}
 """What stands in every partition where it has no key."""
+
+
+def in_turns(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """`events` cut behind those that stand in every partition: what follows is handed in when all
+    partitions have them.
+
+    A repartition that comes before that repeats such an event in the new version, for the keys
+    whose partition lacked it. For the others it must be as if it was said twice in a row, which
+    changes nothing: so nothing may stand between but, beside drops, other drops.
+    """
+    turns, begin = [], 0
+    for at, (one, following) in enumerate(pairwise(events), 1):
+        if _is_everywhere(one) and not {one.op, following.op} <= {"drop", "truncate"}:
+            turns.append(events[begin:at])
+            begin = at
+    return [*turns, events[begin:]]
+
+
+def _is_everywhere(event: Event) -> bool:
+    return event.key is None and event.op in EVERYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +125,7 @@ class ConnectorPlan:
         parts: dict[PartitionRef, list[Event]] = {}
         unrouted = 0
         for event in events:
-            everywhere = event.key is None and event.op in EVERYWHERE
+            everywhere = _is_everywhere(event)
             if everywhere and event.op == "lost":
                 names: Iterable[str] = self.topics
             elif (name := self.topic_of(event.collection)) is None:

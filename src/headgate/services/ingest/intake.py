@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from headgate import errors
-from headgate.decide.connector_plan import ConnectorPlan, plan
+from headgate.decide.connector_plan import ConnectorPlan, in_turns, plan
 from headgate.decide.retrying import Backoff
 from headgate.model.connector import Connector, ConnectorReport, ConnectorState
 from headgate.model.event import Event, PartitionRef
@@ -284,16 +284,24 @@ class Intake:
         upto = changes.position
         if oversized is not None:
             upto = (events[-1].source or "") if events else ""
-        parts, unrouted = planned.split(events)
-        refs = planned.refs if refresh else parts
-        if upto:
-            await _all([self._hand_in(planned, ref, parts.get(ref, ()), upto=upto) for ref in refs])
-        self._report = replace(self._report, left_out=self._report.left_out + unrouted)
+        *before, last = in_turns(events)
+        for some in before:
+            await self._take_turn(planned, some, upto=some[-1].source or "")
+        await self._take_turn(planned, last, upto=upto, refresh=refresh)
         if oversized is not None:
             raise self._too_large(oversized)
         if self._report.state != "running":
             self._say("running")
         self._tries = self._replanned = 0
+
+    async def _take_turn(
+        self, planned: ConnectorPlan, events: Sequence[Event], *, upto: str, refresh: bool = False
+    ) -> None:
+        parts, unrouted = planned.split(events)
+        refs = planned.refs if refresh else parts
+        if upto:
+            await _all([self._hand_in(planned, ref, parts.get(ref, ()), upto=upto) for ref in refs])
+        self._report = replace(self._report, left_out=self._report.left_out + unrouted)
 
     def _up_to_oversized(self, events: list[Event]) -> tuple[list[Event], Event | None]:
         most = self._options.document_bytes
