@@ -252,6 +252,22 @@ class Stage:
             mine = [one for one in self.records() if one.key == key]
             mine.sort(key=lambda one: (one.version, one.seq))
             assert [one.source for one in mine] == [one.source for one in changes], key
+            self._judge_whole(changes[0], counts)
+
+    def _judge_whole(self, change: Event, counts: dict[int, int]) -> None:
+        """What is about the whole collection, said once or again, stands before what of a key
+        follows it."""
+        places = {
+            (version, partition_of(change.key or "", collection=change.collection, count=count))
+            for version, count in counts.items()
+        }
+        mine = [one for one in self.records() if (one.version, one.partition) in places]
+        mine = [one for one in mine if one.key in (change.key, None)]
+        mine.sort(key=lambda one: (one.version, one.seq))
+        newest = ""
+        for one in mine:
+            assert (one.source or "") > newest, f"{one} comes behind a change of {change.key}"
+            newest = newest if one.key is None else one.source or ""
 
 
 def change(number: int, *, keys: int = 6) -> Event:
