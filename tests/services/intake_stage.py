@@ -30,6 +30,7 @@ from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Top
 from headgate.ports.log import Taken
 from headgate.services.ingest.intake import IntakeOptions
 from headgate.services.ingest.node import Ingest, IngestOptions
+from headgate.services.ingest.writing import WritingOptions
 from tests.services.ingest_doubles import ScriptedCoordinator, nothing_settled
 
 ONE, TWO = "ingest-1", "ingest-2"
@@ -50,6 +51,7 @@ class FlakyWriter(MemoryLogWriter):
         super().__init__(stored)
         self._chance = chance
         self.fails = 0.0
+        self.most_at_once = self._at_once = 0
 
     async def take_in(
         self,
@@ -60,7 +62,10 @@ class FlakyWriter(MemoryLogWriter):
         version: int,
         now_ms: int,
     ) -> Taken:
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
         await asyncio.sleep(self._chance.random() * 0.02)
+        self._at_once -= 1
         if self._chance.random() < self.fails:
             raise StorageFailed("the disk is full")
         taken = await super().take_in(ref, mark, events, version=version, now_ms=now_ms)
@@ -74,6 +79,11 @@ class Stage:
         self.chance = Random(seed)
         self.web, self.log, self.machine = MemoryWeb(), MemoryLog(), ScriptedMachine()
         self.history = MemoryHistory()
+        self.origin = MemoryOrigin
+        """What nodes that begin to read get of it."""
+        self.opened = 0
+        """How often one of them did."""
+        self.writing = WritingOptions()
         self.writers: dict[str, FlakyWriter] = {}
         self.coordinators: dict[str, ScriptedCoordinator] = {}
         self.nodes: dict[str, Ingest] = {}
@@ -93,7 +103,13 @@ class Stage:
             writer = self.writers[name] = FlakyWriter(self.log, self.chance)
             coordinator = self.coordinators[name] = ScriptedCoordinator()
             node = self.nodes[name] = Ingest(
-                IngestOptions(name, f"start-{self._starts}", intake=OPTIONS, stop_timeout_s=1.0),
+                IngestOptions(
+                    name,
+                    f"start-{self._starts}",
+                    intake=OPTIONS,
+                    writing=self.writing,
+                    stop_timeout_s=1.0,
+                ),
                 writer=writer,
                 reader=MemoryLogReader(self.log),
                 open_session=coordinator.open,
@@ -106,7 +122,8 @@ class Stage:
             self.urls[name] = await node.start()
 
     def _open_origin(self, _connector: Connector) -> MemoryOrigin:
-        return MemoryOrigin(self.history, batch=lambda: self.chance.randint(1, 20), wait_s=0.2)
+        self.opened += 1
+        return self.origin(self.history, batch=lambda: self.chance.randint(1, 20), wait_s=0.2)
 
     async def stop(self) -> None:
         for node in self.nodes.values():
@@ -237,6 +254,22 @@ class Stage:
             mine = [one for one in self.records() if one.key == key]
             mine.sort(key=lambda one: (one.version, one.seq))
             assert [one.source for one in mine] == [one.source for one in changes], key
+            self._judge_whole(changes[0], counts)
+
+    def _judge_whole(self, change: Event, counts: dict[int, int]) -> None:
+        """What is about the whole collection, said once or again, stands before what of a key
+        follows it."""
+        places = {
+            (version, partition_of(change.key or "", collection=change.collection, count=count))
+            for version, count in counts.items()
+        }
+        mine = [one for one in self.records() if (one.version, one.partition) in places]
+        mine = [one for one in mine if one.key in (change.key, None)]
+        mine.sort(key=lambda one: (one.version, one.seq))
+        newest = ""
+        for one in mine:
+            assert (one.source or "") > newest, f"{one} comes behind a change of {change.key}"
+            newest = newest if one.key is None else one.source or ""
 
 
 def change(number: int, *, keys: int = 6) -> Event:

@@ -7,14 +7,23 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
+from headgate.decide.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
+from headgate.model.topology import Owner, Topic
 from headgate.ports.log import Taken
-from tests.services.intake_stage import TWO, FlakyWriter, Stage, change
+from headgate.services.ingest.appends import WriteBounds
+from headgate.services.ingest.intake import AT_ONCE
+from headgate.services.ingest.writing import WritingOptions
+from headgate.tasks import CLOSE_TIMEOUT_S
+from tests.services.intake_stage import NAME, ONE, TWO, FlakyWriter, Stage, change
 from tests.services.test_ingest_intake import on_a_stage
+from tests.virtual_time import run_virtual
 
 
 @on_a_stage
@@ -53,6 +62,168 @@ async def test_a_skip_that_a_repartition_interrupts_ends_behind_it(stage: Stage)
     assert len([one for one in stage.records() if one.op != "lost"]) == 29
     lost = {(one.version, one.partition) for one in stage.records() if one.op == "lost"}
     assert lost == {(1, 0), (1, 2), (2, 1), (2, 3), (2, 5)}, "once for every key"
+
+
+@on_a_stage
+async def test_a_topic_that_comes_back_with_fewer_partitions_is_noticed(stage: Stage) -> None:
+    """Deleted and created again before the node hears of either: the same version, and a partition
+    that has no owner any more."""
+    for partition in stage.log.partitions.values():
+        partition.drop_records(5)
+    stage.owners = {number: (name, 6) for number, (name, _) in stage.owners.items()}
+    stage.topic = Topic("orders", 2)
+    await stage.publish()
+    last = next(one for one in map(change, range(100)) if _place(one, 4) == 3)
+    stage.history.commit(last)
+    await stage.until_state("history-lost")
+
+
+@on_a_stage
+async def test_an_older_topology_ends_no_reader(stage: Stage) -> None:
+    older = replace(stage.topology(), intakes=())
+    await stage.publish()
+    await stage.until_state("running")
+    stage.coordinators[ONE].push(older)
+    await asyncio.sleep(2)
+    stage.history.commit(change(1))
+    await stage.until(lambda: not stage.behind())
+
+
+@on_a_stage
+async def test_a_topology_that_comes_during_a_stop_starts_nothing(stage: Stage) -> None:
+    node = stage.nodes.pop(ONE)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(node.stop())
+        await asyncio.sleep(0)
+        stage.coordinators[ONE].push(stage.topology())
+    await asyncio.sleep(1)
+    assert not [one for one in asyncio.all_tasks() if one.get_name().startswith("connector")]
+
+
+@on_a_stage
+async def test_readers_that_do_not_end_hold_a_topology_up_once(stage: Stage) -> None:
+    """And not each for itself: the node opens no partition meanwhile."""
+    names = [f"{NAME}-{number}" for number in range(6)]
+    said = stage.topology()
+    connectors = tuple(replace(stage.connector, name=name) for name in names)
+    intakes = tuple(Owner(PartitionRef(name, 0), ONE, 1) for name in names)
+    stage.origin = _Unending
+    stage.coordinators[ONE].push(replace(said, connectors=connectors, intakes=intakes))
+    await asyncio.sleep(5)
+    began_s = asyncio.get_running_loop().time()
+    await stage.publish()
+    assert asyncio.get_running_loop().time() - began_s < 1.5 * CLOSE_TIMEOUT_S
+
+
+def test_more_partitions_are_claimed_than_may_wait_at_once() -> None:
+    """A node takes so many requests at a time, and a connector leaves room for others."""
+
+    async def scenario(waiting: int) -> int:
+        stage = Stage()
+        stage.writing = WritingOptions(bounds=WriteBounds(requests=waiting))
+        stage.topic = Topic("orders", 64)
+        stage.owners = dict.fromkeys(range(64), (ONE, 1))
+        await stage.start(ONE)
+        await stage.publish()
+        await stage.until_state("running")
+        await asyncio.sleep(5)
+        await stage.stop()
+        return stage.writers[ONE].most_at_once
+
+    assert run_virtual(scenario(2)) == 2
+    assert run_virtual(scenario(1_000)) == AT_ONCE
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["the same reader", "the next one"])
+def test_a_partition_that_has_lost_its_position_says_so(moves: bool) -> None:
+    """Others are ahead of where it was, and nobody knows where that is: what it lacks is said."""
+
+    async def scenario() -> None:
+        stage = Stage(1)
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        stage.history.commit(*(change(number) for number in range(20)))
+        await stage.until(lambda: not stage.behind())
+        store = stage.log.partition(PartitionRef("orders", 1))
+        store.state = replace(store.state, sealed=True)
+        stage.history.commit(*(change(number) for number in range(20, 60)))
+        await stage.until_state("retrying")
+        await asyncio.sleep(1)
+        store.intakes.clear()
+        if moves:
+            stage.connector = replace(stage.connector, begun=True)
+            stage.move_connector(ONE)
+            await stage.publish()
+        store.state = replace(store.state, sealed=False)
+        await stage.until_state("running")
+        await asyncio.sleep(5)
+        assert stage.behind(), "some of them are nowhere"
+        [at] = [at for at, one in enumerate(store.records) if one.op == "lost"]
+        assert all((one.source or "") <= f"{20:012d}" for one in store.records[:at])
+        assert all((one.source or "") > f"{20:012d}" for one in store.records[at:])
+        assert [one.op for one in stage.records()].count("lost") == 1, "the others lack nothing"
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+@on_a_stage
+async def test_a_partition_that_no_plan_fits_is_said_and_waited_for(stage: Stage) -> None:
+    """Such as where the coordinator was put back to before a repartition, and the store wasn't."""
+    store = stage.log.partition(PartitionRef("orders", 1))
+    store.state = replace(store.state, version=7)
+    stage.history.commit(*(change(number) for number in range(30)))
+    said = await stage.until_state("retrying")
+    assert "version 7" in said.error
+    opened = stage.opened
+    await asyncio.sleep(60)
+    assert stage.opened - opened < 120, "no faster than twice a second"
+    store.state = replace(store.state, version=1)
+    await stage.until(lambda: not stage.behind())
+    await stage.until_state("running")
+
+
+def test_a_drop_that_a_repartition_interrupts_stays_before_what_follows_it() -> None:
+    """It stands once more in the new version, for keys whose partition lacked it; the others'
+    partition hasn't gone on without them."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        stage.origin = _InOneBatch
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        store = stage.log.partition(PartitionRef("orders", 2))
+        store.state = replace(store.state, sealed=True)
+        ahead = next(one for one in map(change, range(100)) if _place(one, 4) == 0)
+        stage.history.commit(Event("drop", b"null", None, "drop", "orders"), ahead)
+        await stage.until_state("retrying")
+        await asyncio.sleep(1)
+        await stage.repartition(6)
+        await stage.until(lambda: not stage.behind())
+        await asyncio.sleep(5)
+        places = {(1, _place(ahead, 4)), (2, _place(ahead, 6))}
+        mine = [one for one in stage.records() if (one.version, one.partition) in places]
+        mine.sort(key=lambda one: (one.version, one.seq))
+        assert [one.op for one in mine] == ["drop", "drop", "update"]
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+class _InOneBatch(MemoryOrigin):
+    def __init__(self, history: MemoryHistory, **_: Any) -> None:
+        super().__init__(history)
+
+
+class _Unending(MemoryOrigin):
+    async def close(self) -> None:
+        await asyncio.sleep(60)
+
+
+def _place(event: Event, count: int) -> int:
+    return partition_of(event.key or "", collection=event.collection, count=count)
 
 
 def _without_markers(writer: FlakyWriter) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from math import gcd
 
 from msgspec.structs import replace
@@ -28,6 +29,26 @@ Found = Mapping[PartitionRef, Sequence[IntakePosition]]
 """What partitions have stored of one connector, of every version."""
 EVERYWHERE = WHOLE_COLLECTION | {"lost"}
 """What stands in every partition where it has no key."""
+
+
+def in_turns(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """`events` cut behind those that stand in every partition: what follows is handed in when all
+    partitions have them.
+
+    A repartition that comes before that repeats such an event in the new version, for the keys
+    whose partition lacked it. For the others it must be as if it was said twice in a row, which
+    changes nothing: so nothing may stand between but, beside drops, other drops.
+    """
+    turns, begin = [], 0
+    for at, (one, following) in enumerate(pairwise(events), 1):
+        if _is_everywhere(one) and not {one.op, following.op} <= {"drop", "truncate"}:
+            turns.append(events[begin:at])
+            begin = at
+    return [*turns, events[begin:]]
+
+
+def _is_everywhere(event: Event) -> bool:
+    return event.key is None and event.op in EVERYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +97,8 @@ class ConnectorPlan:
     resume: str
     ended: frozenset[PartitionRef] = frozenset()
     """Those that were told that the origin had lost its history."""
+    bereft: frozenset[PartitionRef] = frozenset()
+    """Those that have lost the position which they had."""
     former_reach: str = ""
     """Behind this, nothing is asked of former versions."""
     _routed: dict[str, str | None] = field(default_factory=dict)
@@ -102,7 +125,7 @@ class ConnectorPlan:
         parts: dict[PartitionRef, list[Event]] = {}
         unrouted = 0
         for event in events:
-            everywhere = event.key is None and event.op in EVERYWHERE
+            everywhere = _is_everywhere(event)
             if everywhere and event.op == "lost":
                 names: Iterable[str] = self.topics
             elif (name := self.topic_of(event.collection)) is None:
@@ -150,6 +173,7 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
     """What `found` means for a reader that feeds `topics`. Everything there was claimed before."""
     reached: dict[PartitionRef, str] = {}
     ended: set[PartitionRef] = set()
+    bereft: set[PartitionRef] = set()
     intakes: dict[str, TopicIntake] = {}
     needed: list[str] = []
     former_reach = ""
@@ -165,14 +189,44 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
             if one.ended and (one.version, one.beginning) == (topic.version, connector.beginning)
         }
         former = tuple(by_version[version] for version in sorted(by_version, reverse=True))
+        if _all_had_one(connector, present, former):
+            bereft |= set(topic.refs()) - reached.keys()
         intakes[topic.name] = TopicIntake(topic.name, topic.version, topic.partitions, former)
-        for one in (present, *former):
-            needed += one.reached.values()
-            if len(one.reached) == one.partitions:
-                break  # all of its partitions say how far they are: who came before is asked less
+        needed += _needed((present, *former))
         former_reach = max([former_reach, *(p for one in former for p in one.reached.values())])
     resume = min(needed, default="")
-    return ConnectorPlan(connector.routes, intakes, reached, resume, frozenset(ended), former_reach)
+    return ConnectorPlan(
+        connector.routes,
+        intakes,
+        reached,
+        resume,
+        frozenset(ended),
+        frozenset(bereft),
+        former_reach,
+    )
+
+
+def _needed(versions: Iterable[FormerIntake]) -> list[str]:
+    """What must be gone on from, of versions in turn, the newest first: those up to the first of
+    which all partitions say how far they are."""
+    needed: list[str] = []
+    for one in versions:
+        needed += one.reached.values()
+        if len(one.reached) == one.partitions:
+            break
+    return needed
+
+
+def _all_had_one(
+    connector: Connector, present: FormerIntake, former: Sequence[FormerIntake]
+) -> bool:
+    """Did every partition of the present version have a position once? None moves on before all
+    have one, all of them the same, which isn't above those that are needed of a former version."""
+    different = set(present.reached.values())
+    if len(different) != 1:
+        return bool(different)
+    before = _needed(former)
+    return max(different) > min(before) if before else connector.begun
 
 
 def _by_version(connector: Connector, topic: Topic, found: Found) -> dict[int, FormerIntake]:

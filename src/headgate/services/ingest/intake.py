@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from headgate import errors
-from headgate.decide.connector_plan import ConnectorPlan, plan
+from headgate.decide.connector_plan import ConnectorPlan, in_turns, plan
 from headgate.decide.retrying import Backoff
 from headgate.model.connector import Connector, ConnectorReport, ConnectorState
 from headgate.model.event import Event, PartitionRef
@@ -39,6 +39,12 @@ T = TypeVar("T")
 
 LOST = b"null"
 """The document of a record that has none."""
+AT_ONCE = 32
+"""So many partitions are handed something at the same time: a node has a bound on what waits there,
+and others write there, too."""
+QUICK_TRIES = 10
+"""So often a new plan is made at once where partitions have changed: nodes hear of it one after the
+other. One that never fits is said, and waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,9 @@ class Intake:
             name=connector.name, epoch=epoch, state="starting", begun=connector.begun
         )
         self._tries = 0
+        self._replanned = 0
+        self._bereft: set[PartitionRef] = set()
+        self._gate = asyncio.Semaphore(AT_ONCE)
 
     @property
     def report(self) -> ConnectorReport:
@@ -106,8 +115,12 @@ class Intake:
             except (errors.StaleVersion, errors.IntakeGap) as error:
                 # Nothing was lost: the partitions aren't what the plan was made for.
                 log.info(LogEvent.CONNECTOR_STATE, connector=self._name, reason=error.message)
-                await self._partitions.change(timeout_s=self._options.backoff.initial_s)
-                continue
+                self._note_bereft(error)
+                self._replanned += 1
+                if self._replanned <= QUICK_TRIES:
+                    await self._partitions.change(timeout_s=self._options.backoff.initial_s)
+                    continue
+                self._say("retrying", error.message)
             except errors.ConnectorFenced as error:
                 self.too_low = max(self.too_low, error.epoch)
                 self._say("waiting", error.message)
@@ -118,6 +131,12 @@ class Intake:
             except errors.HeadgateError as error:
                 self._say("retrying", error.message)
             await self._pause()
+
+    def _note_bereft(self, error: errors.HeadgateError) -> None:
+        """A partition that stands at nothing where it had a position: its store was lost."""
+        said = error.details
+        if isinstance(error, errors.IntakeGap) and not said.get("position"):
+            self._bereft.add(PartitionRef(str(said.get("topic")), int(str(said.get("partition")))))
 
     async def _read(self) -> None:
         origin = self._open_origin()
@@ -148,6 +167,8 @@ class Intake:
                 await self._pin(planned, planned.resume)
             await self._end(planned, error.message)
         except errors.ChangeTooLarge as error:
+            if planned.resume:
+                await self._pin(planned, planned.resume)
             await self._pass_over(planned, error)
 
     @property
@@ -190,12 +211,26 @@ class Intake:
             beginning=self.connector.beginning,
             partitions=topic.partitions,
         )
-        return await self._taking_in.take_in(ref, mark, (), version=topic.version)
+        while True:
+            try:
+                return await self._taken(ref, mark, (), version=topic.version)
+            except errors.Overloaded as error:
+                # To begin anew with all of them would be more of the same.
+                self._say("retrying", error.message)
+            await self._partitions.change(timeout_s=self._options.backoff.initial_s)
 
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
-        """Every partition says where it stands before any of them takes a change."""
-        unpinned = planned.unpinned()
-        await _all([self._hand_in(planned, ref, (), upto=position) for ref in unpinned])
+        """Every partition says where it stands before any of them takes a change. One that has
+        lost what it had says so: nobody knows what it lacks."""
+        bereft = planned.bereft | self._bereft
+        pins = {
+            ref: [_lost(f"bereft/{self._name}/{position}/{ref.partition}", position)]
+            if ref in bereft
+            else []
+            for ref in planned.unpinned()
+        }
+        await _all([self._hand_in(planned, ref, pin, upto=position) for ref, pin in pins.items()])
+        self._bereft -= pins.keys()
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -221,10 +256,12 @@ class Intake:
 
     def _check_versions(self, planned: ConnectorPlan) -> None:
         for name, intake in planned.topics.items():
-            version = self._partitions.topic(name).version
-            if version != intake.version:
+            topic = self._partitions.topic(name)
+            if (topic.version, topic.partitions) != (intake.version, intake.partitions):
                 raise errors.StaleVersion(
-                    f"{name} was repartitioned: version {version} follows {intake.version}"
+                    f"{name} was repartitioned, or created anew: version {topic.version} with "
+                    f"{topic.partitions} partitions follows {intake.version} with "
+                    f"{intake.partitions}"
                 )
 
     def _heard(self, changes: Changes) -> None:
@@ -247,16 +284,24 @@ class Intake:
         upto = changes.position
         if oversized is not None:
             upto = (events[-1].source or "") if events else ""
+        *before, last = in_turns(events)
+        for some in before:
+            await self._take_turn(planned, some, upto=some[-1].source or "")
+        await self._take_turn(planned, last, upto=upto, refresh=refresh)
+        if oversized is not None:
+            raise self._too_large(oversized)
+        if self._report.state != "running":
+            self._say("running")
+        self._tries = self._replanned = 0
+
+    async def _take_turn(
+        self, planned: ConnectorPlan, events: Sequence[Event], *, upto: str, refresh: bool = False
+    ) -> None:
         parts, unrouted = planned.split(events)
         refs = planned.refs if refresh else parts
         if upto:
             await _all([self._hand_in(planned, ref, parts.get(ref, ()), upto=upto) for ref in refs])
         self._report = replace(self._report, left_out=self._report.left_out + unrouted)
-        if oversized is not None:
-            raise self._too_large(oversized)
-        if self._report.state != "running":
-            self._say("running")
-        self._tries = 0
 
     def _up_to_oversized(self, events: list[Event]) -> tuple[list[Event], Event | None]:
         most = self._options.document_bytes
@@ -302,13 +347,19 @@ class Intake:
                 forgets_below=planned.forgets_below(ref),
             )
             taken = await self._insist(
-                lambda mark=mark, portion=portion: self._taking_in.take_in(  # type: ignore[misc]
+                lambda mark=mark, portion=portion: self._taken(  # type: ignore[misc]
                     ref, mark, portion, version=intake.version
                 ),
                 planned,
             )
             planned.reached[ref] = taken.position
             self._report = replace(self._report, taken=self._report.taken + taken.added)
+
+    async def _taken(
+        self, ref: PartitionRef, mark: IntakeMark, events: Sequence[Event], *, version: int
+    ) -> Taken:
+        async with self._gate:
+            return await self._taking_in.take_in(ref, mark, events, version=version)
 
     def _portions(
         self, events: Sequence[Event], upto: str

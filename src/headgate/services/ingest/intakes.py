@@ -7,6 +7,7 @@ one that changed in anything its reader goes by is ended before it begins anew.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -44,26 +45,34 @@ class Intakes:
         self._running: dict[str, tuple[Intake, Crew]] = {}
         """Each with what ends with it."""
         self._resting: dict[str, ConnectorReport] = {}
+        self._generation = 0
+        self._stopped = False
 
     async def adopt(self, topology: Topology) -> None:
-        """Run what `topology` gives to this node, and nothing else."""
+        """Run what `topology` gives to this node, and nothing else; an older one changes
+        nothing."""
+        if topology.generation < self._generation:
+            return
+        self._generation = topology.generation
         connectors = {one.name: one for one in topology.connectors}
         mine = {
             owner.ref.topic: (connectors[owner.ref.topic], owner.epoch)
             for owner in topology.intakes
             if owner.node_id == self._node_id and owner.ref.topic in connectors
         }
-        for name, (intake, crew) in list(self._running.items()):
-            if name not in mine or not _is_same(intake, *mine[name]):
-                del self._running[name]
-                await crew.close()
+        over = [
+            name
+            for name, (intake, _) in self._running.items()
+            if name not in mine or not _is_same(intake, *mine[name])
+        ]
+        await self._end(over)
         self._resting = {
             name: ConnectorReport(name=name, epoch=epoch, state="paused", begun=connector.begun)
             for name, (connector, epoch) in mine.items()
             if connector.paused
         }
         for name, (connector, epoch) in mine.items():
-            if not connector.paused and name not in self._running:
+            if not connector.paused and not self._stopped and name not in self._running:
                 self._running[name] = self._started(connector, epoch)
 
     def _started(self, connector: Connector, epoch: int) -> tuple[Intake, Crew]:
@@ -101,8 +110,19 @@ class Intakes:
         return sorted((name, epoch) for name, epoch in found if epoch)
 
     async def stop(self) -> None:
-        running, self._running = self._running, {}
-        await asyncio.gather(*(crew.close() for _, crew in running.values()))
+        """For good: no topology that comes later starts anything."""
+        self._stopped = True
+        await self._end(list(self._running))
+
+    async def _end(self, names: Sequence[str]) -> None:
+        """All at once: each may take the time that a task has to end."""
+        crews = [crew for _, crew in map(self._running.pop, names)]
+        try:
+            await asyncio.gather(*(crew.close() for crew in crews))
+        except asyncio.CancelledError:
+            for crew in crews:
+                crew.cancel()  # some may not have heard of it yet
+            raise
 
 
 def _is_same(intake: Intake, connector: Connector, epoch: int) -> bool:
