@@ -260,6 +260,14 @@ class Feed(Generic[T]):
         """Whether it has had all up to there that concerns it, or was told that it won't."""
         return seq <= self._positions.get(partition, 0)
 
+    def has_passed(self, partition: int, seq: int) -> bool:
+        """Whether it has gone on without that record, which it isn't going to read in the log: in
+        other partitions, under a later version, it has had what may be of the same key."""
+        position = self._positions.get(partition, 0)
+        if self._lineage is None or self._held or self._targets.get(partition, 0) > position:
+            return False
+        return self._lineage.is_before(partition, seq, self._positions)
+
     @property
     def takes_redeliveries(self) -> bool:
         return self._again.has_room
