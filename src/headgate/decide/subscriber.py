@@ -18,7 +18,10 @@ and changes from one to the other inside a single call, so that nothing falls be
 Where the topic was repartitioned, a partition is held at the end of each version until all of the
 former ones that may have the same keys has been taken up (decide.lineage): a live delivery waits
 for those that catch up, and is read from the log then. Those that are live need no waiting for:
-lanes deliver in that order.
+lanes deliver in that order. What they went on without at the end of a version (it was shed, or is a
+dead letter) leaves the position before it all the same: one lane may have settled it because it no
+longer knew of the subscription, while another still did. So whoever is held, or resumes, reads it
+from the log, late rather than never.
 
 What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
 (the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
