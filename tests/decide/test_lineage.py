@@ -75,6 +75,40 @@ def test_the_version_of_a_seq_is_the_one_that_ends_behind_it(
     assert lineage.end_of(partition, beyond) is None
 
 
+@given(topics(), st.data())
+def test_a_record_is_before_what_is_of_a_later_version_and_may_have_its_key(
+    topic: Topic, data: st.DataObject
+) -> None:
+    after = topic.after or (0,) * topic.partitions
+    present = FormerVersion(topic.version, after, tuple(one + 3 for one in after))
+    versions = [*topic.former, present]
+    numbers = range(max(len(one.last) for one in versions))
+    partition, number = data.draw(st.permutations(numbers))[:2] if len(numbers) > 1 else (0, 0)
+    seq, reached = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))
+    of = [one for one in versions if number < len(one.last)]
+    newer = next((one for one in of if one.after[number] < reached <= one.last[number]), None)
+    is_before = newer is not None and any(
+        partition < len(one.last)
+        and seq <= one.last[partition] > one.after[partition]
+        and any(
+            hash_ % len(one.last) == partition and hash_ % len(newer.last) == number
+            for hash_ in range(len(one.last) * len(newer.last))
+        )
+        for one in topic.former
+        if one.version < newer.version and partition != number
+    )
+    if newer is not None or reached == 0:
+        assert Lineage(topic).is_before(partition, seq, {number: reached}) is is_before
+
+
+def test_nothing_is_before_a_partition_that_has_come_and_has_had_nothing_yet() -> None:
+    grown = Topic("t", 2, "keyed", 2, (3, 7), (FormerVersion(1, (0,), (3,)),), 1, (7,))
+    lineage = Lineage(grown)
+    assert not lineage.is_before(0, 3, {0: 2, 1: 7})
+    assert lineage.is_before(0, 3, {0: 2, 1: 8})
+    assert not lineage.is_before(0, 4, {0: 2, 1: 8})
+
+
 def test_four_to_eight_waits_for_one_former_partition_each() -> None:
     topic = Topic(
         "t",

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from headgate.decide.starting import (
     Start,
     ends_at,
+    gaps,
     parse_positions,
     parse_start,
     refuse_gaps,
@@ -145,6 +146,21 @@ class TestSinceThen:
     def test_partitions_to_come_begin_with_their_first_record(self) -> None:
         """Somebody has written to them, and it isn't known here yet that they are there."""
         topic = Topic("flights", 1, repartition=Repartition(3, "announced", 7))
-        grown = {0: Extent(1, 6), 1: Extent(1, 3), 2: Extent(251, 253)}
-        assert since_then({0: 6}, topic, grown) == {0: 6, 1: 1, 2: 251}
-        assert since_then({0: 6, 1: 3}, topic, grown) == {0: 6, 1: 3, 2: 251}
+        grown = {0: Extent(1, 6), 1: Extent(1, 3), 2: Extent(1, 5)}
+        assert since_then({0: 6}, topic, grown) == {0: 6, 1: 1, 2: 1}
+        assert since_then({0: 6, 1: 3}, topic, grown) == {0: 6, 1: 3, 2: 1}
+
+    def test_what_is_gone_of_a_partition_to_come_is_not_passed_over(self) -> None:
+        """Whether its first records or all that it had: nobody can have seen them."""
+        topic = Topic("flights", 1, repartition=Repartition(3, "announced", 7))
+        gone = {0: Extent(1, 6), 1: Extent(3, 4), 2: Extent(6, 5)}
+        start = since_then({0: 6}, topic, gone)
+        assert isinstance(start, dict)
+        assert gaps(start, gone) == {1: (1, 3), 2: (1, 6)}
+
+    def test_one_to_come_again_begins_with_what_is_left_where_nobody_knows_better(self) -> None:
+        """It had been there all along, and the version that had it is forgotten with its records:
+        whoever began after it was gone was told of it all the same."""
+        shrunk = Topic("flights", 1, version=2, after=(5,), original=2)
+        coming = replace(shrunk, repartition=Repartition(2, "announced", 7))
+        assert since_then({0: 6}, coming, {0: Extent(6, 9), 1: Extent(8, 7)}) == {0: 6, 1: 8}

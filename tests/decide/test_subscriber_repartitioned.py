@@ -170,3 +170,25 @@ def test_every_key_comes_in_order_and_once(
         going = any((*went, reader.take(), reader.read()))
     wanted = {key: numbers for key, numbers in history.appended.items() if key in wants}
     assert reader.taken == wanted
+
+
+def test_what_lanes_went_on_without_at_the_end_of_a_version_is_late_and_not_lost() -> None:
+    """A delivery of the next version doesn't say that nothing is left of the one before: two lanes
+    may differ about who is subscribed, and the one that forgot it settles what the log still has
+    for it. So what was shed at that end comes from the log as well, behind newer records."""
+    former = FormerVersion(1, (0, 0), (1, 3))
+    topic = Topic("t", 1, version=2, after=(1,), former=(former,))
+    feed: Feed[bytes] = Feed(
+        {0: 0, 1: 0}, capacity=9, capacity_bytes=10_000, read_limit=3, lineage=lineage_of(topic)
+    )
+    feed.release({})
+    for partition, seq in ((0, 1), (1, 1), (0, 2)):
+        assert feed.deliver(partition, seq, b"{}") is Delivered.QUEUED
+    feed.hold()
+    feed.release({0: 2, 1: 3})
+    read = feed.next_read()
+    assert read is not None
+    feed.replayed(read, 3, [(2, b"{}"), (3, b"{}")])
+    taken = [feed.take() for _ in range(5)]
+    places = [(one.partition, one.seq) for one in taken if isinstance(one, Item)]
+    assert places == [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)]

@@ -85,6 +85,8 @@ class MeetingLane(LaneWorld):
         self.meeting, self.number = meeting, number
         self.acked = 0
         """The revision of the subscriptions that it has adopted, or is to begin with."""
+        self.has_all = False
+        """Has it been told the whole registry? Before that it hears of no change."""
         self.life = asyncio.create_task(asyncio.sleep(0))
 
     def topology(self, *_: str) -> Topology:
@@ -339,7 +341,8 @@ class Meeting:
 
     def _change(self, message: control.SubscriptionChanges) -> None:
         for lane in self.lanes:
-            lane.told(message)
+            if lane.has_all:
+                lane.told(message)
 
     def adopt(self) -> None:
         floor = min((lane.acked for lane in self.lanes if lane.is_running), default=self.revision)
@@ -405,10 +408,11 @@ class Meeting:
             owns=tuple(Owner(ref, f"router-{lane.number}", self.epochs[ref]) for ref in refs),
         )
         lane.sent.clear()
-        lane.away = False
+        lane.away = lane.has_all = False
         lane.start()
         await asyncio.sleep(0.01)
         lane.acked = self.revision = self.revision + 1
+        lane.has_all = True
         lane.told(control.SubscriptionSnapshot(self.revision, tuple(self.registry.values())))
 
     async def end(self, lane: MeetingLane, *, kill: bool) -> None:

@@ -69,12 +69,32 @@ class Lineage:
         """The last seq of the version that the record with this seq is of; None: it has no end."""
         return next((last for _, last in self._lasts(partition) if seq <= last), None)
 
+    def is_before(self, partition: int, seq: int, reached: Mapping[int, int]) -> bool:
+        """Whether the record with this seq was to be passed before something that has been, where
+        other partitions have been passed up to the seqs `reached`."""
+        for number, last in reached.items():
+            version = self.version_of(number, last)
+            has_begun = last > self._begin(version, number)
+            if has_begun and seq <= self.before(version, number).get(partition, 0):
+                return True
+        return False
+
     def count(self, version: int) -> int:
         """How many partitions that version has."""
+        former = self._former_one(version)
+        return self.topic.partitions if former is None else len(former.last)
+
+    def _begin(self, version: int, partition: int) -> int:
+        """The seq behind which that version begins in a partition that it has."""
+        former = self._former_one(version)
+        after = self.topic.after if former is None else former.after
+        return after[partition] if partition < len(after) else 0
+
+    def _former_one(self, version: int) -> FormerVersion | None:
         at = bisect_left(self._former, version, key=lambda former: former.version)
         if at < len(self._former) and self._former[at].version == version:
-            return len(self._former[at].last)
-        return self.topic.partitions
+            return self._former[at]
+        return None
 
     def _lasts(self, partition: int) -> Iterator[tuple[int, int]]:
         for former in self._former:

@@ -79,13 +79,17 @@ def parse_positions(text: str, parameter: str) -> dict[int, int]:
 def since_then(start: Start, topic: Topic, stretches: Mapping[int, Stretch]) -> Start:
     """`start` with those partitions that came to the topic after its positions were saved, which
     can't name them: they begin with their first record. So do those that are yet to come: somebody
-    may write to them before it is known here that they are there."""
+    may write to them before it is known here that they are there. Of one that is entirely new that
+    is 1, though the log may not have it any more (`gaps`): what a former topic of this name had
+    can't be told from what it has lost, and to be told too much is better than to miss something.
+    """
     if not isinstance(start, dict):
         return start
     ends = {ref.partition: last for ref, last in boundaries(topic).items()}
     most = 0 if topic.repartition is None else topic.repartition.to
+    known = (topic.original or topic.partitions) + len(topic.begins)
     to_come = {
-        number: ends.get(number, stretches[number].earliest - 1) + 1
+        number: ends.get(number, stretches[number].earliest - 1) + 1 if number < known else 1
         for number in range(topic.partitions, most)
     }
     return to_come | {number: after + 1 for number, after in came_later(topic).items()} | start

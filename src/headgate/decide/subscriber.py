@@ -18,7 +18,10 @@ and changes from one to the other inside a single call, so that nothing falls be
 Where the topic was repartitioned, a partition is held at the end of each version until all of the
 former ones that may have the same keys has been taken up (decide.lineage): a live delivery waits
 for those that catch up, and is read from the log then. Those that are live need no waiting for:
-lanes deliver in that order.
+lanes deliver in that order. What they went on without at the end of a version (it was shed, or is a
+dead letter) leaves the position before it all the same: one lane may have settled it because it no
+longer knew of the subscription, while another still did. So whoever is held, or resumes, reads it
+from the log, late rather than never.
 
 What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
 (the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
@@ -259,6 +262,14 @@ class Feed(Generic[T]):
     def has_reached(self, partition: int, seq: int) -> bool:
         """Whether it has had all up to there that concerns it, or was told that it won't."""
         return seq <= self._positions.get(partition, 0)
+
+    def has_passed(self, partition: int, seq: int) -> bool:
+        """Whether it has gone on without that record, which it isn't going to read in the log: in
+        other partitions, under a later version, it has had what may be of the same key."""
+        position = self._positions.get(partition, 0)
+        if self._lineage is None or self._held or self._targets.get(partition, 0) > position:
+            return False
+        return self._lineage.is_before(partition, seq, self._positions)
 
     @property
     def takes_redeliveries(self) -> bool:

@@ -458,6 +458,16 @@ async def test_positions_from_before_a_repartition_leave_nothing_of_a_new_group_
         assert asked.starts == (4, 3)  # type: ignore[union-attr]
 
 
+async def test_a_new_group_begins_where_it_says_though_retention_has_passed_that() -> None:
+    """Whoever has its targets is told what is gone, as any subscriber is."""
+    async with grouped() as (world, coordinator):
+        append(world, *range(40))
+        world.log.keep_from(PartitionRef("flights", 0), 11)
+        await join(world, from_={"0": 5, "1": 3})
+        [asked] = coordinator.of_kind(JoinGroup)
+        assert asked.starts == (4, 2)  # type: ignore[union-attr]
+
+
 async def test_the_filter_of_the_group_is_asked_too() -> None:
     async with grouped() as (world, coordinator):
         coordinator.give("one", *range(TARGETS))

@@ -11,7 +11,7 @@ from picows import WSInvalidStatusError, WSMsgType, ws_connect
 
 from headgate.model.control import AckTopology, Unregister
 from headgate.model.event import PartitionRef
-from headgate.model.topology import FormerVersion, Topic, Topology
+from headgate.model.topology import FormerVersion, Repartition, Topic, Topology
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, WsSubscriber, running, until
@@ -146,6 +146,24 @@ async def test_partitions_that_come_before_adoption_are_read_from_the_log_too() 
         coordinator.adopt()
         assert (await subscriber.next())["type"] == "subscribed"
         assert await subscriber.events(1) == [(2, 1)]
+
+
+async def test_what_is_gone_of_a_partition_that_is_not_known_here_yet_is_told() -> None:
+    """Positions from before it came can't name it, and the gateway has only heard that it comes."""
+    coming = Topic(TOPIC, 1, repartition=Repartition(2, "announced", 1))
+    async with running(coordinator=FakeCoordinator(topology=Topology(1, (coming,)))) as world:
+        world.log.append({"n": 1})
+        for n in range(3):
+            world.log.append({"n": n}, partition=1, version=2)
+        world.log.lose(PartitionRef(TOPIC, 1), [1, 2])
+        subscriber = await world.websocket(from_="0:2")
+        assert (await subscriber.next())["positions"] == {"0": 1, "1": 0}
+        resync = await subscriber.next()
+        assert (resync["partition"], resync["after"], resync["from"]) == (1, 0, 3)
+        former = FormerVersion(1, (0,), (1,))
+        grown = Topic(TOPIC, 2, "keyed", 2, (1, 0), (former,), original=1, begins=(0,))
+        world.coordinator.publish(Topology(2, (grown,)))
+        assert await subscriber.events(1) == [(1, 3)]
 
 
 async def test_records_of_a_version_that_is_not_known_here_yet_wait_until_it_is() -> None:

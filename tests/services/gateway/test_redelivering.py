@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from headgate import errors
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
+from headgate.model.topology import FormerVersion, Topic
 from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 from tests.services.gateway.test_deliveries import NAMES, Stage, event, stage
+from tests.written_log import TOPIC
 
 TWO_EACH = Bounds(queue=8)
 """Room for two redeliveries per subscriber."""
@@ -120,6 +122,32 @@ async def test_what_was_parked_until_a_reset_brings_it_is_the_record_itself(plac
     }
     assert place.subscribers["a"].feed.sent()[0] == 2
     assert place.deliver(*sent, event(2, "a")) == ("duplicate",) * 3
+
+
+async def test_the_end_of_a_former_version_is_marked_to_whom_it_comes_behind_newer_records(
+    place: Stage,
+) -> None:
+    """The last record of a partition that is no more was a dead letter: lanes went on without it,
+    and no position tells so."""
+    former = FormerVersion(1, (0, 0), (1, 2))
+    for subscriber in place.subscribers.values():
+        subscriber.repartitioned(Topic(TOPIC, 1, "keyed", 2, (1,), (former,), original=2))
+    place.deliver(event(1, "a", "b", partition=1), event(2, "a"))
+    place.read("a")
+    reset = again(2, "a", "b", partition=1, in_turn=True, wish=7)
+    assert place.deliver(reset) == ("retry",)
+    place.read("a")
+    assert place.deliver(reset) == ("duplicate",)
+    for name in "ab":
+        place.read(name)
+    came = {
+        name: [(one["partition"], one["seq"], "redelivery" in one) for one in place.sent[name]]
+        for name in "ab"
+    }
+    assert came == {
+        "a": [(1, 1, False), (0, 2, False), (1, 2, True)],
+        "b": [(1, 1, False), (1, 2, False)],
+    }
 
 
 async def test_it_waits_behind_what_was_put_off(place: Stage) -> None:

@@ -131,6 +131,8 @@ class Consumers:
         extents = await self._subscriptions.extents(topic)
         start = since_then(self._start_of(request), topic, extents)
         starts = starts_after(start, extents, topic.name)
+        if isinstance(start, dict):  # what is gone of that is told to whoever has its targets
+            starts |= {number: seq - 1 for number, seq in start.items()}
         return JoinGroup(
             topic=topic.name,
             group=request.group,

@@ -11,8 +11,9 @@ itself how far it is (decide/paged.py), it is left out of all pages behind what 
 and the lane hears from where on somebody has room again. Nothing has to be remembered per record.
 
 A partition that was reset may bring records that were parked until then: what somebody has not had
-yet is no redelivery to them, but the record itself (`Delivery.in_turn`). To targets of consumer
-groups it never is a redelivery: their positions are put back, and they read it in the log.
+yet is no redelivery to them, but the record itself (`Delivery.in_turn`), unless it was a dead
+letter at the end of a partitioning version, and they have gone on to the next. To targets of
+consumer groups it never is a redelivery: their positions are put back, and they read it in the log.
 
 A redelivery is no position that anybody could resume from. So it isn't settled before every
 connection it is for has taken it, and every consumer has acknowledged it: until then the lane hears
@@ -164,9 +165,11 @@ def _may_take(subscriber: Subscriber, delivery: Delivery, round_: Round) -> bool
 
 def _is_first(subscriber: Subscriber, delivery: Delivery, round_: Round) -> bool:
     """Whether it is the record itself to them, and stands where they are."""
+    feed, place = subscriber.feed, (delivery.partition, delivery.seq)
     return (
         delivery.in_turn
-        and not subscriber.feed.has_reached(delivery.partition, delivery.seq)
+        and not feed.has_reached(*place)
+        and not (feed.has_passed(*place) and subscriber.subscription.shard is None)
         and not round_.is_put_off(subscriber, delivery)
     )
 
