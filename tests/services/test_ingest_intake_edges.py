@@ -212,6 +212,21 @@ def test_a_drop_that_a_repartition_interrupts_stays_before_what_follows_it() -> 
     run_virtual(scenario())
 
 
+@on_a_stage
+async def test_a_reset_that_the_coordinator_has_forgotten_is_asked_for_again(stage: Stage) -> None:
+    """It was put back to before that; the partitions weren't."""
+    forgotten = replace(stage.connector, begun=True)
+    stage.reset_connector("now")
+    await stage.publish()
+    await stage.until_state("running")
+    await stage.until(lambda: (said := stage.report()) is not None and said.epoch == 2)
+    stage.connector = forgotten
+    stage.move_connector(ONE)
+    await stage.publish()
+    said = await stage.until_state("waiting")
+    assert f"headgate connector reset {NAME}" in said.error
+
+
 class _InOneBatch(MemoryOrigin):
     def __init__(self, history: MemoryHistory, **_: Any) -> None:
         super().__init__(history)

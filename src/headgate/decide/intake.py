@@ -69,9 +69,18 @@ def _check_newest(ref: PartitionRef, stored: Sequence[IntakePosition], mark: Int
     epoch = max((one.epoch for one in stored), default=0)
     beginning = max((one.beginning for one in stored), default=0)
     if mark.epoch < epoch or mark.beginning < beginning:
+        # No newer reader is there to be left to: whoever gave out this epoch has forgotten a reset.
+        is_forgotten = mark.epoch > max(epoch, beginning)
+        came = (
+            f"began anew in epoch {beginning}, which its coordinator has forgotten, so partition "
+            f"{ref.partition} of {ref.topic} takes nothing of it; say where to go on with "
+            f"`headgate connector reset {mark.connector} --to …`"
+            if is_forgotten
+            else f"was here in epoch {epoch}, and epoch {mark.epoch} came to partition "
+            f"{ref.partition} of {ref.topic}; stop reading for it"
+        )
         raise ConnectorFenced(
-            f"connector {mark.connector} was here in epoch {epoch}, and epoch {mark.epoch} came to "
-            f"partition {ref.partition} of {ref.topic}; stop reading for it",
+            f"connector {mark.connector} {came}",
             topic=ref.topic,
             partition=ref.partition,
             connector=mark.connector,
