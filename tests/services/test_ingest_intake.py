@@ -219,6 +219,13 @@ async def test_a_document_beyond_the_limit_stops_it_too(stage: Stage) -> None:
 
 
 @on_a_stage
+async def test_a_document_that_goes_nowhere_may_be_as_large_as_it_likes(stage: Stage) -> None:
+    large = replace(change(2), document=b'"%s"' % (b"x" * (17 * 1024 * 1024)), collection="drafts")
+    stage.history.commit(change(1), large, change(3))
+    await stage.until(lambda: {one.event_id for one in stage.records()} == {"e1", "e3"})
+
+
+@on_a_stage
 async def test_where_its_positions_are_gone_it_does_not_go_on_at_now(stage: Stage) -> None:
     stage.connector = replace(stage.connector, paused=True, begun=True)
     await stage.publish()

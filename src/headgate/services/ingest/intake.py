@@ -12,7 +12,7 @@ without a record that says so. Never decides where to go on after a loss: an ope
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from headgate import errors
 from headgate.decide.connector_plan import ConnectorPlan, in_turns, plan
+from headgate.decide.intake_portions import portions, up_to_oversized
 from headgate.decide.retrying import Backoff
 from headgate.model.connector import Connector, ConnectorReport, ConnectorState
 from headgate.model.event import Event, PartitionRef
@@ -280,7 +281,11 @@ class Intake:
 
     async def _take(self, planned: ConnectorPlan, changes: Changes, *, refresh: bool) -> None:
         """Hand in all of `changes`, everywhere at once; `refresh`: also where there are none."""
-        events, oversized = self._up_to_oversized(changes.events)
+        events, oversized = up_to_oversized(
+            changes.events,
+            most_bytes=self._options.document_bytes,
+            is_wanted=lambda one: planned.topic_of(one.collection) is not None,
+        )
         upto = changes.position
         if oversized is not None:
             upto = (events[-1].source or "") if events else ""
@@ -302,13 +307,6 @@ class Intake:
         if upto:
             await _all([self._hand_in(planned, ref, parts.get(ref, ()), upto=upto) for ref in refs])
         self._report = replace(self._report, left_out=self._report.left_out + unrouted)
-
-    def _up_to_oversized(self, events: list[Event]) -> tuple[list[Event], Event | None]:
-        most = self._options.document_bytes
-        for at, event in enumerate(events):
-            if len(event.document) > most or len(event.earlier or b"") > most:
-                return events[:at], event
-        return events, None
 
     def _too_large(self, event: Event) -> errors.ChangeTooLarge:
         what = f"{event.op} of {event.collection} {event.key}"
@@ -332,7 +330,9 @@ class Intake:
     ) -> None:
         """Bring `ref` up to `upto`, in portions, until it is there."""
         intake = planned.topics[ref.topic]
-        for portion, end in self._portions(events, upto):
+        for portion, end in portions(
+            events, upto, most_events=self._options.events, most_bytes=self._options.bytes
+        ):
             after = planned.reached.get(ref, "")
             if not ends and after >= end:
                 continue
@@ -360,20 +360,6 @@ class Intake:
     ) -> Taken:
         async with self._gate:
             return await self._taking_in.take_in(ref, mark, events, version=version)
-
-    def _portions(
-        self, events: Sequence[Event], upto: str
-    ) -> Iterator[tuple[Sequence[Event], str]]:
-        """`events` in portions, each with where it ends; the last one ends at `upto`."""
-        begin, size = 0, 0
-        for at, event in enumerate(events):
-            weight = len(event.document) + len(event.earlier or b"")
-            is_full = at - begin >= self._options.events or size + weight > self._options.bytes
-            if is_full and at > begin:
-                yield events[begin:at], events[at - 1].source or ""
-                begin, size = at, 0
-            size += weight
-        yield events[begin:], upto
 
     async def _insist(
         self, hand_in: Callable[[], Awaitable[Taken]], planned: ConnectorPlan

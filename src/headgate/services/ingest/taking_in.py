@@ -126,7 +126,7 @@ class TakingIn:
 
     async def _answer(self, request: Request) -> Response:
         number = request.params["partition"]
-        if not number.isdigit():
+        if not (number.isascii() and number.isdigit()):
             raise errors.InvalidRequest(f"{number!r} is no partition's number")
         ref = PartitionRef(request.params["name"], int(number))
         body = await request.body(BODY_BYTES_MAX)
