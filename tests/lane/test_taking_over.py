@@ -53,6 +53,25 @@ async def test_a_letter_waits_for_what_its_former_lane_had_in_memory() -> None:
 
 
 @on_virtual_time
+async def test_nothing_waits_in_memory_behind_a_letter_that_is_newer() -> None:
+    """A former lane had parked 6 while 1 to 5 waited. The last letters are on their way while the
+    log can't be read for a moment, and what comes then is older than one of them."""
+    world = LaneWorld(read_limit=2)
+    await world.letters.put([letter(6, "s1")], {world.refs[0]: Fence(4)}, now_ms=1)
+    world.append(8)
+    world.log.damaged_seqs = {world.refs[0]: {3}}
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(2)
+    assert world.gateways.seqs("gateway-1") == [1, 2]
+    assert world.letters.seqs("parked") == [6]
+    world.log.damaged_seqs.clear()
+    await settle_down(20)
+    assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert world.letters.letters == []
+
+
+@on_virtual_time
 async def test_a_letter_of_a_former_lane_is_sent_for_all_who_want_it_now() -> None:
     """It is read only after what this lane writes of the record is joined to it."""
     world = LaneWorld()

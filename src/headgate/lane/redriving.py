@@ -157,6 +157,7 @@ class Redriving:
             self._gateway_id, refs, each=each, after_seqs=step.after_seqs
         )
         counts = Counter([letter.ref for letter in found])
+        newest = {letter.ref: letter.delivery.seq for letter in found}
         found, refs = await self._behind_their_elders(found, refs)
         ripe = [letter for letter in found if letter.delivery.seq <= horizons[letter.ref].read_seq]
         beyond = set(refs).difference(letter.ref for letter in ripe)
@@ -167,9 +168,10 @@ class Redriving:
         self._none_to_send(current, parked, step)
         went_well = not ripe or await self._send_pages(self._up_to_a_halt(ripe), step, fences)
         if went_well and self._letters.unwritten(self._gateway_id) <= FEW:
-            unread = current & parked
-            few = {ref for ref in refs if counts[ref] < each} - unread - step.after_seqs.keys()
-            self._outbound.nearly_drained(few, now_s=self._now_s())
+            few = {ref for ref in refs if counts[ref] < each} - step.after_seqs.keys()
+            # What comes may wait behind them in memory only where it is newer than all of them.
+            read = {ref for ref in few if newest.get(ref, 0) <= self._holding.read_seq(ref)}
+            self._outbound.nearly_drained(read, now_s=self._now_s())
 
     async def _send_pages(self, letters: Sequence[Letter], step: Redrive, fences: Fences) -> bool:
         """One after the other, for as long as each goes through as a whole; True when all did. Of
