@@ -139,7 +139,7 @@ class ObservedPositions(MemoryCheckpointStore):
         except Fenced:
             self._meets("a claim comes too late")
             raise
-        self._oracle.admitted(("position", ref), _numbers(fence))
+        self._admitted(ref, fence)
         if is_target(ref):
             self._oracle.owned_by(("target", ref, fence.epoch), _caller().name)
         else:
@@ -156,13 +156,19 @@ class ObservedPositions(MemoryCheckpointStore):
                 self._meets("a lane begins from notes")
         return position
 
+    def _admitted(self, ref: PartitionRef, fence: Fence) -> None:
+        """Unless somebody else was admitted between the store's answer and its caller's turn, who
+        may have stood still meanwhile."""
+        if self.stored[ref].fence == fence:
+            self._oracle.admitted(("position", ref), _numbers(fence))
+
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:
         try:
             await super().save(ref, fence, settled, tally)
         except Fenced:
             self._meets("a position is refused to a former owner")
             raise
-        self._oracle.admitted(("position", ref), _numbers(fence))
+        self._admitted(ref, fence)
         if not is_target(ref):
             self._oracle.settled(ref, settled)
 
