@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,6 +29,24 @@ from headgate.services.coordinator.service import (
 )
 
 WAIT_S = 20.0
+IN_ANOTHER_THREAD = """
+import asyncio, sys, threading
+from headgate.client.route import Route
+
+async def follow():
+    route = Route(sys.argv[1], follow_after_s=0.0)
+    route.begin()
+    while not (route._session is not None and route._session.connected):
+        await asyncio.sleep(0.01)
+    print("it follows", flush=True)
+    await route.close()
+
+def work():
+    threading.main_thread().join()
+    asyncio.run(follow())
+
+threading.Thread(target=work).start()
+"""
 
 
 @pytest.fixture
@@ -78,3 +97,17 @@ async def test_a_change_reaches_the_cache_by_itself(address: str) -> None:
     assert await asyncio.wait_for(route.generations.get(), WAIT_S) > fetched
     await node.close()
     await route.close()
+
+
+async def test_a_producer_follows_also_when_the_main_thread_has_ended(address: str) -> None:
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", IN_ANOTHER_THREAD, address), stdout=asyncio.subprocess.PIPE
+    )
+    assert program.stdout is not None
+    try:
+        async with asyncio.timeout(WAIT_S):
+            assert await program.stdout.read() == b"it follows\n"
+    finally:
+        if program.returncode is None:
+            program.kill()
+        await program.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import secrets
@@ -10,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from headgate.adapters.own_thread import on_its_own_thread
 from headgate.ports.machine import Machine
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class ThisMachine:
     pid = staticmethod(os.getpid)
 
     async def offload(self, work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(work)
+        return await on_its_own_thread("offloaded", work)
 
 
 THIS_MACHINE: Final[Machine] = ThisMachine()

@@ -18,31 +18,63 @@ Line = tuple[str, str, str]
 """Topic, collection and key: what keeps its order."""
 
 
-class Turns:
-    """Those that are about to get room, and may have to wait for it more than once."""
+class _Turn:
+    """`behind` is how many of its lines others stand first in; `has_come` is set at none."""
+
+    __slots__ = ("behind", "has_come")
 
     def __init__(self) -> None:
-        self._taken: dict[asyncio.Event, frozenset[Line]] = {}
-        """What each of them brings, in the order of the calls; the event is set at its end."""
+        self.behind = 0
+        self.has_come = asyncio.Event()
+
+
+class Turns:
+    """Those that are about to get room, and may have to wait for it more than once. What one of
+    them costs depends on its own lines, not on how many others there are."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Line, list[_Turn]] = {}
+        """Who brings something for a line, in the order of the calls: it is the first one's turn,
+        and until that is over nobody else's."""
+        self._open = 0
 
     def __bool__(self) -> bool:
-        return bool(self._taken)
+        return bool(self._open)
 
     @asynccontextmanager
     async def taken(self, lines: frozenset[Line], deadline_s: float) -> AsyncIterator[None]:
         """In the block it is this one's turn; raises TimeoutError where it doesn't come in time."""
-        earlier = [over for over, theirs in self._taken.items() if not lines.isdisjoint(theirs)]
-        over = asyncio.Event()
-        self._taken[over] = lines
+        turn = self._queued(lines)
         try:
-            if earlier:
+            if turn.behind:
                 async with asyncio.timeout_at(deadline_s):
-                    for one in earlier:
-                        await one.wait()
+                    await turn.has_come.wait()
             yield
         finally:
-            del self._taken[over]
-            over.set()
+            self._over(turn, lines)
+
+    def _queued(self, lines: frozenset[Line]) -> _Turn:
+        turn = _Turn()
+        self._open += 1
+        for line in lines:
+            queue = self._queues.setdefault(line, [])
+            turn.behind += bool(queue)
+            queue.append(turn)
+        return turn
+
+    def _over(self, turn: _Turn, lines: frozenset[Line]) -> None:
+        """Also of one that was never first."""
+        self._open -= 1
+        for line in lines:
+            queue = self._queues[line]
+            was_first = queue[0] is turn
+            queue.remove(turn)
+            if not queue:
+                del self._queues[line]
+            elif was_first:
+                queue[0].behind -= 1
+                if not queue[0].behind:
+                    queue[0].has_come.set()
 
 
 def lines_of(topic: str, events: Iterable[ProduceEvent]) -> frozenset[Line]:

@@ -122,6 +122,25 @@ async def test_where_a_group_began_means_nothing_to_who_comes_back_to_a_log_with
         await join(world, **start)
 
 
+async def test_a_consumer_hears_nothing_before_it_has_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gateway that is connected again names whoever joins there in this moment a second time, and
+    the coordinator gives out anew what it has just given out."""
+    async with grouped() as (world, coordinator):
+        coordinator.give("one", 0)
+        answer = coordinator.answer
+
+        def answer_twice(message: JoinGroup) -> None:
+            answer(message)
+            coordinator.give("one", 0, epoch=2)
+
+        monkeypatch.setattr(coordinator, "answer", answer_twice)
+        socket = await join(world)
+        came = [await socket.next() for _ in range(2)]
+        assert [(one["type"], one["epoch"]) for one in came] == [("revoked", 1), ("assigned", 2)]
+
+
 # --- what they get -------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from picows import (
 )
 
 from headgate import errors
+from headgate.adapters.names import addresses_of
 from headgate.adapters.silence import Watched
 from headgate.ports.connection import LinkListener
 
@@ -65,7 +66,7 @@ class WsLink(Watched, WSListener):
     async def _dial(self, url: WSParsedURL) -> socket.socket:
         """A socket of our own: picows keeps one open whose handshake was cancelled."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        found = await addresses_of(url.host, url.port)
         failure: OSError = OSError(f"{url.host} has no address")
         for family, kind, protocol, _, address in found:
             dialled = socket.socket(family, kind, protocol)

@@ -31,7 +31,7 @@ from headgate.model.groups import Group
 from headgate.model.topology import Owner
 from headgate.services.gateway.failing import Again, Thing
 from headgate.services.gateway.target import Acknowledged, Target
-from headgate.services.gateway.wire import target_message
+from headgate.services.gateway.wire import joined_message, target_message
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
@@ -164,6 +164,8 @@ class GroupConsumer:
             return
         self.group = group
         if not self.joined.done():
+            # Now: what follows may be heard in the same moment, and it hears nothing before this.
+            self.sink.answer(joined_message(group, self.request.consumer))
             self.joined.set_result(group)
         wanted = {owner.ref.partition: owner for owner in owners}
         for target in self.targets():

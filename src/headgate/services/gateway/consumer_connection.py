@@ -31,7 +31,6 @@ from headgate.services.gateway.wire import (
     CLOSE_OK,
     ENDED,
     error_message,
-    joined_message,
     pong_message,
     target_error,
 )
@@ -140,14 +139,13 @@ class ConsumerConnection(TextConnection):
 
     async def _joined(self, message: Join) -> None:
         try:
-            self._consumer, group = await self._consumers.join(message, self)
+            self._consumer = await self._consumers.join(message, self)
         except errors.HeadgateError as error:
             self.fail(error)
             return
         except Exception:
             self.fail(errors.NotNow("something went wrong here; the server's log says what"))
             raise
-        self.answer(joined_message(group, message.consumer))
 
     async def _left(self, *, failed: bool) -> None:
         """Answered once everything is saved and the coordinator told. A join that is under way

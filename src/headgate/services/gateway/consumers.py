@@ -85,8 +85,9 @@ class Consumers:
 
     # --- consumers -------------------------------------------------------------------------------
 
-    async def join(self, request: Join, sink: Sink) -> tuple[GroupConsumer, Group]:
-        """Returns when the coordinator has taken the consumer in; targets come as they do."""
+    async def join(self, request: Join, sink: Sink) -> GroupConsumer:
+        """Returns when the coordinator has taken the consumer in, and it was told so; targets come
+        as they do."""
         asked = await self._asked(request)
         consumer = GroupConsumer(
             asked,
@@ -103,7 +104,8 @@ class Consumers:
         try:
             async with asyncio.timeout(self._bounds.join_s):
                 await self._control.send(asked)
-                return consumer, await consumer.joined
+                await consumer.joined
+                return consumer
         except TimeoutError as error:
             await self.gone(consumer)
             raise errors.Timeout(
