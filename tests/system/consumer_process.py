@@ -1,7 +1,7 @@
 """A consumer of a group as a program of its own: prints what it processes, until it is stopped.
 
-Every line is a time that all processes of a machine share, the key and the number. SIGTERM makes it
-leave the group; whoever kills it gets what it had printed.
+Every line is a time that all processes of a machine share, the key and the number, then partition,
+seq, target and epoch. SIGTERM makes it leave the group; whoever kills it gets what it had printed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import time
 from headgate.client import Consumer, Event
 
 
-async def main(url: str, topic: str, name: str, pause_s: float) -> None:
-    async with Consumer(url, topic, "radar", consumer=name, keys_expected=1_200) as consumer:
+async def main(url: str, topic: str, name: str, pause_s: float, start: str = "now") -> None:
+    async with Consumer(
+        url, topic, "radar", consumer=name, keys_expected=1_200, start=start
+    ) as consumer:
         loop = asyncio.get_running_loop()
         leaving: set[asyncio.Task[None]] = set()
 
@@ -27,12 +29,14 @@ async def main(url: str, topic: str, name: str, pause_s: float) -> None:
         sys.stderr.flush()
         async for message in consumer:
             assert isinstance(message, Event)
-            sys.stdout.write(f"{time.monotonic_ns()} {message.key} {message.document['n']}\n")
+            what = f"{time.monotonic_ns()} {message.key} {message.document['n']}"
+            where = f"{message.partition} {message.seq} {message.target} {message.epoch}"
+            sys.stdout.write(f"{what} {where}\n")
             sys.stdout.flush()
             await asyncio.sleep(pause_s)
         await asyncio.gather(*leaving)
 
 
 if __name__ == "__main__":
-    _, url, topic, name, pause_s = sys.argv
-    asyncio.run(main(url, topic, name, float(pause_s)))
+    _, url, topic, name, pause_s, *start = sys.argv
+    asyncio.run(main(url, topic, name, float(pause_s), *start))

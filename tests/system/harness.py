@@ -91,9 +91,9 @@ class Lines:
                 self._read_at_s.append(time.monotonic())
                 self.lines.append(line.rstrip("\n"))
 
-    def timed(self) -> list[tuple[str, float]]:
-        """Each line with when it was read."""
-        return list(zip(self.lines, self._read_at_s, strict=False))
+    def timed(self, first: int = 0) -> list[tuple[str, float]]:
+        """Each line, from number `first` on, with when it was read."""
+        return list(zip(self.lines[first:], self._read_at_s[first:], strict=False))
 
     def finish(self) -> list[str]:
         self._thread.join(10)

@@ -3,15 +3,19 @@
     --rounds N   how many, 20 by default
     --seed X     the same counts, faults and moments again (what the machine does meanwhile, it
                  doesn't repeat); without it one is made up, and said
+    --spark      a Spark streaming query reads along, and is compared with a batch read at the end
 
 About 2,000 events a second over 1,000 keys go through a coordinator, two ingest nodes, a router
 with plain lanes and a gateway, each a process. In every round the topic gets another number of
-partitions, and at some moment somebody is killed or frozen for a while. Three subscribers are
-judged: one that is there all along, one that goes before each second round and comes back with its
-positions afterwards, and one that reads everything from the beginning when it is over.
+partitions. In each second one the coordinator is killed in a phase that was met least so far; in
+the others somebody is killed or frozen for a while, at some moment. Judged are three subscribers
+(one that is there all along, one that goes before each second round and comes back with its
+positions afterwards, and one that reads everything from the beginning when it is over) and a group
+of three consumers.
 
-It ends with code 1 at the first event that is lost, out of order, made up, at two positions, or
-repeated later than ten seconds after a fault; and when something takes longer than two minutes.
+It ends with code 1 at the first event that is lost, out of order, made up, at two positions, with
+two consumers at once, or repeated later than ten seconds after a fault; and when something takes
+longer than two minutes. After each fourth round it waits for longer than those ten seconds.
 """
 
 from __future__ import annotations
@@ -20,20 +24,25 @@ import argparse
 import contextlib
 import json
 import random
+import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.error import URLError
 
-from headgate.client import SyncProducer
-from headgate.client.pending import ProducerOptions
 from tests.system.cluster import PLAIN_ROUTER, Cluster, own_port
-from tests.system.harness import Command, repartition_topic, until
-from tests.system.traffic import PAUSE_S, Traffic
+from tests.system.harness import repartition_topic, until
+from tests.system.soaking.flood import KEYS, PARTITIONS, PER_S, Flood, Violation
+from tests.system.soaking.group import CONSUMERS, Group
+from tests.system.soaking.judge import REPEATS_WITHIN_S, Account, Judge, Judged
+from tests.system.soaking.phases import Aims, await_phase
+
+if TYPE_CHECKING:
+    from tests.system.soaking.spark_query import SparkQuery
 
 SETTINGS: Final = {
     "HEADGATE_COORDINATOR__TIMEOUT": "6s",
@@ -42,126 +51,36 @@ SETTINGS: Final = {
     "HEADGATE_COORDINATOR__ADOPTION_TIMEOUT": "5s",
 }
 ROUNDS: Final = 20
+QUIET_EACH: Final = 4
+QUIET_S: Final = REPEATS_WITHIN_S + 2.0
 PARTITIONS_MAX: Final = 12
-KEYS: Final = 1_000
-PER_S: Final = 2_000
-AT_ONCE_MAX: Final = 500
-BEHIND_MAX_S: Final = 1.0
-"""What a machine can't do at that pace it needn't make up for."""
 STRIKES_WITHIN_S: Final = (0.0, 0.3, 3.0)
 """One of these; without faults most are over within one or two seconds."""
 FROZEN_S: Final = (0.5, 8.0)
-REPEATS_WITHIN_S: Final = 10.0
 PATIENCE_S: Final = 120.0
 EVIDENCE_LINES: Final = 50_000
-NODES: Final = ("coordinator-1", "ingest-1", "ingest-2", "router-1", "gateway-1")
+COORDINATOR: Final = "coordinator-1"
+NODES: Final = (COORDINATOR, "ingest-1", "ingest-2", "router-1", "gateway-1")
 
 say = print
 """What the command says."""
 
 
-class Violation(Exception):
-    """A promise that wasn't kept."""
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Somebody is killed, or frozen if that has a time: in a phase, or after a while."""
 
+    victim: str
+    after_s: float = 0.0
+    frozen_s: float = 0.0
+    aimed: str = ""
 
-class Flood(Traffic):
-    """Numbers in turn over all keys, so that each key has every `KEYS`-th one."""
-
-    def _produce(self) -> None:
-        begun_s = time.monotonic()
-        try:
-            with SyncProducer(self._cluster.url, ProducerOptions(deadline_s=90.0)) as producer:
-                while not self._stopping.wait(PAUSE_S):
-                    late = (time.monotonic() - begun_s) * PER_S - len(self.acknowledged)
-                    begun_s += max(0.0, late / PER_S - BEHIND_MAX_S)
-                    self.at_once = max(1, min(int(late), AT_ONCE_MAX))
-                    self._send(producer)
-        except Exception as error:  # noqa: BLE001  # raised again where somebody waits for it
-            self._error = error
-
-    def raise_error(self) -> None:
-        if self._error is not None:
-            raise Violation(f"a produce call failed: {self._error}") from self._error
-
-    def _check(self) -> None:
-        """Who is judged is judged as it comes."""
-
-
-class Judge:
-    """Looks at what one subscriber gets, in the order in which it does.
-
-    `last_fault_s` is when the last one was over, or now while one lasts.
-    """
-
-    def __init__(self, name: str, flood: Flood, last_fault_s: Callable[[], float]) -> None:
-        self.name = name
-        self.count = 0
-        self.repeats = 0
-        self._flood = flood
-        self._last_fault_s = last_fault_s
-        self._next: dict[str, int] = {f"k{number}": number for number in range(KEYS)}
-        self._positions: dict[int, tuple[int, int]] = {}
-        self._reached: dict[int, int] = {}
-        self._subscriber: Command | None = None
-        self._taken = 0
-
-    def listen(self, subscriber: Command) -> None:
-        self._subscriber, self._taken = subscriber, 0
-
-    def leave(self) -> str:
-        """Where it would go on, as `--from` has it."""
-        assert self._subscriber is not None
-        self._subscriber.stop()
-        self.look()
-        self._subscriber = None
-        return ",".join(f"{number}:{seq + 1}" for number, seq in sorted(self._reached.items()))
-
-    def look(self) -> None:
-        """At all that came since the last look."""
-        if self._subscriber is None:
-            return
-        lines = self._subscriber.out.timed()
-        for line, at_s in lines[self._taken :]:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # the last thing that somebody wrote who was killed
-            self._judge(event, at_s)
-        self._taken = len(lines)
-
-    def is_complete(self, count: int) -> bool:
-        self.look()
-        if self._subscriber is not None and self._subscriber.process.poll() is not None:
-            raise Violation(f"{self.name} ended: {self._subscriber.err.finish()[-3:]}")
-        return self.count >= count
-
-    def _judge(self, event: dict[str, Any], at_s: float) -> None:
-        key, number = event["key"], event["document"]["n"]
-        position = (event["partition"], event["seq"])
-        is_sent = number < len(self._flood.sent_at_s)
-        if key != f"k{number % KEYS}" or not is_sent:
-            raise Violation(f"{self.name} got {number} of {key}, which nobody sent: {event}")
-        if number < self._next[key]:
-            self._judge_repeat(number, position, at_s)
-            return
-        if number > self._next[key]:
-            raise Violation(
-                f"{self.name} got {number} of {key} at {position}, {self._next[key]} was next: "
-                "lost or out of order"
-            )
-        self._next[key] = number + KEYS
-        self._positions[number] = position
-        self._reached[position[0]] = max(position[1], self._reached.get(position[0], 0))
-        self.count += 1
-
-    def _judge_repeat(self, number: int, position: tuple[int, int], at_s: float) -> None:
-        first = self._positions[number]
-        if first != position:
-            raise Violation(f"{self.name} got {number} at {first} and at {position}")
-        self.repeats += 1
-        late_s = at_s - self._last_fault_s()
-        if late_s > REPEATS_WITHIN_S:
-            raise Violation(f"{self.name} got {number} again, {late_s:.0f} s after the last fault")
+    def __str__(self) -> str:
+        if self.frozen_s:
+            return f"froze {self.victim} for {self.frozen_s:.1f} s after {self.after_s:.1f} s"
+        if self.aimed:
+            return f"killed {self.victim} aiming at {self.aimed}"
+        return f"killed {self.victim} after {self.after_s:.1f} s"
 
 
 class Soak:
@@ -169,42 +88,76 @@ class Soak:
         self._cluster = cluster
         self._flood = flood
         self._chance = chance
+        self._aims = Aims(chance)
         self._fault_over_s = time.monotonic()
         self._is_faulty = False
-        self._partitions = 4
-        self._there = Judge("who is there all along", flood, self._last_fault_s)
-        self._comes_back = Judge("who comes back", flood, self._last_fault_s)
+        self._partitions = PARTITIONS
+        self._there = Judge(self.account("who is there all along"))
+        self._comes_back = Judge(self.account("who comes back"))
+        self._replays = Judge(self.account("who reads from the beginning"))
+        self.group = Group(cluster, flood.topic, self.account("the group"))
+        self._query: SparkQuery | None = None
         self._there.listen(flood.subscriber)
-        self._comes_back.listen(cluster.subscribe(flood.topic, "--from", "earliest"))
+
+    def account(self, name: str) -> Account:
+        return Account(name, self._flood, self._last_fault_s)
 
     def _last_fault_s(self) -> float:
         return time.monotonic() if self._is_faulty else self._fault_over_s
 
-    def run(self, rounds: int) -> None:
-        left_at = ""
-        for number in range(1, rounds + 1):
-            if number % 2 == 0:
-                left_at = self._comes_back.leave()
-            told = self._round()
-            if number % 2 == 0:
-                self._comes_back.listen(
-                    self._cluster.subscribe(self._flood.topic, "--from", left_at)
-                )
-            self._caught_up(self._there, self._comes_back)
-            repeats = self._there.repeats + self._comes_back.repeats
-            say(f"round {number}/{rounds}: {told}; {self._there.count:,} events, {repeats} again")
-        self._flood.end()
-        self._caught_up(self._there, self._comes_back)
-        replays = Judge("who reads from the beginning", self._flood, self._last_fault_s)
-        replays.listen(self._cluster.subscribe(self._flood.topic, "--from", "earliest"))
-        self._caught_up(replays)
+    @property
+    def _all_along(self) -> list[Judged]:
+        """Who is judged while it goes on."""
+        judged: list[Judged] = [self._there, self._comes_back, self.group]
+        return judged if self._query is None else [*judged, self._query]
 
-    def _caught_up(self, *judges: Judge) -> None:
+    def run(self, rounds: int, query: SparkQuery | None = None) -> None:
+        self._query = query
+        subscribe, topic, left_at = self._cluster.subscribe, self._flood.topic, ""
+        self._comes_back.listen(subscribe(topic, "--from", "earliest"))
+        with self.group:
+            for number in range(1, rounds + 1):
+                if number % 2 == 0:
+                    left_at = self._comes_back.leave()
+                told = self._round(self._fault(number))
+                if number % 2 == 0:
+                    self._comes_back.listen(subscribe(topic, "--from", left_at))
+                self._caught_up(*self._all_along)
+                say(f"round {number}/{rounds}: {told}; {self._figures()}")
+                if number % QUIET_EACH == 0:
+                    self._stays_quiet()
+            self._flood.end()
+            self._caught_up(*self._all_along)
+            self.group.finish()
+        self._replays.listen(subscribe(topic, "--from", "earliest"))
+        self._caught_up(self._replays)
+        if query is not None:
+            query.compare(self.account("a batch read"))
+        self._sum_up()
+
+    def _figures(self) -> str:
+        repeats = self._there.account.repeats + self._comes_back.account.repeats
+        group = self.group.account
+        return f"{self._there.count:,} events, {repeats} again; group {group.repeats} again"
+
+    def _sum_up(self) -> None:
+        sent = len(self._flood.acknowledged)
+        everybody = [*self._all_along, self._replays]
+        for judged in everybody:
+            account = judged.account
+            pause = f"longest pause {account.longest_pause_s:.1f} s"
+            say(f"{judged.name}: {judged.count:,} of {sent:,}, {account.repeats} again, {pause}")
+        say(f"two consumers of one target, within what was in hand: {self.group.overlaps} events")
+        say(f"coordinator killed in: {self._aims}")
+        if self._query is not None:
+            say(f"{self._query.name}: {self._query.batches} batches, the same as a batch read")
+
+    def _caught_up(self, *judges: Judged) -> None:
         """Everybody has what is acknowledged now."""
         count = len(self._flood.acknowledged)
         for judge in judges:
 
-            def is_there(judge: Judge = judge) -> bool:
+            def is_there(judge: Judged = judge) -> bool:
                 self._flood.raise_error()
                 return judge.is_complete(count)
 
@@ -213,42 +166,81 @@ class Soak:
             except AssertionError:
                 raise Violation(f"{judge.name} got {judge.count} of {count} events: lost") from None
 
+    def _stays_quiet(self) -> None:
+        """Long enough for what comes again by itself to be noticed."""
+        quiet_until_s = time.monotonic() + QUIET_S
+
+        def is_over() -> bool:
+            self._look()
+            return time.monotonic() >= quiet_until_s
+
+        until(is_over, "it stays quiet", PATIENCE_S)
+        self._caught_up(*self._all_along)
+
+    def _look(self) -> None:
+        self._flood.raise_error()
+        for judged in self._all_along:
+            judged.look()
+
     # --- a round -----------------------------------------------------------------------------
 
-    def _round(self) -> str:
-        """Returns what happened."""
-        before, chance = self._partitions, self._chance
-        to = chance.choice([n for n in range(1, PARTITIONS_MAX + 1) if n != before])
-        node_id, after_s = (
-            chance.choice(NODES),
-            chance.uniform(0.0, chance.choice(STRIKES_WITHIN_S)),
-        )
+    def _fault(self, number: int) -> Fault:
+        """Each second round, whether somebody is away then or not, aims at a phase."""
+        chance = self._chance
+        if number % 4 in (1, 2):
+            return Fault(COORDINATOR, aimed=self._aims.next())
+        victim = chance.choice([*NODES, chance.choice(CONSUMERS)])
+        after_s = chance.uniform(0.0, chance.choice(STRIKES_WITHIN_S))
         frozen_s = chance.choice([0.0, chance.uniform(*FROZEN_S)])
+        return Fault(victim, after_s, frozen_s)
+
+    def _round(self, fault: Fault) -> str:
+        """Returns what happened."""
+        before = self._partitions
+        to = self._chance.choice([n for n in range(1, PARTITIONS_MAX + 1) if n != before])
         begun_s = time.monotonic()
-        asked = self._ask(to)
-        threading.Event().wait(after_s)
-        phase = self._phase()
-        self._strike(node_id, frozen_s)
+        with contextlib.ExitStack() as held:
+            if fault.aimed == "drained":  # it would be over at once
+                held.enter_context(self._flood.idle_frozen())
+            asked = self._ask(to)
+            phase = self._await(fault)
+            self._strike(fault.victim, fault.frozen_s)
+        if fault.victim == COORDINATOR and not fault.frozen_s:
+            self._aims.has_met(phase)
         asked += self._until_final(to)
         took_s = time.monotonic() - begun_s
         self._partitions = to
-        fault = f"froze {node_id} for {frozen_s:.1f} s" if frozen_s else f"killed {node_id}"
         again = f", asked {asked} times" if asked > 1 else ""
-        return f"{before} -> {to}, {fault} after {after_s:.1f} s ({phase}), {took_s:.1f} s{again}"
+        return f"{before} -> {to}, {fault} ({phase}), {took_s:.1f} s{again}"
 
-    def _strike(self, node_id: str, frozen_s: float) -> None:
+    def _await(self, fault: Fault) -> str:
+        """The moment of a fault, and in which phase that is."""
+        if fault.aimed:
+            url = self._cluster.coordinator_url(COORDINATOR)
+            return await_phase(url, self._flood.topic, fault.aimed)
+        threading.Event().wait(fault.after_s)
+        return self._phase()
+
+    def _strike(self, victim: str, frozen_s: float) -> None:
         self._is_faulty = True
+        struck = self.group if victim in CONSUMERS else self._cluster
         if frozen_s:
-            with self._cluster.paused(node_id):
+            with struck.paused(victim):
                 threading.Event().wait(frozen_s)
         else:
-            self._cluster.kill(node_id)
-            self._cluster.start(node_id.partition("-")[0], node_id)
+            struck.kill(victim)
+            self._start(victim)
         self._fault_over_s, self._is_faulty = time.monotonic(), False
+
+    def _start(self, victim: str) -> None:
+        if victim in CONSUMERS:
+            self.group.start(victim)
+        else:
+            self._cluster.start(victim.partition("-")[0], victim)
 
     def _ask(self, to: int) -> int:
         with contextlib.suppress(OSError):  # whoever doesn't answer is asked again
-            url = self._cluster.coordinator_url("coordinator-1")
+            url = self._cluster.coordinator_url(COORDINATOR)
             repartition_topic(url, self._flood.topic, to)
             return 1
         return 0
@@ -274,8 +266,7 @@ class Soak:
 
         def is_final() -> bool:
             nonlocal asked
-            self._flood.raise_error()
-            self._there.look()
+            self._look()
             topic = self._topic()
             if topic is None or topic["repartition"] is not None:
                 return False
@@ -292,14 +283,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--spark", action="store_true")
     asked = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     say(f"seed {seed}: {asked.rounds} repartitions, {PER_S:,} events/s over {KEYS:,} keys")
     with tempfile.TemporaryDirectory(prefix="headgate-soak-", ignore_cleanup_errors=True) as folder:
-        return soak(Path(folder), asked.rounds, seed)
+        return soak(Path(folder), asked.rounds, seed, with_spark=asked.spark)
 
 
-def soak(folder: Path, rounds: int, seed: int) -> int:
+def soak(folder: Path, rounds: int, seed: int, *, with_spark: bool = False) -> int:
     begun_s = time.monotonic()
     with Cluster(
         folder / "data",
@@ -309,11 +301,18 @@ def soak(folder: Path, rounds: int, seed: int) -> int:
         router_program=PLAIN_ROUTER,
     ) as cluster:
         try:
-            with Flood(cluster, partitions=4, keys=KEYS) as flood:
+            with Flood(cluster) as flood:
+                run = Soak(cluster, flood, random.Random(seed))
                 try:
-                    Soak(cluster, flood, random.Random(seed)).run(rounds)
+                    with contextlib.ExitStack() as ends:
+                        query = (
+                            ends.enter_context(open_query(folder, cluster, flood, run))
+                            if with_spark
+                            else None
+                        )
+                        run.run(rounds, query)
                 except (Violation, AssertionError):
-                    say(f"what everybody said is in {keep_evidence(cluster, flood)}")
+                    say(f"what everybody said is in {keep_evidence(cluster, flood, run.group)}")
                     raise
                 sent = len(flood.acknowledged)
         except (Violation, AssertionError) as error:
@@ -324,9 +323,16 @@ def soak(folder: Path, rounds: int, seed: int) -> int:
     return 0
 
 
-def keep_evidence(cluster: Cluster, flood: Flood) -> Path:
-    """What nodes that run have logged, what the coordinator knows, and what the subscriber that was
-    there all along got last."""
+def open_query(folder: Path, cluster: Cluster, flood: Flood, run: Soak) -> SparkQuery:
+    """Only who wants it needs Spark."""
+    from tests.system.soaking.spark_query import SparkQuery
+
+    return SparkQuery(cluster.data, flood.topic, run.account("the query"), folder)
+
+
+def keep_evidence(cluster: Cluster, flood: Flood, group: Group) -> Path:
+    """The data folder, what nodes that run have logged, what the coordinator knows, what the
+    subscriber that was there all along got last, and what the group did."""
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-failed-"))
     for node_id, lines in cluster.said().items():
         (folder / f"{node_id}.log").write_text("\n".join(lines))
@@ -337,6 +343,9 @@ def keep_evidence(cluster: Cluster, flood: Flood) -> Path:
         "\n".join(f"{at_s:.3f} {line}" for line, at_s in received)
     )
     (folder / "subscriber.log").write_text("\n".join(flood.subscriber.err.lines))
+    (folder / "group.log").write_text("\n".join(group.said()))
+    with contextlib.suppress(OSError, shutil.Error):  # it is written while it is copied
+        shutil.copytree(cluster.data, folder / "data")
     return folder
 
 

@@ -54,7 +54,7 @@ class Consumers:
         return sorted(
             (int(at), name, key, int(number))
             for name, command in self.all.items()
-            for at, key, number in (line.split() for line in tuple(command.out.lines))
+            for at, key, number, *_ in (line.split() for line in tuple(command.out.lines))
         )
 
     def numbers(self) -> set[int]:
