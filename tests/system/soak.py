@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
-import shutil
 import sys
 import tempfile
 import threading
@@ -36,6 +34,7 @@ from urllib.error import URLError
 
 from tests.system.cluster import PLAIN_ROUTER, Cluster, own_port
 from tests.system.harness import repartition_topic, until
+from tests.system.soaking.evidence import keep_evidence
 from tests.system.soaking.flood import KEYS, PARTITIONS, PER_S, Flood, Violation
 from tests.system.soaking.group import CONSUMERS, Group
 from tests.system.soaking.judge import REPEATS_WITHIN_S, Account, Judge, Judged
@@ -58,7 +57,6 @@ STRIKES_WITHIN_S: Final = (0.0, 0.3, 3.0)
 """One of these; without faults most are over within one or two seconds."""
 FROZEN_S: Final = (0.5, 8.0)
 PATIENCE_S: Final = 120.0
-EVIDENCE_LINES: Final = 50_000
 COORDINATOR: Final = "coordinator-1"
 NODES: Final = (COORDINATOR, "ingest-1", "ingest-2", "router-1", "gateway-1")
 
@@ -147,7 +145,8 @@ class Soak:
             account = judged.account
             pause = f"longest pause {account.longest_pause_s:.1f} s"
             say(f"{judged.name}: {judged.count:,} of {sent:,}, {account.repeats} again, {pause}")
-        say(f"two consumers of one target, within what was in hand: {self.group.overlaps} events")
+        late = self.group.judge.overlaps
+        say(f"two consumers of one target, within what was in hand: {late} events")
         say(f"coordinator killed in: {self._aims}")
         if self._query is not None:
             say(f"{self._query.name}: {self._query.batches} batches, the same as a batch read")
@@ -328,25 +327,6 @@ def open_query(folder: Path, cluster: Cluster, flood: Flood, run: Soak) -> Spark
     from tests.system.soaking.spark_query import SparkQuery
 
     return SparkQuery(cluster.data, flood.topic, run.account("the query"), folder)
-
-
-def keep_evidence(cluster: Cluster, flood: Flood, group: Group) -> Path:
-    """The data folder, what nodes that run have logged, what the coordinator knows, what the
-    subscriber that was there all along got last, and what the group did."""
-    folder = Path(tempfile.mkdtemp(prefix="headgate-soak-failed-"))
-    for node_id, lines in cluster.said().items():
-        (folder / f"{node_id}.log").write_text("\n".join(lines))
-    with contextlib.suppress(OSError):
-        (folder / "status.json").write_text(json.dumps(cluster.status_without_gateways()))
-    received = flood.subscriber.out.timed()[-EVIDENCE_LINES:]
-    (folder / "received.jsonl").write_text(
-        "\n".join(f"{at_s:.3f} {line}" for line, at_s in received)
-    )
-    (folder / "subscriber.log").write_text("\n".join(flood.subscriber.err.lines))
-    (folder / "group.log").write_text("\n".join(group.said()))
-    with contextlib.suppress(OSError, shutil.Error):  # it is written while it is copied
-        shutil.copytree(cluster.data, folder / "data")
-    return folder
 
 
 if __name__ == "__main__":
