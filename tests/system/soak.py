@@ -8,10 +8,10 @@
 About 2,000 events a second over 1,000 keys go through a coordinator, two ingest nodes, a router
 with plain lanes and a gateway, each a process. In every round the topic gets another number of
 partitions. In each second one the coordinator is killed in a phase that was met least so far; in
-the others somebody is killed or frozen for a while, at some moment. Judged are three subscribers
-(one that is there all along, one that goes before each second round and comes back with its
-positions afterwards, and one that reads everything from the beginning when it is over) and a group
-of three consumers.
+the others a node or a consumer is killed, or frozen for a while, at some moment. Judged are three
+subscribers (one that is there all along, one that goes before each second round and comes back with
+its positions afterwards, and one that reads everything from the beginning when it is over) and a
+group of three consumers.
 
 It ends with code 1 at the first event that is lost, out of order, made up, at two positions, with
 two consumers at once, or repeated later than ten seconds after a fault; and when something takes
@@ -38,7 +38,7 @@ from tests.system.soaking.evidence import keep_evidence
 from tests.system.soaking.flood import KEYS, PARTITIONS, PER_S, Flood, Violation
 from tests.system.soaking.group import CONSUMERS, Group
 from tests.system.soaking.judge import REPEATS_WITHIN_S, Account, Judge, Judged
-from tests.system.soaking.phases import Aims, await_phase
+from tests.system.soaking.phases import PHASES, Turns, await_phase
 
 if TYPE_CHECKING:
     from tests.system.soaking.spark_query import SparkQuery
@@ -58,7 +58,8 @@ STRIKES_WITHIN_S: Final = (0.0, 0.3, 3.0)
 FROZEN_S: Final = (0.5, 8.0)
 PATIENCE_S: Final = 120.0
 COORDINATOR: Final = "coordinator-1"
-NODES: Final = (COORDINATOR, "ingest-1", "ingest-2", "router-1", "gateway-1")
+ONE_CONSUMER: Final = "a consumer"
+VICTIMS: Final = (COORDINATOR, "ingest-1", "ingest-2", "router-1", "gateway-1", ONE_CONSUMER)
 
 say = print
 """What the command says."""
@@ -86,7 +87,8 @@ class Soak:
         self._cluster = cluster
         self._flood = flood
         self._chance = chance
-        self._aims = Aims(chance)
+        self._phases = Turns(PHASES, chance)
+        self._victims = Turns(VICTIMS, chance)
         self._fault_over_s = time.monotonic()
         self._is_faulty = False
         self._partitions = PARTITIONS
@@ -147,7 +149,7 @@ class Soak:
             say(f"{judged.name}: {judged.count:,} of {sent:,}, {account.repeats} again, {pause}")
         late = self.group.judge.overlaps
         say(f"two consumers of one target, within what was in hand: {late} events")
-        say(f"coordinator killed in: {self._aims}")
+        say(f"coordinator killed in: {self._phases}")
         if self._query is not None:
             say(f"{self._query.name}: {self._query.batches} batches, the same as a batch read")
 
@@ -187,8 +189,10 @@ class Soak:
         """Each second round, whether somebody is away then or not, aims at a phase."""
         chance = self._chance
         if number % 4 in (1, 2):
-            return Fault(COORDINATOR, aimed=self._aims.next())
-        victim = chance.choice([*NODES, chance.choice(CONSUMERS)])
+            return Fault(COORDINATOR, aimed=self._phases.next())
+        victim = self._victims.next()
+        self._victims.has_met(victim)
+        victim = chance.choice(CONSUMERS) if victim == ONE_CONSUMER else victim
         after_s = chance.uniform(0.0, chance.choice(STRIKES_WITHIN_S))
         frozen_s = chance.choice([0.0, chance.uniform(*FROZEN_S)])
         return Fault(victim, after_s, frozen_s)
@@ -205,7 +209,7 @@ class Soak:
             phase = self._await(fault)
             self._strike(fault.victim, fault.frozen_s)
         if fault.victim == COORDINATOR and not fault.frozen_s:
-            self._aims.has_met(phase)
+            self._phases.has_met(phase)
         asked += self._until_final(to)
         took_s = time.monotonic() - begun_s
         self._partitions = to
