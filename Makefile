@@ -59,9 +59,10 @@ sim: setup
 	  $(if $(BASE),--base $(BASE)) $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace) \
 	  $(if $(SHRINK),--shrink $(SHRINK)) $(if $(PLANTS),--plants $(PLANTS))
 
-# SEED=x repeats counts, faults and moments.
+# SEED=x repeats counts, faults and moments; SPARK=1 adds a streaming query to those who read.
 soak: setup
-	@$(BIN)/python -m tests.system.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.system.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(SPARK),--spark)
 
 bench: setup
 	@$(BIN)/headgate bench --quick

@@ -8,10 +8,10 @@
 About 2,000 events a second over 1,000 keys go through a coordinator, two ingest nodes, a router
 with plain lanes and a gateway, each a process. In every round the topic gets another number of
 partitions. In each second one the coordinator is killed in a phase that was met least so far; in
-the others somebody is killed or frozen for a while, at some moment. Judged are three subscribers
-(one that is there all along, one that goes before each second round and comes back with its
-positions afterwards, and one that reads everything from the beginning when it is over) and a group
-of three consumers.
+the others a node or a consumer is killed, or frozen for a while, at some moment. Judged are three
+subscribers (one that is there all along, one that goes before each second round and comes back with
+its positions afterwards, and one that reads everything from the beginning when it is over) and a
+group of three consumers.
 
 It ends with code 1 at the first event that is lost, out of order, made up, at two positions, with
 two consumers at once, or repeated later than ten seconds after a fault; and when something takes
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
 import shutil
 import sys
@@ -36,10 +35,11 @@ from urllib.error import URLError
 
 from tests.system.cluster import PLAIN_ROUTER, Cluster, own_port
 from tests.system.harness import repartition_topic, until
-from tests.system.soaking.flood import KEYS, PER_S, Flood, Violation
+from tests.system.soaking.evidence import keep_evidence
+from tests.system.soaking.flood import KEYS, PARTITIONS, PER_S, Flood, Violation
 from tests.system.soaking.group import CONSUMERS, Group
 from tests.system.soaking.judge import REPEATS_WITHIN_S, Account, Judge, Judged
-from tests.system.soaking.phases import Aims, await_phase
+from tests.system.soaking.phases import PHASES, Turns, await_phase
 
 if TYPE_CHECKING:
     from tests.system.soaking.spark_query import SparkQuery
@@ -58,9 +58,9 @@ STRIKES_WITHIN_S: Final = (0.0, 0.3, 3.0)
 """One of these; without faults most are over within one or two seconds."""
 FROZEN_S: Final = (0.5, 8.0)
 PATIENCE_S: Final = 120.0
-EVIDENCE_LINES: Final = 50_000
 COORDINATOR: Final = "coordinator-1"
-NODES: Final = (COORDINATOR, "ingest-1", "ingest-2", "router-1", "gateway-1")
+ONE_CONSUMER: Final = "a consumer"
+VICTIMS: Final = (COORDINATOR, "ingest-1", "ingest-2", "router-1", "gateway-1", ONE_CONSUMER)
 
 say = print
 """What the command says."""
@@ -88,10 +88,11 @@ class Soak:
         self._cluster = cluster
         self._flood = flood
         self._chance = chance
-        self._aims = Aims(chance)
+        self._phases = Turns(PHASES, chance)
+        self._victims = Turns(VICTIMS, chance)
         self._fault_over_s = time.monotonic()
         self._is_faulty = False
-        self._partitions = 4
+        self._partitions = PARTITIONS
         self._there = Judge(self.account("who is there all along"))
         self._comes_back = Judge(self.account("who comes back"))
         self._replays = Judge(self.account("who reads from the beginning"))
@@ -147,8 +148,9 @@ class Soak:
             account = judged.account
             pause = f"longest pause {account.longest_pause_s:.1f} s"
             say(f"{judged.name}: {judged.count:,} of {sent:,}, {account.repeats} again, {pause}")
-        say(f"two consumers of one target, within what was in hand: {self.group.overlaps} events")
-        say(f"coordinator killed in: {self._aims}")
+        late = self.group.judge.overlaps
+        say(f"two consumers of one target, within what was in hand: {late} events")
+        say(f"coordinator killed in: {self._phases}")
         if self._query is not None:
             say(f"{self._query.name}: {self._query.batches} batches, the same as a batch read")
 
@@ -188,8 +190,10 @@ class Soak:
         """Each second round, whether somebody is away then or not, aims at a phase."""
         chance = self._chance
         if number % 4 in (1, 2):
-            return Fault(COORDINATOR, aimed=self._aims.next())
-        victim = chance.choice([*NODES, chance.choice(CONSUMERS)])
+            return Fault(COORDINATOR, aimed=self._phases.next())
+        victim = self._victims.next()
+        self._victims.has_met(victim)
+        victim = chance.choice(CONSUMERS) if victim == ONE_CONSUMER else victim
         after_s = chance.uniform(0.0, chance.choice(STRIKES_WITHIN_S))
         frozen_s = chance.choice([0.0, chance.uniform(*FROZEN_S)])
         return Fault(victim, after_s, frozen_s)
@@ -199,21 +203,27 @@ class Soak:
         before = self._partitions
         to = self._chance.choice([n for n in range(1, PARTITIONS_MAX + 1) if n != before])
         begun_s = time.monotonic()
-        asked = self._ask(to)
-        if fault.aimed:
-            url = self._cluster.coordinator_url(COORDINATOR)
-            phase = await_phase(url, self._flood.topic, fault.aimed)
-        else:
-            threading.Event().wait(fault.after_s)
-            phase = self._phase()
-        self._strike(fault.victim, fault.frozen_s)
+        with contextlib.ExitStack() as held:
+            if fault.aimed == "drained":  # it would be over at once
+                held.enter_context(self._flood.idle_frozen())
+            asked = self._ask(to)
+            phase = self._await(fault)
+            self._strike(fault.victim, fault.frozen_s)
         if fault.victim == COORDINATOR and not fault.frozen_s:
-            self._aims.has_met(phase)
+            self._phases.has_met(phase)
         asked += self._until_final(to)
         took_s = time.monotonic() - begun_s
         self._partitions = to
         again = f", asked {asked} times" if asked > 1 else ""
         return f"{before} -> {to}, {fault} ({phase}), {took_s:.1f} s{again}"
+
+    def _await(self, fault: Fault) -> str:
+        """The moment of a fault, and in which phase that is."""
+        if fault.aimed:
+            url = self._cluster.coordinator_url(COORDINATOR)
+            return await_phase(url, self._flood.topic, fault.aimed)
+        threading.Event().wait(fault.after_s)
+        return self._phase()
 
     def _strike(self, victim: str, frozen_s: float) -> None:
         self._is_faulty = True
@@ -295,7 +305,7 @@ def soak(folder: Path, rounds: int, seed: int, *, with_spark: bool = False) -> i
         router_program=PLAIN_ROUTER,
     ) as cluster:
         try:
-            with Flood(cluster, partitions=4, keys=KEYS) as flood:
+            with Flood(cluster) as flood:
                 run = Soak(cluster, flood, random.Random(seed))
                 try:
                     with contextlib.ExitStack() as ends:
@@ -322,25 +332,6 @@ def open_query(folder: Path, cluster: Cluster, flood: Flood, run: Soak) -> Spark
     from tests.system.soaking.spark_query import SparkQuery
 
     return SparkQuery(cluster.data, flood.topic, run.account("the query"), folder)
-
-
-def keep_evidence(cluster: Cluster, flood: Flood, group: Group) -> Path:
-    """The data folder, what nodes that run have logged, what the coordinator knows, what the
-    subscriber that was there all along got last, and what the group did."""
-    folder = Path(tempfile.mkdtemp(prefix="headgate-soak-failed-"))
-    for node_id, lines in cluster.said().items():
-        (folder / f"{node_id}.log").write_text("\n".join(lines))
-    with contextlib.suppress(OSError):
-        (folder / "status.json").write_text(json.dumps(cluster.status_without_gateways()))
-    received = flood.subscriber.out.timed()[-EVIDENCE_LINES:]
-    (folder / "received.jsonl").write_text(
-        "\n".join(f"{at_s:.3f} {line}" for line, at_s in received)
-    )
-    (folder / "subscriber.log").write_text("\n".join(flood.subscriber.err.lines))
-    (folder / "group.log").write_text("\n".join(group.said()))
-    with contextlib.suppress(OSError, shutil.Error):  # it is written while it is copied
-        shutil.copytree(cluster.data, folder / "data")
-    return folder
 
 
 if __name__ == "__main__":

@@ -1,14 +1,25 @@
-"""The load of `make soak`: one producer whose numbers say what each key's next event is."""
+"""The load of `make soak`: one producer whose numbers say what each key's next event is, and one
+that has sent the first of them, is still there, and can be frozen.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Self
+
+import psutil
 
 from headgate.client import SyncProducer
 from headgate.client.pending import ProducerOptions
+from tests.system.cluster import Cluster
+from tests.system.harness import Command, until
 from tests.system.traffic import PAUSE_S, Traffic
 
+PARTITIONS: Final = 4
+"""To begin with."""
 KEYS: Final = 1_000
 PER_S: Final = 2_000
 AT_ONCE_MAX: Final = 500
@@ -23,9 +34,50 @@ class Violation(Exception):
 class Flood(Traffic):
     """Numbers in turn over all keys, so that each key has every `KEYS`-th one."""
 
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, partitions=PARTITIONS, keys=KEYS)
+        self._idle: Command | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._stop_idle()
+            raise
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._stop_idle()
+        super().__exit__(kind, *rest)
+
+    def _stop_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.stop()
+
+    @contextlib.contextmanager
+    def idle_frozen(self) -> Iterator[None]:
+        """Somebody who routes by the topology doesn't hear of a new one."""
+        assert self._idle is not None
+        frozen = psutil.Process(self._idle.process.pid)
+        frozen.suspend()
+        try:
+            yield
+        finally:
+            frozen.resume()
+
+    def _send_first(self) -> None:
+        self._idle = self._cluster.command("produce", self.topic, "--key", "of")
+        stdin = self._idle.process.stdin
+        assert stdin is not None
+        self.sent_at_s.append(time.monotonic())
+        stdin.write(json.dumps({"n": 0, "of": "k0"}) + "\n")
+        stdin.flush()
+        until(lambda: bool(self.delivered), "the first event is delivered")
+        self.acknowledged.append(0)
+
     def _produce(self) -> None:
         begun_s = time.monotonic()
         try:
+            self._send_first()
             with SyncProducer(self._cluster.url, ProducerOptions(deadline_s=90.0)) as producer:
                 while not self._stopping.wait(PAUSE_S):
                     late = (time.monotonic() - begun_s) * PER_S - len(self.acknowledged)

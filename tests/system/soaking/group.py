@@ -47,6 +47,44 @@ class Work(NamedTuple):
     epoch: int
 
 
+class GroupJudge:
+    """Takes what all of them did, in the order of time."""
+
+    def __init__(self, account: Account) -> None:
+        self.overlaps = 0
+        self._account = account
+        self._owners: dict[int, tuple[int, str]] = {}
+        self._late: Counter[tuple[int, int]] = Counter()
+        self._begun: dict[str, Work] = {}
+
+    def judge(self, work: Work) -> None:
+        self._judge_owner(work)
+        before = self._begun.get(work.key)
+        if (
+            before is not None
+            and (before.process, before.epoch) == (work.process, work.epoch)
+            and before.number >= work.number
+        ):
+            raise Violation(f"{self._account.name}: {work} came after {before}")
+        self._begun[work.key] = work
+        at_s = work.at_ns / 1e9
+        self._account.take(work.key, work.number, (work.partition, work.seq), at_s)
+
+    def _judge_owner(self, work: Work) -> None:
+        epoch, owner = self._owners.get(work.target, (0, ""))
+        if work.epoch > epoch:
+            self._owners[work.target] = (work.epoch, work.consumer)
+        elif work.epoch == epoch and work.consumer != owner:
+            raise Violation(
+                f"{self._account.name}: {owner} has that target under that epoch: {work}"
+            )
+        elif work.epoch < epoch and work.consumer != owner:
+            self.overlaps += 1
+            self._late[work.target, work.epoch] += 1
+            if self._late[work.target, work.epoch] > IN_HAND_MAX:
+                raise Violation(f"{self._account.name}: {owner} has that target since long: {work}")
+
+
 class _Process:
     def __init__(self, consumer: str, command: Command) -> None:
         self.consumer = consumer
@@ -74,16 +112,13 @@ class Group:
     def __init__(self, cluster: Cluster, topic: str, account: Account) -> None:
         self.name = account.name
         self.account = account
-        self.overlaps = 0
+        self.judge = GroupJudge(account)
         self._cluster = cluster
         self._topic = topic
         self._running: dict[str, _Process] = {}
         self._former: list[_Process] = []
         self._unjudged: list[Work] = []
         self._settles_at_s = 0.0
-        self._owners: dict[int, tuple[int, str]] = {}
-        self._late: Counter[tuple[int, int]] = Counter()
-        self._begun: dict[str, Work] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -165,29 +200,4 @@ class Group:
         settled = [work for work in self._unjudged if work.at_ns < at_ns]
         del self._unjudged[: len(settled)]
         for work in settled:
-            self._judge(work)
-
-    def _judge(self, work: Work) -> None:
-        self._judge_owner(work)
-        before = self._begun.get(work.key)
-        if (
-            before is not None
-            and (before.process, before.epoch) == (work.process, work.epoch)
-            and before.number >= work.number
-        ):
-            raise Violation(f"{self.name}: {work} came after {before}")
-        self._begun[work.key] = work
-        at_s = work.at_ns / 1e9
-        self.account.take(work.key, work.number, (work.partition, work.seq), at_s)
-
-    def _judge_owner(self, work: Work) -> None:
-        epoch, owner = self._owners.get(work.target, (0, ""))
-        if work.epoch > epoch:
-            self._owners[work.target] = (work.epoch, work.consumer)
-        elif work.epoch == epoch and work.consumer != owner:
-            raise Violation(f"{self.name}: {owner} has that target under that epoch: {work}")
-        elif work.epoch < epoch and work.consumer != owner:
-            self.overlaps += 1
-            self._late[work.target, work.epoch] += 1
-            if self._late[work.target, work.epoch] > IN_HAND_MAX:
-                raise Violation(f"{self.name}: {owner} has that target since long: {work}")
+            self.judge.judge(work)

@@ -1,4 +1,4 @@
-"""Strikes in a given phase of a repartition, as far as one can from outside.
+"""Whose turn it is, and the moment of a given phase of a repartition, as far as one can tell it.
 
 The coordinator is asked every few milliseconds where it is. A phase may be shorter than that; then
 the next one that is seen is met instead.
@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, get_args
 from urllib.parse import urlsplit
 
@@ -22,23 +23,23 @@ LOOK_EVERY_S: Final = 0.002
 PATIENCE_S: Final = 30.0
 
 
-class Aims:
-    """Which phase is next to be met: one of those that were met least."""
+class Turns:
+    """Which of these is next: one of those that were met least, so that all are in a long run."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.met: Counter[str] = Counter(dict.fromkeys(PHASES, 0))
+    def __init__(self, names: Sequence[str], chance: random.Random) -> None:
+        self._names = names
         self._chance = chance
+        self._met: Counter[str] = Counter()
 
     def next(self) -> str:
-        least = min(self.met[phase] for phase in PHASES)
-        return self._chance.choice([phase for phase in PHASES if self.met[phase] == least])
+        least = min(self._met[name] for name in self._names)
+        return self._chance.choice([name for name in self._names if self._met[name] == least])
 
-    def has_met(self, phase: str) -> None:
-        if phase in PHASES:
-            self.met[phase] += 1
+    def has_met(self, name: str) -> None:
+        self._met[name] += 1
 
     def __str__(self) -> str:
-        return ", ".join(f"{phase} {self.met[phase]}" for phase in PHASES)
+        return ", ".join(f"{name} {self._met[name]}" for name in self._names)
 
 
 def await_phase(url: str, topic: str, aimed: str) -> str:
