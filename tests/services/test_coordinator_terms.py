@@ -186,6 +186,24 @@ def test_whoever_waits_is_answered_when_the_leadership_is_given_up() -> None:
     on_stage(play)
 
 
+def test_whoever_asked_for_what_hangs_is_answered_when_the_term_ends() -> None:
+    """It isn't who asked that is cancelled then: a stream that takes it for that would be dead."""
+
+    async def play(stage: Stage, term: FailingTerm) -> None:
+        async def hang(_state: object) -> None:
+            await asyncio.sleep(3_600)
+
+        stage.kept.save = hang  # type: ignore[method-assign]
+        created = term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
+        asking = asyncio.ensure_future(created)
+        await asyncio.sleep(1)
+        await stage.end(term)
+        with pytest.raises(NotNow, match="another begins"):
+            await asking
+
+    on_stage(play)
+
+
 def test_an_epoch_is_above_that_of_the_letters_too() -> None:
     """The positions and the coordinator's state were lost, the letters were not."""
 

@@ -220,7 +220,14 @@ class Term:
         Raises why it is refused, or NotNow when the term ends by it or is over.
         """
         deciding = self._finished("decision", self._apply_whole(decide, by))
-        await asyncio.shield(deciding)
+        try:
+            await asyncio.shield(deciding)
+        except asyncio.CancelledError:
+            asking = asyncio.current_task()
+            if deciding.cancelled() and asking is not None and not asking.cancelling():
+                # It hung, and the end of the term didn't wait for it: nobody cancelled who asked.
+                raise _over() from None
+            raise
 
     def _finished(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begun, and brought to its end before that of the term, if it doesn't take too long."""
@@ -354,7 +361,7 @@ class Term:
 
     def _check_goes_on(self) -> None:
         if self._error is not None:
-            raise NotNow("the coordinator's term has ended; another begins in a moment")
+            raise _over()
         # After a pause longer than the lease somebody else decides, whatever is still queued here.
         if not self._leadership.held:
             raise Fenced("another coordinator leads now; this one must stop deciding")
@@ -412,3 +419,7 @@ class Term:
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)
+
+
+def _over() -> NotNow:
+    return NotNow("the coordinator's term has ended; another begins in a moment")
