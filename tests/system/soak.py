@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
-import shutil
 import sys
 import tempfile
 import threading
