@@ -89,7 +89,7 @@ async def test_a_former_reader_that_goes_on_writes_nothing_twice(stage: Stage) -
     await stage.until(lambda: not stage.behind())
     await asyncio.sleep(5)
     stage.judge(stage.history.changes)
-    assert ConnectorTooLow(NAME, 2) in stage.coordinators[ONE].sent
+    assert ConnectorTooLow(NAME, 2, own=1) in stage.coordinators[ONE].sent
 
 
 @on_a_stage

@@ -168,6 +168,31 @@ def test_a_partition_that_has_lost_its_position_says_so(moves: bool) -> None:
     run_virtual(scenario())
 
 
+def test_one_that_has_lost_its_position_while_nothing_was_read_says_so() -> None:
+    """No batch meets the gap, and its only sibling stands where it could have begun: the reader
+    knows that it had begun long before, whatever it heard from the coordinator."""
+
+    async def scenario() -> None:
+        stage = Stage(1)
+        stage.topic = Topic("orders", 2)
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        stage.history.commit(*(change(number) for number in range(20)))
+        await stage.until(lambda: not stage.behind())
+        stage.history.is_away = True
+        await stage.until_state("retrying")
+        stage.log.partition(PartitionRef("orders", 1)).intakes.clear()
+        stage.history.is_away = False
+        await stage.until_state("running")
+        await asyncio.sleep(5)
+        lost = [one.partition for one in stage.records() if one.op == "lost"]
+        assert lost == [1]
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
 @on_a_stage
 async def test_a_partition_that_no_plan_fits_is_said_and_waited_for(stage: Stage) -> None:
     """Such as where the coordinator was put back to before a repartition, and the store wasn't."""

@@ -58,6 +58,11 @@ class FormerIntake:
     partitions: int
     reached: Mapping[int, str]
 
+    @property
+    def is_complete(self) -> bool:
+        """Do all of them say how far they are?"""
+        return len(self.reached) == self.partitions
+
     def has(self, event: Event) -> bool:
         """Is it in the log already, in the partition it belonged into then?"""
         number = partition_of(
@@ -212,7 +217,7 @@ def _needed(versions: Iterable[FormerIntake]) -> list[str]:
     needed: list[str] = []
     for one in versions:
         needed += one.reached.values()
-        if len(one.reached) == one.partitions:
+        if one.is_complete:
             break
     return needed
 
@@ -220,13 +225,16 @@ def _needed(versions: Iterable[FormerIntake]) -> list[str]:
 def _all_had_one(
     connector: Connector, present: FormerIntake, former: Sequence[FormerIntake]
 ) -> bool:
-    """Did every partition of the present version have a position once? None moves on before all
-    have one, all of them the same, which isn't above those that are needed of a former version."""
+    """Did every partition of the present version have a position once, or, where it is new, those
+    that it follows? None moves on before all have one, all of them the same, which isn't above
+    those that are needed of a former version. So from where it began, all of one version have."""
+    if connector.begun and not any(one.is_complete for one in (present, *former)):
+        return True
     different = set(present.reached.values())
     if len(different) != 1:
         return bool(different)
     before = _needed(former)
-    return max(different) > min(before) if before else connector.begun
+    return bool(before) and max(different) > min(before)
 
 
 def _by_version(connector: Connector, topic: Topic, found: Found) -> dict[int, FormerIntake]:

@@ -124,11 +124,12 @@ class EpochTooLow(Message, frozen=True):
 
 
 class ConnectorTooLow(Message, frozen=True):
-    """The stores have met a connector under `epoch`, which isn't below the one that its reader got
-    it under, and was given to somebody else."""
+    """The stores have met a connector under `epoch`, which isn't below `own`, the one that its
+    reader here has, and was given to somebody else."""
 
     name: str
     epoch: int
+    own: int
 
 
 class StillInHand(Message, frozen=True):

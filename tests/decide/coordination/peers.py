@@ -155,7 +155,7 @@ class Ingest(Peer):
         if (taken.epoch, taken.process) == (owner.epoch, process):
             return True
         if taken.epoch >= owner.epoch:
-            self.say(control.ConnectorTooLow(owner.ref.topic, taken.epoch))
+            self.say(control.ConnectorTooLow(owner.ref.topic, taken.epoch, owner.epoch))
             return False
         taken.epoch, taken.process = owner.epoch, process
         return True

@@ -162,7 +162,7 @@ def test_what_another_node_says_counts_for_nothing(world: Connected) -> None:
     report = ConnectorReport(name="orders", epoch=2, state="running", begun=True)
     world.say(other, control.ConnectorReports((report,)))
     assert not world.orders.begun
-    world.say(other, control.ConnectorTooLow("orders", 9))
+    world.say(other, control.ConnectorTooLow("orders", 9, own=2))
     assert world.cluster.intakes.owners[ref("orders")].epoch == 2
 
 
@@ -171,6 +171,16 @@ def test_a_report_from_before_a_reset_begins_nothing(world: Connected) -> None:
     world.wish(Reset("orders", "now"))
     world.say(world.ingest, control.ConnectorReports((late,)))
     assert not world.orders.begun
+
+
+def test_a_former_reader_that_hears_of_its_successor_begins_nothing_anew(world: Connected) -> None:
+    """Another node knows of the new epoch, and refuses the reader before its own node hears."""
+    world.wish(Reset("orders", "now"))
+    world.say(world.ingest, control.ConnectorTooLow("orders", 3, own=2))
+    assert world.cluster.intakes.owners[ref("orders")].epoch == 3
+    assert world.orders.beginning == 3
+    world.say(world.ingest, control.ConnectorTooLow("orders", 3, own=3))
+    assert world.cluster.intakes.owners[ref("orders")].epoch == 4
 
 
 def test_how_long_a_state_lasts_is_known(world: Connected) -> None:

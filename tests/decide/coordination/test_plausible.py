@@ -193,7 +193,7 @@ def reported(name: str = "orders", **said: Any) -> ConnectorReport:
         ),
         pytest.param(
             "ingest",
-            control.ConnectorTooLow("orders", LARGEST),
+            control.ConnectorTooLow("orders", LARGEST, 2),
             "beyond what anybody can count to",
             id="an epoch of a connector without end",
         ),
@@ -478,7 +478,7 @@ somebody_speaks = st.one_of(
         st.builds(control.AckTopology, numbers, st.lists(topics, max_size=2).map(tuple)),
         st.builds(control.Recall, topologies),
         st.builds(control.EpochTooLow, refs, numbers, numbers),
-        st.builds(control.ConnectorTooLow, mostly(("orders",), "users", ""), numbers),
+        st.builds(control.ConnectorTooLow, mostly(("orders",), "users", ""), numbers, numbers),
         st.builds(
             control.ConnectorReports,
             st.lists(

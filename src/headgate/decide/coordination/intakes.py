@@ -50,7 +50,7 @@ def told(
 ) -> list[Effect]:
     if isinstance(message, control.ConnectorReports):
         return _reported(state, node_id, message.reports, now_ms)
-    return _overtaken(state, node_id, message.name, message.epoch)
+    return _overtaken(state, node_id, message)
 
 
 def is_news(state: State, reports: Iterable[ConnectorReport]) -> bool:
@@ -99,21 +99,22 @@ def last_heard(state: State, name: str) -> Heard | None:
     return heard if is_present else None
 
 
-def _overtaken(state: State, node_id: str, name: str, epoch: int) -> list[Effect]:
+def _overtaken(state: State, node_id: str, said: control.ConnectorTooLow) -> list[Effect]:
     """The stores have met a connector under a higher epoch than was given out, or under this one
-    from somebody else: go above it.
+    from somebody else: go above it. A former reader has only met its successor.
 
     Whoever that was may have been another connector of this name, of which everything else is
     forgotten. So one that has stored nothing yet begins anew above it, or it would go on from where
     that one was.
     """
-    ref = intake_ref(name)
-    connector, current = state.connectors.get(name), state.intakes.owners.get(ref)
-    if connector is None or current is None or current.node_id != node_id or current.epoch > epoch:
+    ref = intake_ref(said.name)
+    connector, current = state.connectors.get(said.name), state.intakes.owners.get(ref)
+    is_reader = current == Owner(ref, node_id, said.own)
+    if connector is None or not is_reader or said.own > said.epoch:
         return []
-    owner = state.intakes.raise_above(ref, epoch)
+    owner = state.intakes.raise_above(ref, said.epoch)
     if not connector.begun:
-        state.connectors[name] = replace(connector, beginning=owner.epoch)
+        state.connectors[said.name] = replace(connector, beginning=owner.epoch)
     return changed(state)
 
 

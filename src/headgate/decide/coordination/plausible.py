@@ -85,8 +85,10 @@ def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> 
         case control.EpochTooLow(ref, epoch, own):
             if not _is_number(epoch) or not _is_number(own):
                 return f"epoch {epoch} of {ref} is beyond what anybody can count to"
-        case control.ConnectorTooLow(name, epoch) if not _is_number(epoch):
-            return f"epoch {epoch} of {name[:NAME_CHARS_MAX]} is beyond what anybody can count to"
+        case control.ConnectorTooLow(name, epoch, own):
+            if not _is_number(epoch) or not _is_number(own):
+                short = name[:NAME_CHARS_MAX]
+                return f"epoch {epoch} of {short} is beyond what anybody can count to"
         case control.ConnectorReports(reports):
             return _reports_refusal(reports)
         case control.Recall(topology) if state.learning.is_on:

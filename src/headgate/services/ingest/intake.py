@@ -197,7 +197,9 @@ class Intake:
         await _all(claims)
         refs = [ref for topic in topics for ref in topic.all_refs()]
         found = await _all([self._reader.taken_in(ref, self._name) for ref in refs])
-        return plan(self.connector, topics, dict(zip(refs, found, strict=True)))
+        # Whether it has begun, this reader may know before the coordinator does.
+        connector = replace(self.connector, begun=self._report.begun)
+        return plan(connector, topics, dict(zip(refs, found, strict=True)))
 
     def _topic(self, name: str) -> Topic:
         topic = self._partitions.topic(name)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from headgate.model.connector import Connector, ConnectorReport
+from headgate.model.control import ConnectorTooLow
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topology
 from headgate.ports.log import LogReader
@@ -103,11 +104,13 @@ class Intakes:
         running = {name: intake.report for name, (intake, _) in self._running.items()}
         return tuple(one for _, one in sorted((self._resting | running).items()))
 
-    def too_low(self) -> list[tuple[str, int]]:
-        """Connectors of which a partition has met a higher epoch than the one they have here, and
-        which."""
-        found = ((name, intake.too_low) for name, (intake, _) in self._running.items())
-        return sorted((name, epoch) for name, epoch in found if epoch)
+    def too_low(self) -> list[ConnectorTooLow]:
+        """Connectors of which a partition has met a higher epoch than the one they have here."""
+        return [
+            ConnectorTooLow(name, intake.too_low, intake.epoch)
+            for name, (intake, _) in sorted(self._running.items())
+            if intake.too_low
+        ]
 
     async def stop(self) -> None:
         """For good: no topology that comes later starts anything."""

@@ -24,7 +24,6 @@ from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
     ConnectorReports,
-    ConnectorTooLow,
     EpochTooLow,
     FromCoordinator,
     Hello,
@@ -251,8 +250,8 @@ class Ingest:
     async def _say_too_low(self, session: ControlSession) -> None:
         for ref, epoch in self._partitions.too_low():
             await session.send(EpochTooLow(ref, epoch))
-        for name, epoch in self._intakes.too_low():
-            await session.send(ConnectorTooLow(name, epoch))
+        for too_low in self._intakes.too_low():
+            await session.send(too_low)
 
     async def _report(self, session: ControlSession) -> None:
         while True:
