@@ -193,7 +193,7 @@ def test_whoever_asked_for_what_hangs_is_answered_when_the_term_ends() -> None:
         async def hang(_state: object) -> None:
             await asyncio.sleep(3_600)
 
-        stage.kept.save = hang  # type: ignore[method-assign]
+        stage.kept.save = hang  # type: ignore[assignment, method-assign]
         created = term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
         asking = asyncio.ensure_future(created)
         await asyncio.sleep(1)
