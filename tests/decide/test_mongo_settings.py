@@ -41,6 +41,7 @@ def test_addresses_without_a_secret_are_taken(uri: str) -> None:
         "mongodb://reader:a@s3cret@host/",
         "mongodb://host/?tlsCertificateKeyFilePassword=s3cret",
         "mongodb://host/?authMechanismProperties=A:b,aws_session_token:s3cret",
+        "mongodb://host/?authMechanism=MONGODB-AWS;authMechanismProperties=AWS_SESSION_TOKEN:s3cret",
     ],
 )
 def test_a_password_in_the_address_is_refused_with_how_to_refer_to_it(uri: str) -> None:
@@ -58,6 +59,7 @@ def test_a_password_in_the_address_is_refused_with_how_to_refer_to_it(uri: str) 
         ({"uri": "host:27017"}, "uri", "replica set"),
         ({"uri": "prefix${MONGO_URI}"}, "uri", "replica set"),
         ({"uri": "mongodb://host/?readPreference=secondary"}, "uri", "primary"),
+        ({"uri": "mongodb://host/?tls=true;readPreference=secondary"}, "uri", "primary"),
         ({"uri": URI, "url": URI}, "url", "did you mean uri"),
         ({"uri": URI, "snapshot": "yes"}, "snapshot", "there are uri, database"),
         ({"uri": URI, "collection": "c"}, "collection", "database"),

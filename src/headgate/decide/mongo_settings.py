@@ -103,7 +103,7 @@ def _check_uri(uri: str) -> None:
     whole = REFERENCE.fullmatch(uri[start:end])
     if has_password and not whole and not REFERENCE.fullmatch(password):
         raise _wrong("uri", _REFER)
-    for option in uri[end:].partition("?")[2].split("&"):
+    for option in re.split("[&;]", uri[end:].partition("?")[2]):  # PyMongo takes either
         name, _, value = option.partition("=")
         if name.lower() in _SECRET_OPTIONS and _tells(name.lower(), value):
             raise _wrong("uri", f"{_REFER}; this is about its option {name}")
