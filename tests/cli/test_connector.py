@@ -315,6 +315,16 @@ async def test_only_the_change_that_was_seen_is_skipped(server: Server) -> None:
     assert server.calls == [("skip", SkipChange("p7"))]
 
 
+@pytest.mark.parametrize("state", ["running", "stopped"])
+async def test_where_no_change_was_seen_none_is_skipped(server: Server, state: Any) -> None:
+    """It may have stopped at one by now, which nobody has looked at."""
+    server.connectors["orders"] = msgspec.structs.replace(RUNNING, state=state)
+    result = await headgate("connector", "skip", "orders", "--yes", url=server.url)
+    assert result.code == 2
+    assert "hasn't stopped at a change" in result.err
+    assert server.calls == []
+
+
 async def test_status_has_a_line_for_what_is_not_well(operated: OperatedServer) -> None:
     lost = msgspec.structs.replace(
         RUNNING, name="users", state="history-lost", reason="it is gone; reset it", warning=""

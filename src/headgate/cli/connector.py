@@ -171,11 +171,15 @@ def skip(
     from headgate.model.connectors_api import SkipChange
 
     found = await_(_describe(url, name))
-    if found.state == "stopped":
-        say(f"{name} has stopped at {found.stopped_what or 'a change'} ({found.stopped_at})")
-        _agreed(yes, f"skipping it leaves it out of {name} for good", "Leave that change out?")
-    # Where it hasn't stopped the server says so, and where it is by now.
-    body = SkipChange(found.stopped_at if found.state == "stopped" else "")
+    if found.state != "stopped" or not found.stopped_at:
+        # The server would skip where it is by now, which nobody has seen.
+        raise InvalidRequest(
+            f"connector {name} hasn't stopped at a change, so there is none to skip; see `headgate "
+            f"connector describe {name}`"
+        )
+    say(f"{name} has stopped at {found.stopped_what or 'a change'} ({found.stopped_at})")
+    _agreed(yes, f"skipping it leaves it out of {name} for good", "Leave that change out?")
+    body = SkipChange(found.stopped_at)
     _done(await_(_post(url, name, "skip", body)), f"{name} leaves it out", as_json=as_json)
 
 
