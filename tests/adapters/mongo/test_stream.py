@@ -1,4 +1,4 @@
-"""Positions of a stream whose server splits large changes, from a recorded stream: the server at
+"""Positions of a stream whose server splits large changes, from answers made by hand: the server at
 hand is too old for it."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fragment(number: int, part: int, of: int, fields: Change) -> Change:
 
 
 class Recorded(Deployment):
-    """Answers with batches that were recorded, and notes what it was asked for."""
+    """Answers with batches that were made by hand, and notes what it was asked for."""
 
     def __init__(self, *batches: list[Change]) -> None:
         super().__init__(MongoSettings(uri="mongodb://recorded", database="shop"), no_secrets)

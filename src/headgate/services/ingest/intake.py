@@ -5,8 +5,9 @@ lowest, and hands in what it reads. Whatever goes wrong, it begins there again: 
 out what they have. So nothing here needs to be finished, and being cancelled at any await is fine.
 
 Invariants: a batch is handed in only behind what was handed in before; what a partition hasn't
-taken yet is bounded by two batches of the origin, and holds the origin back; nothing is passed over
-without a record that says so. Never decides where to go on after a loss: an operator does.
+taken yet is bounded by two batches, beside what the origin reads ahead, and holds it back; nothing
+is passed over without a record that says so. Never decides where to go on after a loss: an operator
+does.
 """
 
 from __future__ import annotations
