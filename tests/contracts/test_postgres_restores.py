@@ -151,7 +151,7 @@ async def test_tables_that_a_restore_left_over_belong_to_nobody(database: Databa
 async def test_a_scan_ends_where_the_partition_is_replaced_under_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.adapters.postgres.log_reader.ARROW_BATCH_ROWS", 1)
+    monkeypatch.setattr("headgate.adapters.log.arrow.ARROW_BATCH_ROWS", 1)
     await database.append(ORDERS, "o2")
     scan = database.reader.read_arrow(ORDERS, after_seq=0, up_to_seq=9)
     assert scan.read_next_batch()["event_id"].to_pylist() == ["o1"]

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from headgate.adapters.embedded import log_reader
+from headgate.adapters.log import arrow
 from headgate.decide.log_ranges import SeqRange
 from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
 from headgate.model.event import Event
@@ -137,7 +137,7 @@ def test_who_does_not_want_to_fail_reads_what_retention_left_from_wherever(
 def test_a_task_gathers_small_reads_and_loses_none(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "ARROW_BATCH_ROWS", 3)
+    monkeypatch.setattr(arrow, "ARROW_BATCH_ROWS", 3)
     monkeypatch.setattr(log_tasks, "BATCH_ROWS", 6)
     log.grow(0, 20)
     task = log_tasks.LogTask(

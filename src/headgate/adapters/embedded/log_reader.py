@@ -16,10 +16,9 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
-import pyarrow as pa
 
 from headgate.adapters.embedded.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.folder import DataFolder
@@ -27,11 +26,13 @@ from headgate.adapters.embedded.open_files import OpenFiles
 from headgate.adapters.embedded.schema import EXTENT, FIND, HAS_INTAKES, INTAKES, READ
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.appending import stored_positions
-from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
 from headgate.ports.log import Extent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
 MAX_SEQ = 2**63 - 1
@@ -102,9 +103,10 @@ class EmbeddedLogReader:
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
     ) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(
-            RECORD_SCHEMA, self._batches(ref, after_seq=after_seq, up_to_seq=up_to_seq)
-        )
+        from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, batches_of
+
+        bounds = {"after_seq": after_seq, "up_to_seq": up_to_seq}
+        return batches_of(ref, self._pages(ref, **bounds, rows=ARROW_BATCH_ROWS))
 
     def follow(
         self, refs: Sequence[PartitionRef]
@@ -134,15 +136,13 @@ class EmbeddedLogReader:
             self._close(ref)  # or pages of a damaged file would outlive it
             raise
 
-    def _batches(
-        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Every batch is a read of its own; records never change, so nothing can slip between."""
-        while rows := self._rows(
-            ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
-        ):
-            yield record_batch(ref, rows)
-            after_seq = rows[-1][0]
+    def _pages(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int, rows: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Each is a read of its own; records never change, so nothing can slip between."""
+        while page := self._rows(ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=rows):
+            yield page
+            after_seq = page[-1][0]
 
     def _connection(self, ref: PartitionRef) -> apsw.Connection | None:
         """The connection to the file that is there now; None while there is none."""

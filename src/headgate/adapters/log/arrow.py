@@ -1,11 +1,12 @@
 """Records as Arrow: the columns that `read_arrow` gives, whichever the store.
 
-Apart from the port, so that whoever needs the log's contract doesn't load Arrow with it.
+Apart from the port and from the readers, which load it with the first `read_arrow`: Arrow takes
+half as much memory as an ingest node does, and only Spark's tasks ask for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,8 +34,15 @@ RECORD_SCHEMA = pa.schema(
 """The columns of Record as Arrow; documents are raw JSON in UTF-8."""
 
 
-def record_batch(ref: PartitionRef, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """`rows` have the columns of Record from `seq` on; there is at least one."""
+def batches_of(
+    ref: PartitionRef, pages: Iterable[Sequence[tuple[Any, ...]]]
+) -> pa.RecordBatchReader:
+    """A batch of each page, read when it is its turn. Rows have the columns of Record from `seq`
+    on, and a page has at least one."""
+    return pa.RecordBatchReader.from_batches(RECORD_SCHEMA, (_batch(ref, rows) for rows in pages))
+
+
+def _batch(ref: PartitionRef, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     columns: list[Sequence[Any]] = [
         [ref.topic] * len(rows),
         [ref.partition] * len(rows),

@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from msgspec.structs import astuple
 
-from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.adapters.log.wake_ups import WakeUps
 from headgate.adapters.memory.log import MemoryLog
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
 from headgate.ports.log import Extent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
 MAX_SEQ = 2**63 - 1
@@ -55,9 +57,10 @@ class MemoryLogReader:
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
     ) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(
-            RECORD_SCHEMA, self._batches(ref, after_seq=after_seq, up_to_seq=up_to_seq)
-        )
+        from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, batches_of
+
+        bounds = {"after_seq": after_seq, "up_to_seq": up_to_seq}
+        return batches_of(ref, self._pages(ref, **bounds, rows=ARROW_BATCH_ROWS))
 
     def follow(
         self, refs: Sequence[PartitionRef]
@@ -81,13 +84,11 @@ class MemoryLogReader:
                 followed.pop(wake_ups, None)
             wake_ups.stop()
 
-    def _batches(
-        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
-    ) -> Iterator[pa.RecordBatch]:
-        while records := self._records(
-            ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
-        ):
-            yield record_batch(ref, [astuple(record)[PLACE_COLUMNS:] for record in records])
+    def _pages(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int, rows: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        while records := self._records(ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=rows):
+            yield [astuple(record)[PLACE_COLUMNS:] for record in records]
             after_seq = records[-1].seq
 
     def _records(

@@ -14,14 +14,12 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from operator import itemgetter
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
-import pyarrow as pa
 from psycopg.errors import UndefinedTable
 
 from headgate.adapters.log.appending import stored_positions
-from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, RECORD_SCHEMA, record_batch
 from headgate.adapters.postgres.connections import (
     TIMEOUT_S,
     Connections,
@@ -42,6 +40,9 @@ from headgate.errors import StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
 from headgate.ports.log import Extent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 from headgate.tasks import Crew
 
 T = TypeVar("T")
@@ -139,9 +140,10 @@ class PostgresLogReader:
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
     ) -> pa.RecordBatchReader:
         """Blocks, over a connection of its own: it is for tasks that have no event loop."""
-        return pa.RecordBatchReader.from_batches(
-            RECORD_SCHEMA, self._batches(ref, after_seq=after_seq, up_to_seq=up_to_seq)
-        )
+        from headgate.adapters.log.arrow import ARROW_BATCH_ROWS, batches_of
+
+        bounds = {"after_seq": after_seq, "up_to_seq": up_to_seq}
+        return batches_of(ref, self._pages(ref, **bounds, rows=ARROW_BATCH_ROWS))
 
     def follow(
         self, refs: Sequence[PartitionRef]
@@ -186,10 +188,10 @@ class PostgresLogReader:
 
     # --- without an event loop -------------------------------------------------------------------
 
-    def _batches(
-        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Every batch is a read of its own; records never change, so nothing can slip between."""
+    def _pages(
+        self, ref: PartitionRef, *, after_seq: int, up_to_seq: int, rows: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Each is a read of its own; records never change, so nothing can slip between."""
         with _Scan(self._dsn, ref) as scan:
             if not scan.query(self._schema.exists)[0][0]:
                 return
@@ -198,16 +200,14 @@ class PostgresLogReader:
                 return
             statements = PartitionStatements(self._schema.schema, found[0][0])
             while True:
-                values = _range(
-                    ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=ARROW_BATCH_ROWS
-                )
-                rows = scan.query(statements.read, values)
-                if not rows:
+                values = _range(ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=rows)
+                found = scan.query(statements.read, values)
+                if not found:
                     raise StorageFailed(f"reading {ref} failed: it was replaced; read it again")
-                records = _records(rows)
+                records = _records(found)
                 if not records:
                     return
-                yield record_batch(ref, [_texts(row) for row in records])
+                yield [_texts(row) for row in records]
                 after_seq = records[-1][0]
 
 
