@@ -9,8 +9,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.decide.feed_queue import Item, Resync
 from headgate.decide.redeliveries import Redelivery
-from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync, WhenSlow
+from headgate.decide.subscriber import Delivered, Feed, Read, WhenSlow
 from tests.decide.test_subscriber_feed import READ_LIMIT, World, feed, history, live_feed, step
 from tests.decide.test_subscriber_feed import partition as any_partition
 from tests.decide.test_subscriber_slow import live

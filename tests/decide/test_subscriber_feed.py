@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decide.subscriber import Delivered, Feed, Item, Read
+from headgate.decide.feed_queue import Item
+from headgate.decide.subscriber import Delivered, Feed, Read
 
 CAPACITY = 3
 READ_LIMIT = 2

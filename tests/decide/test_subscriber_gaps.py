@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.decide.feed_queue import Budget, Item, Resync
 from headgate.decide.redeliveries import Redelivery
-from headgate.decide.subscriber import Budget, Delivered, Feed, Item, Read, Resync, WhenSlow
+from headgate.decide.subscriber import Delivered, Feed, Read, WhenSlow
 from tests.decide.test_subscriber_feed import READ_LIMIT, feed, live_feed
 from tests.decide.test_subscriber_slow import live
 

@@ -9,8 +9,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.decide.feed_queue import Item
 from headgate.decide.lineage import begins_after, lineage_of
-from headgate.decide.subscriber import Delivered, Feed, Item
+from headgate.decide.subscriber import Delivered, Feed
 from headgate.model.topology import FormerVersion, Topic
 
 KEYS = 6

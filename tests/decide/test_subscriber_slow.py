@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decide.subscriber import Budget, Delivered, Feed, Item, Read, Resync, WhenSlow
+from headgate.decide.feed_queue import Budget, Item, Resync
+from headgate.decide.subscriber import Delivered, Feed, Read, WhenSlow
 from tests.decide.test_subscriber_feed import CAPACITY, READ_LIMIT, World, history, step
 
 

@@ -31,11 +31,11 @@ from msgspec.structs import replace
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.feed_queue import Resync
 from headgate.decide.placement import partition_of
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
 from headgate.decide.starting import Start, parse_start
-from headgate.decide.subscriber import Resync
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch

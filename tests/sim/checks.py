@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from headgate.decide.subscriber import Item
+from headgate.decide.feed_queue import Item
 from headgate.lane.run import Lane
 from headgate.model.api import Status
 from headgate.model.delivery import Delivery
@@ -46,7 +46,7 @@ class Checks:
     def _of_gateway(self, name: str, gateway: Gateway) -> Iterator[str]:
         subscriptions, most = gateway._subscriptions, self._bounds.gateway.subscriber_queue
         for one in subscriptions:
-            records = sum(isinstance(item, Item) for item in one.feed._queue)
+            records = sum(isinstance(item, Item) for item in one.feed._queue._items)
             if records > most:
                 yield f"{records} wait for {one.id} at {name}, where {most} may"
 

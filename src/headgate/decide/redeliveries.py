@@ -18,7 +18,7 @@ class Sized(Protocol):
 
 
 class Shared(Protocol):
-    """What may wait for all subscribers together: decide.subscriber.Budget."""
+    """What may wait for all subscribers together: decide.feed_queue.Budget."""
 
     taken_bytes: int
 

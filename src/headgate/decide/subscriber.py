@@ -43,12 +43,19 @@ never look at a clock, wait, or drop anything in silence.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, TypeVar
 
+from headgate.decide.feed_queue import (
+    UNLIMITED,
+    Budget,
+    FeedQueue,
+    Item,
+    Resync,
+    ResyncReason,
+)
 from headgate.decide.lineage import Lineage
 from headgate.decide.redeliveries import Redeliveries, Redelivery, Sized
 
@@ -56,12 +63,6 @@ T = TypeVar("T", bound=Sized)
 
 WhenSlow = Literal["park", "drop_oldest", "disconnect"]
 """What happens when a subscriber's queue is full."""
-UNLIMITED = 2**62
-ResyncReason = Literal["retention", "gap", "slow", "origin", "lost_history", "reset"]
-"""Why records are left out: the log doesn't have them any more, a router never got to read them, or
-the subscriber was too slow; or the origin that the log is fed from has lost changes, which never
-came into it. Or the log has lost its history, and gives out its seqs again. After a reset none are:
-an operator has a consumer group go back, and records come again."""
 REDELIVERIES_SHARE = 4
 """This part of a queue's bounds is what may wait beside it."""
 
@@ -86,49 +87,6 @@ class Read:
     limit: int
 
 
-class Item(NamedTuple, Generic[T]):
-    """A record for one subscriber. A tuple, because one is made for every delivery."""
-
-    partition: int
-    seq: int
-    value: T
-
-    @property
-    def reaches(self) -> int:
-        """The seq up to which whoever has it has everything."""
-        return self.seq
-
-
-@dataclass(frozen=True, slots=True)
-class Resync:
-    """Matching records of this partition with after_seq < seq < from_seq are left out."""
-
-    partition: int
-    after_seq: int
-    from_seq: int
-    reason: ResyncReason
-
-    @property
-    def reaches(self) -> int:
-        return self.from_seq - 1
-
-
-@dataclass(slots=True)
-class Budget:
-    """What may wait for all subscribers together.
-
-    A queue grows while it is smaller than an eighth of what is left. So the more there are that
-    don't read, the less each of them has, and something is always left for those that do.
-    """
-
-    limit_bytes: int
-    taken_bytes: int = 0
-
-    @property
-    def share_bytes(self) -> int:
-        return max(0, self.limit_bytes - self.taken_bytes) // 8
-
-
 class Feed(Generic[T]):
     """The state of one subscriber; `T` is whatever is sent, its length counts as bytes."""
 
@@ -136,23 +94,16 @@ class Feed(Generic[T]):
     __slots__ = (
         "_again",
         "_again_next",
-        "_budget",
-        "_capacity",
-        "_capacity_bytes",
         "_flowing",
         "_held",
         "_last_read",
-        "_left_out",
         "_lineage",
         "_positions",
         "_queue",
-        "_queued_bytes",
         "_read_limit",
-        "_reserved",
         "_sent",
         "_targets",
         "_when_slow",
-        "dropped",
     )
 
     def __init__(
@@ -171,26 +122,23 @@ class Feed(Generic[T]):
         self._positions = dict(starts)
         self._targets = dict(starts)
         self._sent = dict(starts)
-        self._capacity = capacity
-        self._capacity_bytes = capacity_bytes
         self._read_limit = read_limit
         self._when_slow = when_slow
-        self._budget = budget or Budget(UNLIMITED)
+        budget = budget or Budget(UNLIMITED)
+        self._queue: FeedQueue[T] = FeedQueue(
+            capacity=capacity,
+            capacity_bytes=capacity_bytes,
+            budget=budget,
+            drops_oldest=when_slow == "drop_oldest",
+        )
         self._again: Redeliveries[T] = Redeliveries(
             capacity=max(1, capacity // REDELIVERIES_SHARE),
             capacity_bytes=capacity_bytes // REDELIVERIES_SHARE,
-            budget=self._budget,
+            budget=budget,
         )
         self._again_next = False
-        self._queue: deque[Item[T] | Resync] = deque()
-        self._queued_bytes = 0
-        self._left_out: dict[int, Resync] = {}
-        """What was dropped from the front of the queue and not yet said."""
-        self.dropped = 0
         self._held = True
         self._last_read = -1
-        self._reserved = 0
-        """Room for the result of the read that is under way; live deliveries must not take it."""
         self._flowing = False
         """Everything is live and nothing waits: what comes next may go out at once. `_sent` is
         behind the positions meanwhile."""
@@ -255,7 +203,7 @@ class Feed(Generic[T]):
         # From its beginning, though some of it may have come: a letter that was parked before its
         # neighbours were lost arrives before the news of them.
         self._end_flow()
-        self._queue.append(Resync(partition, first_seq - 1, last_seq + 1, reason))
+        self._queue.say(Resync(partition, first_seq - 1, last_seq + 1, reason))
         self._positions[partition] = last_seq
         return Delivered.QUEUED
 
@@ -298,7 +246,7 @@ class Feed(Generic[T]):
         position = self._positions[partition]
         behind = self._targets.get(partition, 0) > position or since > position
         if not self._held and not behind and not self._comes_later(partition, seq):
-            if self._has_room() or self._makes_room():
+            if self._queue.has_room() or self._queue.makes_room():
                 return None
             if self._when_slow == "disconnect":
                 return Delivered.OVERFLOW
@@ -319,7 +267,7 @@ class Feed(Generic[T]):
 
     def _begin_flow(self) -> bool:
         """Whether nothing has to be asked of what comes from now on, until `_end_flow`."""
-        if not self._queue and not self._left_out and not self._again and self.live:
+        if not self._queue and not self._again and self.live:
             self._flowing = True
         return self._flowing
 
@@ -348,7 +296,7 @@ class Feed(Generic[T]):
 
         Partitions take turns, so that a busy one can't starve the others.
         """
-        self._reserved = 0
+        self._queue.reserve_nothing()
         if self._held or not self.roomy:
             return None
         behind = self.behind()
@@ -359,10 +307,8 @@ class Feed(Generic[T]):
             return None
         partition = next((number for number in behind if number > self._last_read), behind[0])
         self._last_read = partition
-        # Half of the room, so that partitions that are live can stay so meanwhile.
-        room = self._capacity - len(self._queue)
-        self._reserved = min(self._read_limit, (room + 1) // 2, self._left_of_version(partition))
-        return Read(partition, self._positions[partition], self._reserved)
+        limit = self._queue.reserve(min(self._read_limit, self._left_of_version(partition)))
+        return Read(partition, self._positions[partition], limit)
 
     def _left_of_version(self, partition: int) -> int:
         """How many records may be read before somebody has to ask again what comes first."""
@@ -378,7 +324,7 @@ class Feed(Generic[T]):
             raise ValueError(f"{read} is not the read that this subscriber waits for")
         if through_seq < read.after_seq or len(matches) > read.limit:
             raise ValueError(f"{read} can't have gone to {through_seq} with {len(matches)} matches")
-        self._reserved = 0
+        self._queue.reserve_nothing()
         for seq, value in matches:
             self._append(read.partition, seq, value)
         self._positions[read.partition] = through_seq
@@ -387,7 +333,7 @@ class Feed(Generic[T]):
         """The result of `read` when retention was quicker: the partition begins at `earliest`."""
         if self._positions[read.partition] != read.after_seq or earliest <= read.after_seq + 1:
             raise ValueError(f"{read} can't have missed anything before {earliest}")
-        self._reserved = 0
+        self._queue.reserve_nothing()
         self.resync(read.partition, read.after_seq, earliest)
 
     def lost_at_origin(self, read: Read) -> None:
@@ -395,7 +341,7 @@ class Feed(Generic[T]):
         changes."""
         if self._positions[read.partition] != read.after_seq:
             raise ValueError(f"{read} is not the read that this subscriber waits for")
-        self._reserved = 0
+        self._queue.reserve_nothing()
         self.resync(read.partition, read.after_seq, read.after_seq + 2, "origin")
 
     def resync(
@@ -403,18 +349,22 @@ class Feed(Generic[T]):
     ) -> None:
         """Go on at `from_seq`, because the log has nothing of (after_seq, from_seq) any more; who
         has not been told so is still before that."""
+        self._queue.say(self._resynced(partition, after_seq, from_seq, reason))
+
+    def _resynced(
+        self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason
+    ) -> Resync:
         self._end_flow()
         self._sent[partition] = min(after_seq, self._sent.get(partition, after_seq))
-        self._queue.append(Resync(partition, after_seq, from_seq, reason))
         self._positions[partition] = max(from_seq - 1, self._positions.get(partition, 0))
+        return Resync(partition, after_seq, from_seq, reason)
 
     def goes_back(
         self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason
     ) -> None:
         """What comes of the partition begins there, whoever has seen more of it; said before
         everything else, also what the log doesn't have any more behind that."""
-        self.resync(partition, after_seq, from_seq, reason)
-        self._queue.rotate(1)
+        self._queue.say_first(self._resynced(partition, after_seq, from_seq, reason))
 
     def behind(self) -> list[int]:
         """The partitions that are catching up."""
@@ -428,7 +378,7 @@ class Feed(Generic[T]):
 
     def peek(self) -> Item[T] | Resync | Redelivery[T] | None:
         """What `take` would return."""
-        return self._again.peek() if self._is_turn_of_again else self._first
+        return self._again.peek() if self._is_turn_of_again else self._queue.first
 
     def take(self) -> Item[T] | Resync | Redelivery[T] | None:
         """The next item to send; it counts as sent."""
@@ -436,13 +386,9 @@ class Feed(Generic[T]):
             self._again_next = False
             return self._again.take()
         self._again_next = True
-        if self._left_out:
-            item: Item[T] | Resync = self._left_out.pop(next(iter(self._left_out)))
-        elif self._queue:
-            item = self._pop()
-        else:
-            return None
-        self._sent[item.partition] = item.reaches
+        item = self._queue.take()
+        if item is not None:
+            self._sent[item.partition] = item.reaches
         return item
 
     def sent(self) -> dict[int, int]:
@@ -450,14 +396,19 @@ class Feed(Generic[T]):
 
         With an empty queue that includes what was read and didn't match.
         """
-        if not self._queue and not self._left_out:
+        if not self._queue:
             return dict(self._positions)
         return {partition: self._sent.get(partition, 0) for partition in self._positions}
 
     @property
     def roomy(self) -> bool:
-        """Is the queue half empty? Reading earlier would mean many reads of a record or two."""
-        return 2 * len(self._queue) <= self._capacity and self._has_room()
+        """Is the queue half empty?"""
+        return self._queue.is_roomy
+
+    @property
+    def dropped(self) -> int:
+        """Records that were left out because it was too slow."""
+        return self._queue.dropped
 
     @property
     def held(self) -> bool:
@@ -474,13 +425,11 @@ class Feed(Generic[T]):
 
     def __len__(self) -> int:
         """What waits: items, and what has to be said about those that don't come."""
-        return len(self._queue) + len(self._left_out) + len(self._again)
+        return len(self._queue) + len(self._again)
 
     def clear(self) -> None:
         """The subscriber is gone: nothing waits for it any more."""
-        while self._queue:
-            self._pop()
-        self._left_out.clear()
+        self._queue.clear()
         self._again.clear()
 
     @property
@@ -488,56 +437,11 @@ class Feed(Generic[T]):
         """Neither may keep the other waiting, but for records that came after redeliveries."""
         if not self._again:
             return False
-        first = self._first
+        first = self._queue.first
         if self._again_next or first is None:
             return True
         return self._again.go_before(first.partition, first.reaches)
 
-    @property
-    def _first(self) -> Item[T] | Resync | None:
-        """What is next, redeliveries aside."""
-        if self._left_out:
-            return next(iter(self._left_out.values()))
-        return self._queue[0] if self._queue else None
-
-    def _has_room(self) -> bool:
-        # An empty queue takes an item of any size, or a large document could never pass.
-        if not self._queue and not self._reserved:
-            return True
-        if self._queued_bytes >= self._budget.share_bytes:
-            return False
-        taken = len(self._queue) + self._reserved
-        return taken < self._capacity and self._queued_bytes < self._capacity_bytes
-
-    def _makes_room(self) -> bool:
-        """Leave out what has waited longest, if that is allowed and helps."""
-        while self._when_slow == "drop_oldest" and self._queue:
-            self._drop(self._pop())
-            if self._has_room():
-                return True
-        return False
-
-    def _drop(self, item: Item[T] | Resync) -> None:
-        """Leave out the oldest item. It stands before all that waits of its partition, so one
-        note per partition, said before anything else, says it all."""
-        told = self._left_out.get(item.partition)
-        if isinstance(item, Item):
-            self.dropped += 1
-            first, last = item.seq, item.seq
-        else:
-            first, last = item.after_seq + 1, item.from_seq - 1
-        after_seq = told.after_seq if told is not None else first - 1
-        self._left_out[item.partition] = Resync(item.partition, after_seq, last + 1, "slow")
-
     def _append(self, partition: int, seq: int, value: T) -> None:
         self._end_flow()
-        self._queue.append(Item(partition, seq, value))
-        self._queued_bytes += len(value)
-        self._budget.taken_bytes += len(value)
-
-    def _pop(self) -> Item[T] | Resync:
-        item = self._queue.popleft()
-        if isinstance(item, Item):
-            self._queued_bytes -= len(item.value)
-            self._budget.taken_bytes -= len(item.value)
-        return item
+        self._queue.add(Item(partition, seq, value))

@@ -19,9 +19,9 @@ from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.feed_queue import Resync
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
-from headgate.decide.subscriber import Resync
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.control import Hello
 from headgate.model.delivery import (

@@ -16,11 +16,12 @@ import msgspec
 import structlog
 
 from headgate import errors
+from headgate.decide.feed_queue import Budget
 from headgate.decide.filter.plan import Filter
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.gaps import dense, is_marker
 from headgate.decide.leaving import SoftDeletes, kind_for
-from headgate.decide.subscriber import Budget, Read
+from headgate.decide.subscriber import Read
 from headgate.decide.targets import belongs
 from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.ports.log import LogReader

@@ -29,10 +29,11 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from headgate import errors
+from headgate.decide.feed_queue import ResyncReason
 from headgate.decide.gaps import is_marker
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
-from headgate.decide.subscriber import Delivered, ResyncReason
+from headgate.decide.subscriber import Delivered
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 
+from headgate.decide.feed_queue import Item
 from headgate.decide.in_hand import InHand
 from headgate.decide.redeliveries import Redelivery
-from headgate.decide.subscriber import Item
 from headgate.decide.tries import Chance, Place, RecordsTried, TriedInVain
 from headgate.model.event import Fence
 from headgate.model.groups import Group

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headgate.decide.subscriber import Item, Resync
+from headgate.decide.feed_queue import Item, Resync
 from headgate.decide.turns import Place, Turns
 from headgate.ports.connection import Wire
 from headgate.services.gateway.subscriber import Subscriber

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from headgate.decide.subscriber import Resync
+from headgate.decide.feed_queue import Resync
 from headgate.model.http import StreamResponse
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.subscriptions import Subscriptions

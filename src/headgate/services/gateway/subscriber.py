@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headgate import errors
+from headgate.decide.feed_queue import Item, Resync, ResyncReason
 from headgate.decide.filter.plan import Filter
 from headgate.decide.lineage import begins_after, lineage_of
 from headgate.decide.paged import Paged
 from headgate.decide.redeliveries import Redelivery
-from headgate.decide.subscriber import Delivered, Feed, Item, Read, Resync, ResyncReason
+from headgate.decide.subscriber import Delivered, Feed, Read
 from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
@@ -147,6 +148,10 @@ class Subscriber:
         self.ready = ready
         if self.closing is None:
             self._line = line
+
+    def disconnect(self) -> None:
+        """Nobody takes anything any more, nor hears how it ends."""
+        self.ready, self._line = _nobody, None
 
     def repartitioned(self, topic: Topic) -> None:
         """Its topic may have another version: what came with that begins with its first record."""

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from headgate import errors
+from headgate.decide.feed_queue import Budget
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.gateway_ring import subscription_id
 from headgate.decide.lineage import lineage_of
 from headgate.decide.starting import Start, gaps, since_then, starts_after
-from headgate.decide.subscriber import Budget, Feed, WhenSlow
+from headgate.decide.subscriber import Feed, WhenSlow
 from headgate.decide.targets import Shard
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.subscription import Priority, Subscription
@@ -239,7 +240,7 @@ class Subscriptions:
         """Forget subscribers; doing it twice is fine."""
         ended: list[str] = []
         for subscriber in subscribers:
-            subscriber.ready = lambda: None
+            subscriber.disconnect()
             subscriber.close(errors.NotNow("the subscription has ended"))
             self._forgotten.pop(subscriber.id, None)
             if self._table.pop(subscriber.id, None) is not None:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate import errors
+from headgate.decide.feed_queue import Item, Resync
 from headgate.decide.in_hand import InHand
 from headgate.decide.lineage import came_later
-from headgate.decide.subscriber import Item, Resync
 from headgate.decide.tries import Place, RecordsTried, TriedInVain
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group

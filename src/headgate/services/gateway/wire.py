@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from headgate import errors
+from headgate.decide.feed_queue import Resync
 from headgate.decide.leaving import Kind
-from headgate.decide.subscriber import Resync
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
 from headgate.model.event_message import EventMessage
