@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+import msgspec
 import structlog
 
 from headgate.config import inherited_environment
 from headgate.metrics.roles import RouterMetrics
-from headgate.model.lanes import LaneReceipt
+from headgate.model.lanes import LaneReceipt, LaneSettings
 from headgate.ports.windows import Plans, WindowsDied
 from headgate.spark.archiving import make_archive
 from headgate.spark.java import Java
@@ -59,6 +60,9 @@ class SparkSettings:
     run_lane: str
     warm_lane: str
     """These two name, as package.module:function, what a task calls."""
+    lane: LaneSettings = field(default_factory=LaneSettings)
+    """What every lane gets, whatever its plan says: plans are kept on Spark's disk, and settings
+    hold passwords."""
     class_archive: Literal["make", "use", "off"] = "use"
     """Whether Spark starts from an archive of its classes, and has a missing one made."""
     settings: dict[str, str] = field(default_factory=dict)
@@ -78,7 +82,12 @@ class SparkWindows:
         self._query = WindowQuery(
             self._build_session,
             scratch=settings.scratch,
-            options={"run_lane": settings.run_lane, "warm_lane": settings.warm_lane},
+            options={
+                "run_lane": settings.run_lane,
+                "warm_lane": settings.warm_lane,
+                "plan_secret": self._server.secret,
+                "lane_secrets": msgspec.json.encode(settings.lane).decode(),
+            },
             on_window=self._window_returned,
             listener=ProgressListener(metrics),
         )

@@ -3,7 +3,8 @@
 Spark asks `latestOffset` when it is free; the answer, fetched from the router's main process,
 names the next window and carries its plan. `partitions` turns the plan into lanes, and each task's
 `read` runs one lane until the window ends. The only rows are receipts: no event passes through
-the driver. Offsets carry no positions, because those live in the checkpoint store.
+the driver. Offsets carry no positions, because those live in the checkpoint store, and no settings
+of lanes, because Spark writes offsets to its disk and passwords are among those.
 
 Three processes play here and share nothing but values: the main process (plans), the source
 runner (`latestOffset`, `partitions`) and the workers (`read`).
@@ -14,7 +15,7 @@ from __future__ import annotations
 import importlib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +23,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from headgate.model.lanes import LaneReceipt, LaneSpec, WindowPlan
+from headgate.adapters.delivery_wire import AUTHORIZATION, authorization_of
+from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec, WindowPlan
 
 FORMAT = "headgate_window"
 PLAN_PATH = "/internal/v1/next-window"
@@ -39,20 +41,26 @@ class LanePartition(InputPartition):
 
 
 class WindowReader(DataSourceStreamReader):
-    """`run_lane` and `warm_lane` name, as package.module:function, what a task calls."""
+    """Made of the options of a query: `run_lane` and `warm_lane` name, as package.module:function,
+    what a task calls; `lane_secrets` are the settings of every lane. Spark shows no option whose
+    name speaks of a secret."""
 
-    def __init__(self, plan_url: str, run_lane: str, warm_lane: str) -> None:
-        self._plan_url = plan_url
-        self._run_lane = run_lane
-        self._warm_lane = warm_lane
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._plan_url = options["plan_url"]
+        self._plan_secret = options["plan_secret"]
+        self._lane_settings = options["lane_secrets"]
+        self._run_lane = options["run_lane"]
+        self._warm_lane = options["warm_lane"]
 
     def initialOffset(self) -> dict[str, Any]:
         return {"window": 0, "plan": ""}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The next window, or `start` again when there is none for now."""
+        headers = {AUTHORIZATION: authorization_of(self._plan_secret)}
+        asked = urllib.request.Request(self._plan_url, headers=headers)
         try:
-            with urllib.request.urlopen(self._plan_url, timeout=POLL_TIMEOUT_S) as response:
+            with urllib.request.urlopen(asked, timeout=POLL_TIMEOUT_S) as response:
                 body = response.read()
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             # The main process is busy or ending; Spark asks again.
@@ -77,7 +85,9 @@ class WindowReader(DataSourceStreamReader):
         spec = msgspec.json.decode(partition.spec, type=LaneSpec)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        receipt: LaneReceipt = run_lane(msgspec.structs.replace(spec, attempt=attempt))
+        settings = msgspec.json.decode(self._lane_settings, type=LaneSettings)
+        spec = msgspec.structs.replace(spec, attempt=attempt, settings=settings)
+        receipt: LaneReceipt = run_lane(spec)
         yield (msgspec.json.encode(receipt).decode(),)
 
 
@@ -90,8 +100,7 @@ class WindowSource(DataSource):
         return "receipt string"
 
     def streamReader(self, schema: object) -> WindowReader:
-        options = self.options
-        return WindowReader(options["plan_url"], options["run_lane"], options["warm_lane"])
+        return WindowReader(self.options)
 
 
 def _resolve(name: str) -> Callable[..., Any]:

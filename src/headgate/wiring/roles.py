@@ -307,6 +307,7 @@ def spark_settings(config: Config, folder: DataFolder, *, node_id: str) -> Spark
         scratch=folder.spark_scratch(),
         run_lane=RUN_LANE,
         warm_lane=WARM_LANE,
+        lane=lane_settings(config),
         class_archive=settings.class_archive,
         settings={"spark.python.daemon.module": WORKER_DAEMON},
     )
