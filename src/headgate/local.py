@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import LoadedConfig, inherited_environment
+from headgate.model.addresses import reachable
 from headgate.services.supervisor import Say, Supervisor
 from headgate.spark.java import find_java
 from headgate.tasks import Helpers, first_of
@@ -38,7 +39,9 @@ async def running(
         supervisor = build_supervisor(config, folder, say)
         try:
             ready = await _started(supervisor, stopping, progress)
-            address = f"http://{config.public.host}:{config.public.port}"
+            public = config.public
+            reached = reachable(public.host, public.port, advertised=public.advertise)
+            address = f"http://{reached}"
             yield (address if ready else None), supervisor
         finally:
             await _stop(supervisor, hurry or asyncio.Event())

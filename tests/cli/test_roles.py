@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from headgate.cli import roles
-from headgate.config import Config
+from headgate.config import Config, load_config
+from headgate.errors import InvalidConfig
 from headgate.tasks import TaskDied
 
 
@@ -73,3 +74,20 @@ async def test_whoever_waits_for_the_coordinator_says_what_to_set(
         "elsewhere, set ingest.server_address and ingest.server_port "
         "(HEADGATE_INGEST__SERVER_ADDRESS, HEADGATE_INGEST__SERVER_PORT)\n"
     )
+
+
+def test_any_setting_can_be_given_on_the_command_line() -> None:
+    said = roles.given(None, ["routing.batch.max_size=7", "log.dsn=host=db user=x"], insecure=True)
+    assert said == {
+        "data": None,
+        "insecure": True,
+        "routing.batch.max_size": "7",
+        "log.dsn": "host=db user=x",
+    }
+    loaded = load_config(command_line=said | {"log.backend": "postgresql"}, environ={})
+    assert (loaded.config.routing.batch.max_size, loaded.config.insecure) == (7, True)
+
+
+def test_a_setting_without_a_value_is_said_in_one_sentence() -> None:
+    with pytest.raises(InvalidConfig, match="--set log_level has no value: write it as KEY=VALUE"):
+        roles.given(None, ["log_level"], insecure=False)

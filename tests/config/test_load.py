@@ -262,3 +262,31 @@ def test_origins_may_be_a_list_or_have_commas(load: Load, sources: dict[str, obj
 
 def test_no_origins_may_be_an_empty_list(load: Load) -> None:
     assert load(yaml="public: {origins: []}").config.public.origins == ""
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["public.host", "coordinator.host", "ingest.host", "router.host", "gateway.client_address"],
+)
+def test_an_address_for_everybody_is_opened_on_purpose_and_said(load: Load, address: str) -> None:
+    (warning,) = load(command_line={address: "10.0.0.7", "insecure": True}).warnings
+    assert warning.startswith(f"{address} is 10.0.0.7 (command line): whoever reaches it may ")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1", "[::1]"])
+def test_a_loopback_address_needs_no_purpose(load: Load, host: str) -> None:
+    assert load(command_line={"public.host": host}).warnings == []
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        {"transport.token": "secret"},
+        {"routing.delivery.protocol": "nats", "transport.nats": "nats://10.0.0.1:4222"},
+    ],
+    ids=["by a token", "by NATS"],
+)
+def test_deliveries_that_are_guarded_are_open_to_nobody_else(
+    load: Load, guard: dict[str, object]
+) -> None:
+    assert load(command_line={"gateway.client_address": "10.0.0.7", **guard}).warnings == []

@@ -169,6 +169,16 @@ def test_a_key_without_a_value_is_refused(load: Load) -> None:
 
 
 CONTRADICTIONS: dict[tuple[str, str], dict[str, object]] = {
+    ("public.host", "insecure"): {"public.host": "0.0.0.0"},
+    ("coordinator.host", "insecure"): {"coordinator.host": "10.0.0.7"},
+    ("ingest.host", "insecure"): {"ingest.host": "10.0.0.7"},
+    ("router.host", "insecure"): {"router.host": "::"},
+    ("gateway.client_address", "insecure"): {"gateway.client_address": "gate.example.org"},
+    ("ingest.host", "ingest.advertise"): {"ingest.host": "0.0.0.0", "insecure": True},
+    ("gateway.client_address", "gateway.advertise"): {
+        "gateway.client_address": "0.0.0.0",
+        "transport.token": "guarded",
+    },
     ("routing.backpressure.soft_watermark", "routing.backpressure.hard_watermark"): {
         "routing.backpressure.soft_watermark": 90
     },

@@ -17,6 +17,7 @@ from headgate.wiring import roles
 
 ELSEWHERE = {
     "data": "every command opens the data folder it names: tests/system",
+    "insecure": "opens addresses that are refused without it: test_load.py",
     "demo.window": "demo_config makes it the router's window: tests/demo",
 }
 ACTING = sorted(KEYS.keys() - NOT_YET - ONLY_AVAILABLE.keys() - ELSEWHERE.keys())

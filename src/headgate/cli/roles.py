@@ -11,13 +11,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
 
 from headgate.config import Config, LoadedConfig, load_config
+from headgate.errors import InvalidConfig
 from headgate.tasks import first_of, notice_callbacks
 
 CONNECT_PAUSE_S = 0.25
@@ -27,6 +28,21 @@ ConfigOption = Annotated[
 ]
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Folder for everything durable.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting, such as routing.batch.max_size=200; may be given several times.",
+    ),
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Listen also where others than this machine reach it, and may do everything.",
+    ),
 ]
 SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
@@ -42,35 +58,67 @@ class Service(Protocol):
 
 
 def coordinator(
-    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+    config: ConfigOption = None,
+    data: DataOption = None,
+    settings: SetOption = None,
+    insecure: InsecureOption = False,
+    supervised: SupervisedOption = False,
 ) -> None:
     """Run the coordinator: members, topics, assignments, subscriptions."""
-    _run("coordinator", _load(config, data), supervised)
+    _run("coordinator", _load(config, data, settings, insecure), supervised)
 
 
 def ingest(
-    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+    config: ConfigOption = None,
+    data: DataOption = None,
+    settings: SetOption = None,
+    insecure: InsecureOption = False,
+    supervised: SupervisedOption = False,
 ) -> None:
     """Run an ingest node: takes produce requests and appends them to the log."""
-    _run("ingest", _load(config, data), supervised)
+    _run("ingest", _load(config, data, settings, insecure), supervised)
 
 
 def router(
-    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+    config: ConfigOption = None,
+    data: DataOption = None,
+    settings: SetOption = None,
+    insecure: InsecureOption = False,
+    supervised: SupervisedOption = False,
 ) -> None:
     """Run a router: a Spark application that follows the log, matches and delivers."""
-    _run("router", _load(config, data), supervised)
+    _run("router", _load(config, data, settings, insecure), supervised)
 
 
 def gateway(
-    config: ConfigOption = None, data: DataOption = None, supervised: SupervisedOption = False
+    config: ConfigOption = None,
+    data: DataOption = None,
+    settings: SetOption = None,
+    insecure: InsecureOption = False,
+    supervised: SupervisedOption = False,
 ) -> None:
     """Run a gateway: the public address; serves subscribers over WebSocket and SSE."""
-    _run("gateway", _load(config, data), supervised)
+    _run("gateway", _load(config, data, settings, insecure), supervised)
 
 
-def _load(config_file: Path | None, data: Path | None) -> LoadedConfig:
-    loaded = load_config(command_line={"data": data}, config_file=config_file)
+def given(data: Path | None, settings: Sequence[str] | None, insecure: bool) -> dict[str, object]:
+    """What the command line says, by key; of a setting that is given twice, the last."""
+    values: dict[str, object] = {"data": data, "insecure": True if insecure else None}
+    for setting in settings or ():
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InvalidConfig(
+                f"--set {setting} has no value: write it as KEY=VALUE, such as log_level=debug",
+                key=key,
+            )
+        values[key.strip()] = value
+    return values
+
+
+def _load(
+    config_file: Path | None, data: Path | None, settings: Sequence[str] | None, insecure: bool
+) -> LoadedConfig:
+    loaded = load_config(command_line=given(data, settings, insecure), config_file=config_file)
     for warning in loaded.warnings:
         typer.echo(f"headgate: {warning}", err=True)
     return loaded

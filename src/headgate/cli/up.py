@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headgate.cli.roles import ConfigOption, DataOption
+from headgate.cli.roles import ConfigOption, DataOption, InsecureOption, SetOption, given
 from headgate.cli.starting import Starting
 from headgate.config import LoadedConfig, load_config
 from headgate.tasks import first_of
@@ -28,6 +28,8 @@ INTERNAL = (
 def up(
     config: ConfigOption = None,
     data: DataOption = None,
+    settings: SetOption = None,
+    insecure: InsecureOption = False,
     port: Annotated[
         int | None,
         typer.Option(
@@ -41,13 +43,13 @@ def up(
     ] = None,
 ) -> None:
     """Run all of Headgate here; prints one line `ready URL` when everything serves."""
-    loaded = load_config(command_line={"data": data}, config_file=config)
+    said = given(data, settings, insecure)
+    loaded = load_config(command_line=said, config_file=config)
     if port is not None:
-        chosen: dict[str, object] = {"data": data}
-        chosen |= {key: port and port + step for step, key in enumerate(NEIGHBOURS)}
+        chosen = {key: port and port + step for step, key in enumerate(NEIGHBOURS)}
         # Their defaults aren't used here anyway, so they are in no chosen port's way.
         chosen |= {key: 0 for key in INTERNAL if loaded.origins[key].kind == "default"}
-        loaded = load_config(command_line=chosen, config_file=config)
+        loaded = load_config(command_line={**chosen, **said}, config_file=config)
     asyncio.run(_up(loaded))
 
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from headgate.config.address import ENV_PREFIX, dotenv_path, read_dotenv
 from headgate.config.keys import KEYS, Key, nearest
 from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
-from headgate.config.rules import broken
+from headgate.config.rules import broken, open_doors
 from headgate.config.schema import Config
 from headgate.config.sources import (
     Origin,
@@ -189,9 +189,15 @@ def _all_of(mistakes: list[InvalidConfig]) -> InvalidConfig:
 
 
 def _warnings(config: Config, origins: Mapping[str, Origin]) -> list[str]:
-    return [
+    unused = [
         f"{name} is set to {key.shown(key.of(config))} ({origins[name]}), "
         "but nothing uses it in this version yet"
         for name, key in KEYS.items()
         if name in NOT_YET and key.of(config) != key.default
     ]
+    exposed = [
+        f"{door.key} is {door.host(config)} ({origins[door.key]}): whoever reaches it may "
+        f"{door.open_to_all}"
+        for door in open_doors(config)
+    ]
+    return unused + exposed

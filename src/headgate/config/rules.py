@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.config.schema import Config
+from headgate.decide.web_pages import is_loopback
+from headgate.model.addresses import ANY_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,66 @@ def _lanes_fit(config: Config) -> bool:
     return threads is None or config.router.slots <= threads
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """An address that a role listens on; `open_to_all` is what whoever reaches it may do there."""
+
+    key: str
+    open_to_all: str
+    host: Callable[[Config], str]
+    guarded: Callable[[Config], bool] = lambda _: False
+
+    def is_open(self, config: Config) -> bool:
+        return not is_loopback(self.host(config)) and not self.guarded(config)
+
+
+DOORS: tuple[Door, ...] = (
+    Door(
+        "public.host",
+        "produce, subscribe, create and delete topics, and read dead letters",
+        lambda c: c.public.host,
+    ),
+    Door(
+        "coordinator.host",
+        "register as a node, take partitions over, and do what operators do",
+        lambda c: c.coordinator.host,
+    ),
+    Door("ingest.host", "append to every topic", lambda c: c.ingest.host),
+    Door("router.host", "read metrics and health", lambda c: c.router.host),
+    Door(
+        "gateway.client_address",
+        "deliver to subscribers",
+        lambda c: c.gateway.client_address,
+        # NATS listens in its stead, and checks the token itself.
+        lambda c: bool(c.transport.token) or c.routing.delivery.protocol == "nats",
+    ),
+)
+
+
+def _locked(door: Door) -> Rule:
+    return Rule(
+        door.key,
+        "be a loopback address, such as 127.0.0.1, because nobody has to say who they are yet, "
+        "or be opened to all with --insecure, which sets",
+        "insecure",
+        lambda c: c.insecure or not door.is_open(c),
+    )
+
+
 RULES: tuple[Rule, ...] = (
+    *map(_locked, DOORS),
+    Rule(
+        "ingest.host",
+        "be an address that others can connect to, or come with the name of this machine in",
+        "ingest.advertise",
+        lambda c: c.ingest.host not in ANY_HOST or bool(c.ingest.advertise),
+    ),
+    Rule(
+        "gateway.client_address",
+        "be an address that others can connect to, or come with the name of this machine in",
+        "gateway.advertise",
+        lambda c: c.gateway.client_address not in ANY_HOST or bool(c.gateway.advertise),
+    ),
     Rule(
         "routing.backpressure.soft_watermark",
         "be below",
@@ -195,6 +256,11 @@ RULES: tuple[Rule, ...] = (
         lambda c: _differ(c.coordinator.http_port, c.coordinator.consumer_port),
     ),
 )
+
+
+def open_doors(config: Config) -> list[Door]:
+    """Where others than this machine may come in."""
+    return [door for door in DOORS if door.is_open(config)]
 
 
 def broken(config: Config) -> list[Rule]:

@@ -59,6 +59,8 @@ Imbalance = Annotated[int, Field(ge=0, le=IMBALANCE_MAX)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 Host = Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]+$")]
+Advertised = Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]*$")]
+"""What others call a role that listens on all addresses of its machine (empty: as it listens)."""
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s/:,\[\]]+)(:\d{1,5})?"
 Hosts = Annotated[
     str,
@@ -148,7 +150,7 @@ class Section(BaseModel):
 class PublicSettings(Section):
     host: Host = "127.0.0.1"
     """Address that users call."""
-    advertise: Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]*$")] = ""
+    advertise: Advertised = ""
     """Name by which subscribers reach this gateway, where `host` doesn't say that."""
     port: Port = 8780
     """Port of everything a user calls over HTTP (0: any free one)."""
@@ -161,7 +163,7 @@ class PublicSettings(Section):
 class CoordinatorSettings(Section):
     host: Host = "127.0.0.1"
     """Address the coordinator listens on."""
-    advertise: Annotated[str, Wording("a host name or address"), Field(pattern=r"^[^\s/]*$")] = ""
+    advertise: Advertised = ""
     """Name by which others reach it, where `host` doesn't say that."""
     store: Literal["embedded", "etcd"] = "embedded"
     """Where its state is kept; with etcd there may be several coordinators, of which one leads."""
@@ -196,6 +198,8 @@ class CoordinatorSettings(Section):
 class IngestSettings(Section):
     host: Host = "127.0.0.1"
     """Address an ingest node listens on."""
+    advertise: Advertised = ""
+    """Name by which others reach it, where `host` doesn't say that."""
     port: Port = 9100
     """Port of its HTTP interface."""
     server_address: Hosts = "127.0.0.1"
@@ -288,6 +292,8 @@ class RouterSettings(Section):
     """Longest time a record waits in memory before it is parked."""
     host: Host = "127.0.0.1"
     """Address where a router serves /health and /metrics."""
+    advertise: Advertised = ""
+    """Name by which others reach it, where `host` doesn't say that."""
     http_port: Port = 0
     """Port of those (0: any free one, which `headgate status --json` names)."""
     driver_memory: SparkMemory = "1g"
@@ -308,6 +314,8 @@ class WhenSlowSettings(Section):
 class GatewaySettings(Section):
     client_address: Host = "127.0.0.1"
     """Address where routers deliver."""
+    advertise: Advertised = ""
+    """Name by which routers reach that, where `client_address` doesn't say it."""
     client_port: Port = 9000
     """Port where routers deliver."""
     server_address: Hosts = "127.0.0.1"
@@ -485,6 +493,9 @@ class Config(Section):
     """Stable name of this node, so that it keeps its partitions (empty: made up at start)."""
     data: Path = Path("headgate-data")
     """Folder of the log, the positions and the coordinator's state."""
+    insecure: bool = False
+    """Listen also where others than this machine reach a role and may do whatever it does, for as
+    long as nobody has to say who they are."""
     public: PublicSettings = PublicSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     ingest: IngestSettings = IngestSettings()

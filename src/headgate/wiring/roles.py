@@ -128,6 +128,7 @@ def ingest_options(config: Config) -> IngestOptions:
         host=settings.host,
         port=settings.port,
         port_setting="ingest.port",
+        advertised_host=settings.advertise,
         origins=origins_of(config.public.origins),
         weight=settings.weight,
         writing=WritingOptions(
@@ -240,6 +241,7 @@ def listener_options(config: Config) -> ListenerOptions:
         protocol=config.routing.delivery.protocol,
         host=config.gateway.client_address,
         port=config.gateway.client_port,
+        advertised_host=config.gateway.advertise,
         token=transport.token,
         certificate=transport.tls_certificate,
         key=transport.tls_key,
@@ -289,6 +291,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         coordinator=addresses(settings.server_address, settings.server_port),
         slots=settings.slots,
         http=(settings.host, settings.http_port),
+        advertised_host=settings.advertise,
         origins=origins_of(config.public.origins),
         data=folder.root,
         lane=lane_settings(config),

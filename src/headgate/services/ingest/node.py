@@ -20,6 +20,7 @@ from headgate.decide.health import http_status
 from headgate.decide.web_pages import WebPages
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
+from headgate.model.addresses import reachable
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
     AckTopology,
@@ -146,7 +147,8 @@ class Ingest:
         port = await self._http.start(
             HttpApp(self.routes(), pages), options.host, options.port, setting=options.port_setting
         )
-        self.url = f"http://{options.advertised_host or options.host}:{port}"
+        reached = reachable(options.host, port, advertised=options.advertised_host)
+        self.url = f"http://{reached}"
         self._session = self._open_session(self._hello)
         self._crew.need("control", self._listen(self._session))
         self._crew.need("http", self._http.failed())

@@ -32,6 +32,8 @@ class RouterSettings:
     weight: float = 1.0
     http: tuple[str, int] = ("127.0.0.1", 0)
     """Where it serves /health and /metrics."""
+    advertised_host: str = ""
+    """How others reach that, where its address doesn't say it."""
     origins: tuple[str, ...] = ()
     """Of web pages that may look at those."""
     patience: Patience = field(default_factory=Patience)

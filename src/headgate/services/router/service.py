@@ -25,6 +25,7 @@ from headgate.decide.states import Life
 from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
+from headgate.model.addresses import reachable
 from headgate.model.lanes import LaneReceipt, WindowPlan
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.machine import Machine
@@ -116,10 +117,11 @@ class Router:
 
     async def _serve(self) -> None:
         host, wanted = self._settings.http
-        pages = WebPages.of(host, origins=self._settings.origins)
+        advertised = self._settings.advertised_host
+        pages = WebPages.of(host, advertised=advertised, origins=self._settings.origins)
         app = HttpApp(self._vitals.table(), pages)
         port = await self._ports.listener.start(app, host, wanted, setting="router.http_port")
-        self.url = f"http://{host}:{port}"
+        self.url = f"http://{reachable(host, port, advertised=advertised)}"
 
     async def _assigned(self) -> None:
         """Wait until it is clear what to read, with or without the coordinator."""
