@@ -221,11 +221,10 @@ class GoOn(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class DeliveryAnswer(msgspec.Struct, frozen=True):
-    """One verdict per delivery, in order; `depth` is how many events wait at the gateway, `fill`
-    how much of what it can hold that is (0 to 1). Where deliveries have a `from_seq`, `go_on` says
-    of their partitions how to continue."""
+    """One verdict per delivery, in order; `fill` is how much of the memory that the gateway has for
+    its subscribers is taken (0 to 1). Where deliveries have a `from_seq`, `go_on` says of their
+    partitions how to continue."""
 
     verdicts: tuple[Verdict, ...]
-    depth: int = 0
     fill: float = 0.0
     go_on: tuple[GoOn, ...] = ()

@@ -90,7 +90,7 @@ class Book:
     def __call__(self, batch: Batch) -> DeliveryAnswer:
         self.batches.append(batch)
         accepted: Verdict = "accepted"
-        return DeliveryAnswer((accepted,) * len(batch.deliveries), depth=7, fill=0.25)
+        return DeliveryAnswer((accepted,) * len(batch.deliveries), fill=0.25)
 
     @property
     def deliveries(self) -> list[Delivery]:

@@ -103,10 +103,10 @@ async def test_the_address_names_the_transport(way: Way, listen: Listen) -> None
 async def test_verdicts_come_back_in_order_with_the_depth(
     listen: Listen, lanes: DeliveryTransport
 ) -> None:
-    _, url = await listen(lambda _batch: DeliveryAnswer(VERDICTS, depth=12, fill=0.75))
+    _, url = await listen(lambda _batch: DeliveryAnswer(VERDICTS, fill=0.75))
     sent = batch(*(delivery(seq) for seq in range(1, len(VERDICTS) + 1)))
     answer = await lanes.deliver(url, sent, timeout_s=TIMEOUT_S)
-    assert answer == DeliveryAnswer(VERDICTS, depth=12, fill=0.75)
+    assert answer == DeliveryAnswer(VERDICTS, fill=0.75)
 
 
 async def test_an_empty_batch_has_no_verdicts(listen: Listen, lanes: DeliveryTransport) -> None:
@@ -149,7 +149,8 @@ async def test_answers_of_concurrent_batches_are_not_mixed_up(
     listen: Listen, lanes: DeliveryTransport
 ) -> None:
     def by_size(found: Batch) -> DeliveryAnswer:
-        return DeliveryAnswer((VERDICTS[0],) * len(found.deliveries), len(found.deliveries))
+        size = len(found.deliveries)
+        return DeliveryAnswer((VERDICTS[0],) * size, fill=size / 8)
 
     _, url = await listen(by_size)
     sizes = [1 + number % 7 for number in range(30)]
@@ -159,7 +160,7 @@ async def test_answers_of_concurrent_batches_are_not_mixed_up(
             for size in sizes
         )
     )
-    assert [answer.depth for answer in answers] == sizes
+    assert [answer.fill * 8 for answer in answers] == sizes
 
 
 async def test_what_is_prepared_is_what_arrives_unless_something_else_is_sent(

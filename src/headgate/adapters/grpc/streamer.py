@@ -102,7 +102,7 @@ def read_ack(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
         verdicts = tuple([_VERDICTS[number] for number in ack.results])
     except (DecodeError, KeyError) as error:
         raise NotNow(f"gateway at {url} answered garbage: {error!r}", url=url) from error
-    return checked(url, DeliveryAnswer(verdicts, ack.depth, ack.fill), batch)
+    return checked(url, DeliveryAnswer(verdicts, ack.fill), batch)
 
 
 # --- the gateway's end ---------------------------------------------------------------------------
@@ -129,7 +129,6 @@ def _ack(answer: DeliveryAnswer) -> Any:
         accepted=settled,
         rejected=len(answer.verdicts) - settled,
         results=[_NUMBERS[verdict] for verdict in answer.verdicts],
-        depth=answer.depth,
         fill=answer.fill,
     )
 

@@ -165,7 +165,6 @@ class NatsDeliveryTransport:
         # An answer that was made here knows nothing of the gateway.
         return DeliveryAnswer(
             (*first.verdicts, *verdicts),
-            depth=max(first.depth, second.depth),
             fill=max(first.fill, second.fill),
             go_on=(*pages.values(), *second.go_on),
         )

@@ -130,7 +130,6 @@ class Deliveries:
         budget = self._subscriptions.budget
         return DeliveryAnswer(
             verdicts,
-            self._subscriptions.totals.depth,
             round(budget.taken_bytes / budget.limit_bytes, 3),
             go_on,
         )
