@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
+from headgate import errors
 from headgate.adapters.picows.link import WsLink
 from headgate.ports.connection import Link
 
@@ -77,3 +79,16 @@ async def test_a_connection_whose_handshake_is_cancelled_is_not_left_open() -> N
         await asyncio.gather(connecting, return_exceptions=True)
         # Sooner than the library gives the handshake up.
         await asyncio.wait_for(ended, 2.0)
+
+
+async def test_a_server_that_hangs_up_instead_of_answering_is_a_refusal_at_once() -> None:
+    async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(hangs_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        link = WsLink(Nobody(), silence_s=WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(errors.PeerUnreachable, match="no gateway takes subscribers at"):
+                await link.connect(f"ws://127.0.0.1:{port}/?topic=t")

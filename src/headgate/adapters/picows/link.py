@@ -53,6 +53,7 @@ class WsLink(Watched, WSListener):
                 enable_auto_pong=False,  # picows would answer pings, and never show one
                 socket_factory=self._dial,
             )
+            self._check_answered()
         except (OSError, WSError, TimeoutError) as error:
             self.abort()
             where = url.partition("?")[0]
@@ -62,6 +63,11 @@ class WsLink(Watched, WSListener):
         except BaseException:
             self.abort()
             raise
+
+    def _check_answered(self) -> None:
+        """picows returns as if connected when the server hangs up before it has answered."""
+        if self._transport is None:
+            raise ConnectionResetError("it hung up instead of answering")
 
     async def _dial(self, url: WSParsedURL) -> socket.socket:
         """A socket of our own: picows keeps one open whose handshake was cancelled."""
