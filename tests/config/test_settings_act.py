@@ -17,6 +17,7 @@ from headgate.wiring import roles
 
 ELSEWHERE = {
     "data": "every command opens the data folder it names: tests/system",
+    "log_file_size": "the supervisor gets it: tests/services/test_supervisor.py",
     "insecure": "opens addresses that are refused without it: test_load.py",
     "demo.window": "demo_config makes it the router's window: tests/demo",
 }

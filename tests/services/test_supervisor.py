@@ -10,9 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.role_logs import former
+from headgate.config import Config
 from headgate.services import supervisor as module
 from headgate.services.supervisor import Household, RoleCommand, RoleFailed, Supervisor
 from headgate.tasks import deaths
+from headgate.wiring.machine import build_supervisor
 from tests.waiting import arguments, until
 
 WAIT_S = 20.0
@@ -238,3 +242,44 @@ async def test_what_begins_early_does_not_wait_for_the_coordinator(tmp_path: Pat
     assert ready[0] == "coordinator"
     assert list(supervisor.pids) == ["coordinator", "gateway", "router"]
     await supervisor.stop()
+
+
+async def until_it_fails(supervisor: Supervisor) -> None:
+    await supervisor.start()
+    await supervisor.watch()
+
+
+async def test_a_log_that_grows_too_large_is_begun_anew_under_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the last words are looked for in what it says from then on."""
+    monkeypatch.setattr(module, "LOOK_AT_LOG_S", 0.01)
+    program = """
+import os, sys
+print("ready here", flush=True)
+written = b"chatter\\n" * 1000
+os.write(2, written)
+while os.fstat(2).st_size >= len(written):
+    pass
+os.write(2, b"headgate: and now something else\\n")
+sys.exit(2)
+"""
+    log_file = tmp_path / "router.log"
+    command = RoleCommand(
+        "router", [sys.executable, "-c", program], {}, log_file, log_max_bytes=4_000
+    )
+    supervisor = Supervisor([command], lambda _: None)
+    try:
+        with pytest.raises(RoleFailed, match="and now something else"):
+            await asyncio.wait_for(until_it_fails(supervisor), WAIT_S)
+    finally:
+        await supervisor.stop()
+    assert former(log_file).read_bytes() == b"chatter\n" * 1000
+    assert log_file.read_text() == "headgate: and now something else\n"
+
+
+@pytest.mark.parametrize("role", ["ingest", "router"])
+def test_roles_are_given_the_size_of_their_logs(tmp_path: Path, role: str) -> None:
+    folder = DataFolder.open(tmp_path)
+    built = build_supervisor(Config(log_file_size=5), folder, lambda _: None, [role])
+    assert built._commands[role].log_max_bytes == 5

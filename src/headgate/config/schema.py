@@ -493,6 +493,8 @@ class Config(Section):
     """Stable name of this node, so that it keeps its partitions (empty: made up at start)."""
     data: Path = Path("headgate-data")
     """Folder of the log, the positions and the coordinator's state."""
+    log_file_size: Size = size_bytes("16MiB")
+    """Size above which `headgate up` begins a role's log file anew; the former one is kept."""
     insecure: bool = False
     """Listen also where others than this machine reach a role and may do whatever it does, for as
     long as nobody has to say who they are."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from headgate.adapters.processes import adopt_orphans, children, end_processes, families_except
+from headgate.adapters.role_logs import keep_small
 from headgate.decide.supervision import (
     EXIT_OPERATOR,
     RestartPolicy,
@@ -36,6 +37,8 @@ KILL_TIMEOUT_S = 5.0
 SWEEP_GRACE_S = 3.0
 LAST_WORDS_BYTES = 1 << 16
 """The end of a role's log in which its last words are looked for."""
+LOOK_AT_LOG_S = 10.0
+LOG_MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class RoleCommand:
     environ: Mapping[str, str]
     log_file: Path
     stop_timeout_s: float = STOP_TIMEOUT_S
+    log_max_bytes: int = LOG_MAX_BYTES
+    """Above this its log is begun anew, and what was in it kept beside it."""
     begins_early: bool = False
     """It has much to do before it needs the coordinator, and waits for that by itself."""
 
@@ -101,6 +106,7 @@ class RoleProcess:
         self._last_reason = ""
         self._crew = Crew("supervisor")
         self.task = self._crew.start("role", self._keep_running(), about=command.name, awaited=True)
+        self._crew.start("log", self._keep_log_small(), about=command.name)
 
     @property
     def pid(self) -> int | None:
@@ -145,6 +151,16 @@ class RoleProcess:
             await self._household.end_orphans()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
+                    await self._stopping.wait()
+
+    async def _keep_log_small(self) -> None:
+        command = self._command
+        while not self._stopping.is_set():
+            with contextlib.suppress(OSError):  # a log that can't be kept small is still a log
+                if await asyncio.to_thread(keep_small, command.log_file, command.log_max_bytes):
+                    self._log_start = 0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AT_LOG_S):
                     await self._stopping.wait()
 
     def _say_restart(self, code: int, delay_s: float) -> None:

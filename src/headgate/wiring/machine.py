@@ -123,6 +123,7 @@ def build_supervisor(
                 [sys.executable, "-m", "headgate", role, "--supervised"],
                 {**inherited, **environment_of(own)},
                 folder.logs_dir / f"{role}.log",
+                log_max_bytes=config.log_file_size,
                 stop_timeout_s=_stop_timeout_s(config, role),
                 begins_early=role == "router",  # Spark's start is most of everything's
             )
