@@ -50,7 +50,7 @@ async def dies_with_its_jvm(running: SparkWindows) -> None:
 
 async def main(folder: Path, java: Java) -> None:
     await keeps_its_contract(windows(folder, java))
-    assert not (folder / "scratch").exists()
+    assert list((folder / "scratch").iterdir()) == []
     await dies_with_its_jvm(windows(folder, java))
 
 

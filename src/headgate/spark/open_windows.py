@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 import structlog
 
+from headgate.adapters.scratch import Scratch
 from headgate.config import inherited_environment
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.lanes import LaneReceipt, LaneSettings
@@ -57,6 +57,7 @@ class SparkSettings:
     slots: int
     driver_memory: str
     scratch: Path
+    """Where its temporary files are, in a folder of their own beside those of other routers."""
     run_lane: str
     warm_lane: str
     """These two name, as package.module:function, what a task calls."""
@@ -79,9 +80,10 @@ class SparkWindows:
         self._server = PlanServer()
         self._plan_url = ""
         self._has_begun = False
+        self._scratch = Scratch(settings.scratch)
         self._query = WindowQuery(
             self._build_session,
-            scratch=settings.scratch,
+            scratch=self._scratch.path,
             options={
                 "run_lane": settings.run_lane,
                 "warm_lane": settings.warm_lane,
@@ -96,7 +98,6 @@ class SparkWindows:
 
     async def launch(self) -> str:
         self._plan_url = await self._server.start()
-        shutil.rmtree(self._settings.scratch, ignore_errors=True)
         await in_thread(self._query.start_spark)
         log.info(LogEvent.SPARK_STARTED, master=self._settings.master, java=str(self._java.home))
         return self._settings.master
@@ -139,7 +140,7 @@ class SparkWindows:
     async def close(self) -> None:
         await self._crew.close()
         await self._server.stop()
-        shutil.rmtree(self._settings.scratch, ignore_errors=True)
+        self._scratch.remove()
 
     # --- Spark -----------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class SparkWindows:
             app_name=settings.app_name,
             master=settings.master,
             java=self._java,
-            scratch=settings.scratch,
+            scratch=self._scratch.path,
             driver_memory=settings.driver_memory,
             only_plans=True,
             from_archive=settings.class_archive != "off",

@@ -307,7 +307,7 @@ def spark_settings(config: Config, folder: DataFolder, *, node_id: str) -> Spark
         master=settings.master,
         slots=settings.slots,
         driver_memory=settings.driver_memory,
-        scratch=folder.spark_scratch(),
+        scratch=folder.spark_dir,
         run_lane=RUN_LANE,
         warm_lane=WARM_LANE,
         lane=lane_settings(config),

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -149,13 +148,6 @@ class DataFolder:
     def spark_dir(self) -> Path:
         return self.root / "spark"
 
-    def spark_scratch(self) -> Path:
-        """A folder below `spark_dir` for this process alone; what dead ones left is removed."""
-        for left in self.spark_dir.glob("*"):
-            if not (left.name.isdecimal() and _is_alive(int(left.name))):
-                shutil.rmtree(left, ignore_errors=True)
-        return self.spark_dir / str(os.getpid())
-
     def notes_dir(self, router_id: str) -> Path:
         """What a router and its lanes note; no id, whatever it is, leads anywhere else."""
         return self.root / "notes" / f"of-{router_id}"
@@ -163,16 +155,6 @@ class DataFolder:
     @property
     def logs_dir(self) -> Path:
         return self.root / "logs"
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return pid != os.getpid()
 
 
 def make_directory(path: Path) -> None:
