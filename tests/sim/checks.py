@@ -56,7 +56,7 @@ class Checks:
             if pipeline.waiting > most:
                 yield f"{pipeline.waiting} wait at {name} for {gateway_id}, where {most} may"
             outbound = pipeline._outbound
-            for _, one in (*outbound._waiting, *outbound._in_flight):
+            for _, one in (*outbound._backlog._waiting, *outbound._backlog._in_flight):
                 if not one.redelivery and one.seq <= self._settled(where.spec, one):
                     yield f"{_place(one)} waits at {name} for {gateway_id}, and is settled"
 

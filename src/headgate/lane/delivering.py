@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 import structlog
 
 from headgate.decide.batching import BatchLimits
-from headgate.decide.delivery.outbound import DeliveryRules
 from headgate.decide.delivery.pressure import Watermarks
+from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.retrying import Backoff
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.dispatch import GatewayPipeline

@@ -25,7 +25,9 @@ from operator import is_
 import structlog
 
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.outbound import DeliveryRules, Outbound
+from headgate.decide.delivery.outbound import Outbound
+from headgate.decide.delivery.parts import ref_of
+from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Step, Wait
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
@@ -33,7 +35,7 @@ from headgate.errors import CallerError, HeadgateError, NotNow
 from headgate.lane.holding import Holding
 from headgate.lane.letters import LetterWriter
 from headgate.lane.redriving import Redriving
-from headgate.lane.sink import Sink, ref_of
+from headgate.lane.sink import Sink
 from headgate.model.control import GatewayLink
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import PartitionRef
@@ -80,6 +82,7 @@ class GatewayPipeline:
         timeout_s: float,
     ) -> None:
         self.gateway_id = gateway_id
+        self._rules = rules
         self._outbound = Outbound(rules, behind)
         self._window, self._attempt = fence
         self._transport = transport
@@ -110,7 +113,8 @@ class GatewayPipeline:
         self._redrives: asyncio.Queue[Redrive] = asyncio.Queue()
         self._redriving = Redriving(
             gateway_id,
-            self._outbound,
+            self._outbound.parked,
+            rules=rules,
             turn=self._turn,
             store=store,
             letters=letters,
@@ -152,7 +156,7 @@ class GatewayPipeline:
 
     def fall_behind(self, ref: PartitionRef) -> None:
         """Something that comes before what is next of `ref` is parked."""
-        self._outbound.fall_behind(ref)
+        self._outbound.parked.fall_behind(ref)
         self._wake.set()
 
     def look_again(self, *, renewed: bool) -> None:
@@ -163,11 +167,11 @@ class GatewayPipeline:
 
     def be_wary(self, wary: bool) -> None:
         """Other lanes have given up on the gateway for now, or not any more."""
-        self._outbound.breaker.wary = wary
+        self._outbound.be_wary(wary)
 
     def hurry(self, hurries: bool) -> None:
         """Nothing is to wait in memory for long, or for as long as it may."""
-        self._outbound.hurries = hurries
+        self._outbound.hurry(hurries)
         self._wake.set()
 
     def flush(self) -> None:
@@ -187,19 +191,19 @@ class GatewayPipeline:
     @property
     def struggles(self) -> bool:
         """Is something wrong with the gateway right now?"""
-        return self._outbound.struggles
+        return self._outbound.condition.struggles
 
     def is_behind(self, ref: PartitionRef) -> bool:
         """Is something of `ref` parked, or of what comes before it?"""
-        return ref in self._outbound.behind
+        return ref in self._outbound.parked.refs
 
     def outruns_letters(self, ref: PartitionRef) -> bool:
         """Is more parked of `ref` than sent, although its letters are on their way?"""
-        return self._outbound.outruns_letters(ref, self._loop.time())
+        return self._outbound.parked.outruns_letters(ref, self._loop.time())
 
     def halt_of(self, ref: PartitionRef) -> str:
         """Why `ref` stands still at a letter that is refused; empty where it doesn't."""
-        return self._outbound.halted.get(ref, "")
+        return self._outbound.parked.halted.get(ref, "")
 
     def pace_s(self, now_s: float) -> float:
         """How long a batch takes: on average, or the one under way if that is longer."""
@@ -207,12 +211,12 @@ class GatewayPipeline:
         return max(self._round_trip_s, waited_s)
 
     def link(self) -> GatewayLink:
-        outbound = self._outbound
+        condition = self._outbound.condition
         return GatewayLink(
             self.gateway_id,
-            waiting=len(outbound),
-            pressure=outbound.pressure.level,
-            breaker=outbound.breaker.state,
+            waiting=len(self._outbound),
+            pressure=condition.pressure.level,
+            breaker=condition.breaker.state,
             sent=self._sent,
             acknowledged=self._acknowledged,
             retries=self._retries,
@@ -221,9 +225,9 @@ class GatewayPipeline:
             redriven=self._redriving.counts.redriven,
             dead=self._dead + self._redriving.counts.dead,
             released=self._released + self._redriving.counts.released,
-            error=outbound.error,
-            soft=outbound.pressure.soft,
-            hard=outbound.pressure.hard,
+            error=condition.error,
+            soft=condition.pressure.soft,
+            hard=condition.pressure.hard,
             round_trips=self._round_trips.so_far(),
         )
 
@@ -248,14 +252,14 @@ class GatewayPipeline:
             case SendAgain(deliveries):
                 await self._deliver_again(deliveries)
             case Redrive():
-                self._outbound.is_redriving = True
+                self._outbound.parked.begin()
                 self._redrives.put_nowait(step)
         return step
 
     async def _redrive(self) -> None:
         while True:
             await self._redriving.redrive(await self._redrives.get())
-            self._outbound.is_redriving = False
+            self._outbound.parked.end()
             self._wake.set()
 
     async def _until(self, instant_s: float) -> None:
@@ -298,7 +302,7 @@ class GatewayPipeline:
         )
         for delivery, verdict in zip(batch, verdicts, strict=True):
             outcome = OUTCOMES.get(verdict)
-            if self._outbound.is_left(delivery, verdict):
+            if self._rules.is_left(delivery, verdict):
                 continue  # its letter settles it
             if outcome is not None:
                 self._settle(delivery, outcome)
@@ -327,7 +331,7 @@ class GatewayPipeline:
     async def _attempt_to_send(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
         """One attempt, of which the outbound knows when it came to nothing (None)."""
         if not deliveries:
-            return DeliveryAnswer((), fill=self._outbound.pressure.fill)
+            return DeliveryAnswer((), fill=self._outbound.condition.pressure.fill)
         try:
             return await self._send_or_fail(deliveries)
         except CallerError as error:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headgate.decide.delivery.parts import narrowed
+from headgate.decide.delivery.parts import narrowed, ref_of
 from headgate.decide.lineage import lineage_of
 from headgate.lane.adopted import Adopted
 from headgate.lane.partition import SourcePartition
-from headgate.lane.sink import ref_of
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner, Topic

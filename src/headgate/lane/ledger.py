@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from headgate.decide.delivery.parts import ref_of
 from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
 from headgate.lane.holding import Holding
 from headgate.lane.saving import Saving
-from headgate.lane.sink import ref_of
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 from headgate.ports.machine import Machine

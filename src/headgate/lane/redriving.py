@@ -14,7 +14,7 @@ fence.
 
 While all goes well, several pages are read at a time, sent one by one and removed together: letters
 come in hundreds per call of the store, and have to leave it as fast. Where few are left, the
-outbound is told, so that there are no more.
+gateway's `Parked` is told, so that there are no more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from msgspec.structs import replace
 
 from headgate.decide.delivery.behind import Page
 from headgate.decide.delivery.letters_at_once import LettersAtOnce
-from headgate.decide.delivery.outbound import LEFT, Outbound
+from headgate.decide.delivery.parked import Parked
+from headgate.decide.delivery.rules import LEFT, DeliveryRules
 from headgate.decide.delivery.steps import Redrive
 from headgate.decide.portions import letter_bytes
 from headgate.decide.redelivered import marked
@@ -92,8 +93,9 @@ class Redriving:
     def __init__(
         self,
         gateway_id: str,
-        outbound: Outbound,
+        parked: Parked,
         *,
+        rules: DeliveryRules,
         turn: asyncio.Lock,
         store: LetterStore,
         letters: LetterWriter,
@@ -105,7 +107,8 @@ class Redriving:
         now_s: Callable[[], float],
     ) -> None:
         self._gateway_id = gateway_id
-        self._outbound = outbound
+        self._parked = parked
+        self._rules = rules
         self._turn = turn
         self._store = store
         self._letters = letters
@@ -136,15 +139,15 @@ class Redriving:
             log.error(LogEvent.LETTERS_FAILED, gateway=self._gateway_id, error=error.message)
             now_s = self._now_s()
             if self._at_once.failed(now_s):
-                self._outbound.postponed(now_s)
+                self._parked.postponed(now_s)
             else:
-                self._outbound.store_failed(now_s)
+                self._parked.store_failed(now_s)
 
     async def _redrive(self, step: Redrive) -> None:
         mark = self._letters.mark(self._gateway_id)
         horizons = await self._written_horizons(step.refs, mark)
         if not horizons:
-            self._outbound.postponed(self._now_s())
+            self._parked.postponed(self._now_s())
             return
         fences = self._holding.fences()
         for ref in step.refs:
@@ -171,7 +174,7 @@ class Redriving:
             few = {ref for ref in refs if counts[ref] < each} - step.after_seqs.keys()
             # What comes may wait behind them in memory only where it is newer than all of them.
             read = {ref for ref in few if newest.get(ref, 0) <= self._holding.read_seq(ref)}
-            self._outbound.nearly_drained(read, now_s=self._now_s())
+            self._parked.nearly_drained(read, now_s=self._now_s())
 
     async def _send_pages(self, letters: Sequence[Letter], step: Redrive, fences: Fences) -> bool:
         """One after the other, for as long as each goes through as a whole; True when all did. Of
@@ -195,7 +198,7 @@ class Redriving:
         if done.through:
             await self._remove(done.through, fences)
             self.counts.redriven += len(done.through)
-        self._outbound.removed(Counter([one.ref for one in (*done.through, *done.unwanted)]))
+        self._parked.removed(Counter([one.ref for one in (*done.through, *done.unwanted)]))
 
     async def _behind_their_elders(
         self, letters: Sequence[Letter], refs: Sequence[PartitionRef]
@@ -209,7 +212,7 @@ class Redriving:
             versions.setdefault(letter.ref, version)
         asked = {ref: versions.get(ref) or self._holding.version(ref) for ref in refs}
         waiting = await self._elders.awaited_by(asked, self._now_s())
-        self._outbound.held(waiting, now_s=self._now_s())
+        self._parked.held(waiting, now_s=self._now_s())
         going = [
             letter
             for letter in letters
@@ -243,9 +246,9 @@ class Redriving:
         an earlier one that says nothing: they are looked for again, up to the next."""
         empty = refs - found
         begun = {ref for ref in empty if step.after_seqs.get(ref)}
-        self._outbound.drained(empty - begun)
-        self._outbound.pages_empty(begun, now_s=self._now_s())
-        self._outbound.unread(refs & found, now_s=self._now_s())
+        self._parked.drained(empty - begun)
+        self._parked.pages_empty(begun, now_s=self._now_s())
+        self._parked.unread(refs & found, now_s=self._now_s())
 
     def _up_to_a_halt(self, letters: Sequence[Letter]) -> list[Letter]:
         """Of a partition that a former lane left standing still, the first letter alone."""
@@ -253,8 +256,8 @@ class Redriving:
         for letter in letters:
             first = not any(one.ref == letter.ref for one in sending)
             if first and letter.reason == "rejected":
-                self._outbound.found_halted(letter.ref, letter.delivery.seq, letter.error)
-            if first or letter.ref not in self._outbound.halted:
+                self._parked.found_halted(letter.ref, letter.delivery.seq, letter.error)
+            if first or letter.ref not in self._parked.halted:
                 sending.append(letter)
         return sending
 
@@ -292,7 +295,7 @@ class Redriving:
 
     def _left(self, unwanted: Sequence[Letter]) -> list[Letter]:
         """Of those that nobody there wants any more: what no log brings to who comes back."""
-        return [one for one in unwanted if self._outbound.is_left(one.delivery, "no_subscriber")]
+        return [one for one in unwanted if self._rules.is_left(one.delivery, "no_subscriber")]
 
     async def _bury_left(self, letters: Sequence[Letter], fences: Fences) -> None:
         dead = [replace(one, reason="left", error=LEFT) for one in letters]
@@ -302,16 +305,16 @@ class Redriving:
     async def _send_letters(
         self, letters: _Sent, fences: Fences, step: Redrive, done: _Done
     ) -> bool:
-        outbound = self._outbound
+        parked = self._parked
         largest = max(Counter([letter.ref for letter, _ in letters]).values())
         try:
             async with self._turn:
-                if not outbound.may_redrive(self._now_s()):
+                if not parked.may_redrive(self._now_s()):
                     return False
-                outbound.redriving(len(letters), full=largest >= step.each)
+                parked.redriving(len(letters), full=largest >= step.each)
                 answer = await self._send([delivery for _, delivery in letters])
         except CallerError as error:
-            if outbound.redrive_refused(len(letters), now_s=self._now_s()):
+            if parked.redrive_refused(len(letters), now_s=self._now_s()):
                 await self._reject([letters[0][0]], error.message, fences)
             return False
         if answer is None:
@@ -332,7 +335,7 @@ class Redriving:
         forward = {letter.ref for letter in (*through, *rejected)}
         pages = _pages([letter for letter, _ in letters], by_verdict, answer)
         stuck = {letter.ref for letter in by_verdict.get("retry", ())} - forward
-        self._outbound.redriven(
+        self._parked.redriven(
             fill=answer.fill,
             later={ref for ref in stuck if pages[ref] is None},
             through={letter.ref for letter in through} - {letter.ref for letter in rejected},
@@ -364,7 +367,7 @@ class Redriving:
             passed = letter.delivery.seq < self._through.get(letter.ref, 0)
             if passed:
                 self._passed.add(letter.id)
-            if self._outbound.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s):
+            if self._parked.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s):
                 dead.append(replace(letter, reason="rejected", attempts=attempts, error=error))
                 continue
             delivery = marked(letter.delivery) if passed else letter.delivery

@@ -18,10 +18,6 @@ class Sink(Protocol):
         """Somebody newer has `ref`."""
 
 
-def ref_of(delivery: Delivery) -> PartitionRef:
-    return PartitionRef(delivery.topic, delivery.partition)
-
-
 def let_go(sink: Sink, error: Fenced) -> None:
     """A store has seen somebody newer."""
     topic, partition = error.details["topic"], error.details["partition"]

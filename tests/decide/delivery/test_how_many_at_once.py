@@ -9,7 +9,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from headgate.decide.delivery.outbound import DeliveryRules, Outbound
+from headgate.decide.delivery.outbound import Outbound
+from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.steps import Redrive, Send, SendAgain, Wait
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
@@ -61,15 +62,15 @@ class Link:
 
     def redrive(self, refs: Sequence[PartitionRef], seqs: list[int]) -> None:
         if not seqs:
-            self.outbound.drained(refs)
+            self.outbound.parked.drained(refs)
             return
-        self.outbound.redriving(len(seqs))
+        self.outbound.parked.redriving(len(seqs))
         match self.fate_of(Redrive, [delivery(LETTERS, seq) for seq in seqs]):
             case "taken":
-                self.outbound.redriven(fill=0.0, now_s=self.now_s)
+                self.outbound.parked.redriven(fill=0.0, now_s=self.now_s)
                 self.take(LETTERS, seqs)
                 self.letters = self.letters[len(seqs) :]
-            case "refused" if self.outbound.redrive_refused(len(seqs), now_s=self.now_s):
+            case "refused" if self.outbound.parked.redrive_refused(len(seqs), now_s=self.now_s):
                 self.dead.append(self.letters.pop(0))
             case "failed":
                 self.outbound.failed("no answer", now_s=self.now_s)
@@ -122,7 +123,7 @@ def test_letters_refused_as_too_large_arrive_in_smaller_batches_beside_any_traff
 ) -> None:
     link = Link(at_most(fitting, LETTERS, "refused"), letters=200)
     link.live_per_s = live_per_s
-    link.run(10.0, until=lambda: not link.outbound.behind)
+    link.run(10.0, until=lambda: not link.outbound.parked.refs)
     assert link.taken[LETTERS] == list(range(1, 201))
     assert not link.dead
     assert link.refusals <= 10
@@ -150,7 +151,7 @@ def test_a_letter_that_is_refused_alone_dies_and_holds_no_other(
 
     link = Link(judged, letters=100)
     link.live_per_s = live_per_s
-    link.run(10.0, until=lambda: not link.outbound.behind)
+    link.run(10.0, until=lambda: not link.outbound.parked.refs)
     assert link.dead == sorted(poison)
     assert link.taken[LETTERS] == [seq for seq in range(1, 101) if seq not in poison]
 

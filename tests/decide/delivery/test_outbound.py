@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.decide.batching import BatchLimits
-from headgate.decide.delivery.outbound import DeliveryRules, Outbound
+from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.delivery.parts import joined, narrowed
 from headgate.decide.delivery.pressure import Watermarks
+from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Wait
 from headgate.model.control import BreakerState
 from headgate.model.delivery import Delivery, Verdict
@@ -124,7 +125,8 @@ class World:
     def step(self) -> None:
         if self.looked_for is not None and self.random.random() < 0.5:
             self.redrive(*self.looked_for)
-            self.looked_for, self.outbound.is_redriving = None, False
+            self.looked_for = None
+            self.outbound.parked.end()
         step = self.outbound.next(self.now_s)
         self.keep(step.asides)
         self.check()
@@ -138,7 +140,8 @@ class World:
             case Redrive(refs, each):
                 assert len(refs) * each <= RULES.limits.max_size
                 assert self.looked_for is None
-                self.looked_for, self.outbound.is_redriving = (refs, self.letters(refs, each)), True
+                self.looked_for = refs, self.letters(refs, each)
+                self.outbound.parked.begin()
             case SendAgain(deliveries):
                 self.send_again(deliveries)
 
@@ -175,17 +178,17 @@ class World:
 
     def redrive(self, refs: Sequence[PartitionRef], letters: list[Delivery]) -> None:
         found = {PartitionRef("flights", one.partition) for one in letters}
-        self.outbound.drained(set(refs) - found)
+        self.outbound.parked.drained(set(refs) - found)
         if self.random.random() < 0.5:
             some = self.random.sample(refs, self.random.randint(1, len(refs)))
-            self.outbound.nearly_drained(some, now_s=self.now_s)
-        if not letters or not self.outbound.may_redrive(self.now_s):
+            self.outbound.parked.nearly_drained(some, now_s=self.now_s)
+        if not letters or not self.outbound.parked.may_redrive(self.now_s):
             return
-        self.outbound.redriving(len(letters))
+        self.outbound.parked.redriving(len(letters))
         if self.fate() == "fails":
             self.give_up(self.outbound.failed("down", now_s=self.now_s))
         elif self.refuses(letters) and self.random.random() < 0.7:
-            if self.outbound.redrive_refused(len(letters), now_s=self.now_s):
+            if self.outbound.parked.redrive_refused(len(letters), now_s=self.now_s):
                 self.reject(letters[0])
         else:
             self.answer(letters, self.verdicts(letters))
@@ -196,7 +199,7 @@ class World:
         later = {ref_of(one) for one, v in zip(letters, verdicts, strict=True) if v == "retry"}
         rejected = [one for one, v in zip(letters, verdicts, strict=True) if v == "rejected"]
         through -= {ref_of(one) for one in rejected}
-        self.outbound.redriven(fill=0.0, later=later, through=through, now_s=self.now_s)
+        self.outbound.parked.redriven(fill=0.0, later=later, through=through, now_s=self.now_s)
         for one, verdict in zip(letters, verdicts, strict=True):
             if verdict == "accepted":
                 del self.parked[one.partition, one.seq]
@@ -204,7 +207,7 @@ class World:
             self.reject(one)
 
     def reject(self, one: Delivery) -> None:
-        if self.outbound.letter_rejected(ref_of(one), one.seq, "no", now_s=self.now_s):
+        if self.outbound.parked.letter_rejected(ref_of(one), one.seq, "no", now_s=self.now_s):
             del self.parked[one.partition, one.seq]
             self.dead |= parts_of(one)
         elif any(p == one.partition and seq > one.seq for p, seq, _ in self.accepted):
@@ -261,7 +264,8 @@ class World:
 
     @property
     def is_done(self) -> bool:
-        left = self.parked or self.outbound.behind or self.outbound.halted or len(self.outbound)
+        parked = self.outbound.parked
+        left = self.parked or parked.refs or parked.halted or len(self.outbound)
         is_told = "asked" not in self.again.values()
         return not left and is_told and set(self.accepted) | self.dead == self.owed
 
@@ -316,8 +320,8 @@ def test_nothing_is_lost_and_nothing_overtakes_whatever_the_gateway_does(
             break
     assert set(world.accepted) | world.dead == world.owed
     assert not world.parked
-    assert not world.outbound.behind
-    assert not world.outbound.halted
+    assert not world.outbound.parked.refs
+    assert not world.outbound.parked.halted
     assert "asked" not in world.again.values(), "whoever asked was told"
     if not keeps_dead:
         assert not world.dead
@@ -340,14 +344,14 @@ def test_letters_that_were_looked_for_wait_where_the_gateway_failed_meanwhile() 
     ref = PartitionRef("flights", 0)
     outbound = Outbound(RULES, behind=[ref])
     assert isinstance(outbound.next(0.0), Redrive)
-    outbound.is_redriving = True
+    outbound.parked.begin()
     outbound.put(delivery(1, 1), 0.0, lambda _: [])
     outbound.flush()
     assert isinstance(outbound.next(0.0), Send), "which doesn't wait for letters"
-    assert outbound.may_redrive(0.0)
+    assert outbound.parked.may_redrive(0.0)
     outbound.failed("down", now_s=0.0)
-    assert not outbound.may_redrive(0.0)
-    assert outbound.may_redrive(RULES.redrive_every_s)
+    assert not outbound.parked.may_redrive(0.0)
+    assert outbound.parked.may_redrive(RULES.redrive_every_s)
 
 
 def test_a_record_of_which_a_part_is_shed_goes_on_in_two_parts() -> None:
@@ -400,7 +404,7 @@ def test_a_gateway_that_fails_now_and_then_gets_its_letters_all_the_same() -> No
 
 def test_letters_of_an_overloaded_gateway_are_tried_though_more_is_parked_all_the_time() -> None:
     outbound = Outbound(RULES)
-    outbound.pressure.filled(0.95)
+    outbound.condition.pressure.filled(0.95)
     for partition in range(20):
         outbound.put(delivery(partition, 1), partition * 1.0, lambda _: [])
     assert isinstance(outbound.next(20.0), Redrive)
@@ -428,10 +432,10 @@ def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
             continue
         letters = sorted(store)[: step.each] if isinstance(step, Redrive) else []
         if isinstance(step, Redrive) and not letters:
-            outbound.drained(step.refs)
+            outbound.parked.drained(step.refs)
             continue
         if isinstance(step, Redrive):
-            outbound.redriving(len(letters))
+            outbound.parked.redriving(len(letters))
         seqs = letters
         if isinstance(step, Send):
             seqs = [one.seq for one in step.deliveries if one.partition == 0]
@@ -442,7 +446,7 @@ def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
             outbound.answered(["accepted"] * len(step.deliveries), fill=0.0, now_s=now_s)
             arrived += len(seqs)
         else:
-            outbound.redriven(fill=0.0, now_s=now_s)
+            outbound.parked.redriven(fill=0.0, now_s=now_s)
             store -= set(letters)
             arrived += len(letters)
     assert arrived == 60
@@ -473,8 +477,8 @@ def test_a_partition_that_is_wanted_later_holds_no_other(stuck: int) -> None:
             now_s = min(step.until_s, now_s + 0.01)
         else:
             assert isinstance(step, Redrive)
-            outbound.redriving(1)
-            outbound.redriven(fill=0.0, later=step.refs, now_s=now_s)
+            outbound.parked.redriving(1)
+            outbound.parked.redriven(fill=0.0, later=step.refs, now_s=now_s)
         assert len(outbound) <= stuck + 50, "partition 1 keeps pace"
     assert parked == {0}
     assert taken >= seq - 50
@@ -542,10 +546,10 @@ def test_a_gateway_that_is_owed_nothing_any_more_is_in_no_trouble_after_a_while(
         outbound.failed("down", now_s=0.0)
     assert outbound.next(timeout_s - 1) == Wait(timeout_s)
     assert isinstance(outbound.next(timeout_s), Redrive), "while it is owed something, it is tried"
-    outbound.drained([ref])
+    outbound.parked.drained([ref])
     assert outbound.next(timeout_s) == Wait(float("inf"))
-    assert not outbound.struggles
-    assert not outbound.error
+    assert not outbound.condition.struggles
+    assert not outbound.condition.error
 
 
 def test_a_gateway_that_is_owed_nothing_before_its_time_is_up_waits_for_that() -> None:
@@ -553,7 +557,7 @@ def test_a_gateway_that_is_owed_nothing_before_its_time_is_up_waits_for_that() -
     for _ in range(RULES.breaker_threshold):
         outbound.failed("down", now_s=0.0)
     assert outbound.next(1.0) == Wait(RULES.breaker_timeout_s)
-    assert outbound.struggles
+    assert outbound.condition.struggles
 
 
 def test_partitions_take_turns_when_letters_are_sent() -> None:
@@ -563,8 +567,8 @@ def test_partitions_take_turns_when_letters_are_sent() -> None:
     for _ in range(5):
         step = outbound.next(0.0)
         assert isinstance(step, Redrive)
-        outbound.redriving(len(step.refs))
-        outbound.redriven(fill=0.0, now_s=0.0)
+        outbound.parked.redriving(len(step.refs))
+        outbound.parked.redriven(fill=0.0, now_s=0.0)
         turns.append([ref.partition for ref in step.refs])
     assert turns == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1], [2, 3, 4, 5], [6, 7, 8, 9]]
 
@@ -573,9 +577,9 @@ def test_a_partition_that_is_wanted_later_rests_alone() -> None:
     refs = [PartitionRef("flights", number) for number in range(2)]
     outbound = Outbound(RULES, behind=refs)
     assert outbound.next(0.0) == Redrive(tuple(refs), 2)
-    outbound.redriven(fill=0.0, later=[refs[0]], now_s=0.0)
+    outbound.parked.redriven(fill=0.0, later=[refs[0]], now_s=0.0)
     assert outbound.next(0.0) == Redrive((refs[1],), 4)
-    outbound.drained([refs[1]])
+    outbound.parked.drained([refs[1]])
     assert outbound.next(0.0) == Wait(RULES.redrive_every_s)
     assert outbound.next(RULES.redrive_every_s) == Redrive((refs[0],), 4)
 
@@ -592,8 +596,8 @@ def test_what_an_operator_wants_and_what_is_parked_take_turns() -> None:
         if isinstance(step, SendAgain):
             outbound.sent_again(fill=0.0, now_s=0.0)
         else:
-            outbound.redriving(1)
-            outbound.redriven(fill=0.0, now_s=0.0)
+            outbound.parked.redriving(1)
+            outbound.parked.redriven(fill=0.0, now_s=0.0)
     assert turns == [Redrive, SendAgain] * 3
 
 
@@ -640,10 +644,10 @@ def test_what_nobody_wants_any_more_says_nothing_of_a_gateway_that_fails() -> No
     outbound.failed("down", now_s=0.0)
     assert isinstance(outbound.next(1.0), Send)
     outbound.answered(["no_subscriber"], unsent=1, fill=0.0, now_s=1.0)
-    assert outbound.error == "", "nobody waits for it any more"
+    assert outbound.condition.error == "", "nobody waits for it any more"
     sent(outbound, 1, 2.0)
     outbound.failed("down", now_s=2.0)
-    assert outbound.breaker.state == "open"
+    assert outbound.condition.breaker.state == "open"
     assert isinstance(outbound.next(2.0), Wait)
 
 
@@ -653,12 +657,12 @@ def test_nor_is_it_a_trial_of_one_that_was_left_alone() -> None:
     outbound.failed("down", now_s=0.0)
     states: list[BreakerState] = []
     sent(outbound, 1, 30.0)
-    states.append(outbound.breaker.state)
+    states.append(outbound.condition.breaker.state)
     outbound.answered(["no_subscriber"], unsent=1, fill=0.0, now_s=30.0)
-    states.append(outbound.breaker.state)
+    states.append(outbound.condition.breaker.state)
     sent(outbound, 1, 30.0)
     outbound.answered(["accepted"], fill=0.0, now_s=30.0)
-    states.append(outbound.breaker.state)
+    states.append(outbound.condition.breaker.state)
     assert states == ["half_open", "open", "closed"]
 
 
@@ -698,7 +702,7 @@ def test_a_partition_that_is_dropped_takes_what_waits_with_it() -> None:
     step = outbound.next(1.0)
     assert isinstance(step, Send)
     assert [one.partition for one in step.deliveries] == [2]
-    assert not outbound.behind
+    assert not outbound.parked.refs
 
 
 def test_a_narrowed_delivery_keeps_what_belongs_to_its_subscriptions() -> None:

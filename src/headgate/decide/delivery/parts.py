@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.model.delivery import Delivery
+from headgate.model.event import PartitionRef
 
 
 def narrowed(delivery: Delivery, names: frozenset[str]) -> Delivery:
@@ -73,3 +74,7 @@ def _is_in_turn(delivery: Delivery) -> bool:
 def _since_by_name(delivery: Delivery) -> dict[str, int]:
     since = delivery.since or (0,) * len(delivery.subscriptions)
     return dict(zip(delivery.subscriptions, since, strict=True))
+
+
+def ref_of(delivery: Delivery) -> PartitionRef:
+    return PartitionRef(delivery.topic, delivery.partition)
