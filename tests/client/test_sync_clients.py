@@ -19,6 +19,7 @@ from tests.client.test_sync_producer import in_thread
 from tests.waiting import until
 
 WAIT_S = 10.0
+BUSY_S = 0.1
 Client = SyncSubscriber | SyncConsumer
 
 
@@ -126,6 +127,35 @@ async def test_what_an_interrupted_thread_did_not_see_is_the_next_one(
             with pytest.raises(KeyboardInterrupt):
                 next(client)
             assert seqs([client.next(0.5), client.next(0.5)]) == [1, 2]
+
+    async with served_gateway() as gateway:
+        gateway.append("a", 2)
+        await in_a_thread(lambda: use(gateway))
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_positions_that_an_interrupted_thread_reads_do_not_pass_what_it_did_not_see(
+    monkeypatch: pytest.MonkeyPatch, *, is_closed: bool
+) -> None:
+    """However long it takes the client to hear of the Ctrl-C."""
+
+    def use(gateway: ServedGateway) -> None:
+        with subscriber(gateway) as client:
+            assert seqs([next(client)]) == [1]
+            wait = client._outcome
+
+            def interrupted(call: Call[Any]) -> Any:
+                monkeypatch.setattr(client, "_outcome", wait)
+                wait(call)
+                client._loop.call_soon_threadsafe(threading.Event().wait, BUSY_S)
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(client, "_outcome", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(client)
+            if is_closed:
+                client.close()
+            assert client.positions == client.positions_of(*names(client)) == {0: 1}
 
     async with served_gateway() as gateway:
         gateway.append("a", 2)

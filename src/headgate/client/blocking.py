@@ -218,6 +218,18 @@ class Blocking:
     def _await(self, work: Work[T]) -> T:
         return self._outcome(Call(work))
 
+    def _told(self, look: Callable[[], T]) -> T:
+        """What `look` finds on the loop, after all that this thread has asked for or given up; just
+        so where that is over, or nobody could answer."""
+
+        async def told() -> T:
+            return look()
+
+        try:
+            return self._await(told)
+        except errors.HeadgateError:
+            return look()
+
     def _outcome(self, call: Call[T]) -> T:
         if not self._is_here:
             raise errors.InvalidRequest(

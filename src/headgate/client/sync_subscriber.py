@@ -82,7 +82,8 @@ class SyncSubscriber(BlockingItems):
 
     @property
     def positions(self) -> dict[int, int]:
-        return dict(self._subscriber.positions)
+        """Of the first subscription: per partition, the last seq that a call has returned."""
+        return self._told(lambda: dict(self._subscriber.positions))
 
     def positions_of(self, subscription: str) -> dict[int, int]:
-        return self._subscriber.positions_of(subscription)
+        return self._told(lambda: self._subscriber.positions_of(subscription))

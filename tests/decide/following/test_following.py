@@ -15,6 +15,7 @@ from headgate.decide.following.following import MOST_EARLY, Following
 from headgate.decide.following.patience import Patience
 from headgate.decide.following.subscription import Subscription
 from headgate.model.client_messages import (
+    Event,
     Item,
     Resync,
     Subscribed,
@@ -61,6 +62,15 @@ class Subscribing(RuleBasedStateMachine):
             return
         if item is not None:
             self._saw(item)
+
+    @rule()
+    def never_sees_it(self) -> None:
+        """It comes in the very moment at which a thread is interrupted."""
+        try:
+            self.driver.take()
+        except errors.HeadgateError:
+            return
+        self.driver.do(self.following.put_back("", self.driver.now_s))
 
     def _saw(self, item: Item) -> None:
         if is_redelivery(item):
@@ -207,6 +217,27 @@ def test_a_redelivery_that_waits_survives_a_lost_connection_also_with_manual_ack
     again = driver.take()
     assert again is not None
     assert is_redelivery(again)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("kind", [Event, Resync])
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+def test_positions_do_not_pass_what_nobody_saw(
+    acks: Acks, kind: type[Event | Resync], *, is_closed: bool
+) -> None:
+    """Or who saves them when it is interrupted, and begins there again, misses that."""
+    following, driver = live(acks)
+    if kind is Resync:
+        driver.gateway.kept_from["a"] = 3
+    driver.gateway.append("a", 4)
+    while driver.go_on():
+        pass
+    assert isinstance(driver.take("one"), kind)
+    assert driver.take("another") is not None
+    if is_closed:
+        driver.do(following.close())
+    driver.do(following.put_back("one", driver.now_s))
+    assert following.subscriptions["one"].positions == {0: 0}
 
 
 def test_what_waits_before_all_have_begun_is_bounded() -> None:

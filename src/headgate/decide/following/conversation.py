@@ -165,9 +165,13 @@ class Conversation(Generic[Control, Entry]):
         """They never saw what they took since they last asked: it comes next."""
         effects: Effects = ()
         for entry in reversed(self._in_hand.pop(caller, ())):
+            self._unseen(entry)
             if not self.is_over:
                 effects += self._put_back(entry, now_s)
         return effects
+
+    def _unseen(self, entry: Entry) -> None:
+        """It doesn't count as handed out."""
 
     def _put_back(self, entry: Entry, now_s: float) -> Effects:
         self.waiting.appendleft(entry)

@@ -233,6 +233,12 @@ class Following(Conversation[ToSubscriber, Waiting]):
         if self.phase is Phase.LIVE:
             self._waited = len(self.waiting)
 
+    def _unseen(self, entry: Waiting) -> None:
+        item, seq, subscriptions = entry
+        after_seq = item.after_seq if isinstance(item, Resync) else seq - 1
+        for subscription in subscriptions:
+            subscription.take_back(item.partition, after_seq)
+
     def _hand_out(self, entry: Waiting) -> Item | None:
         item, seq, subscriptions = entry
         if not subscriptions:

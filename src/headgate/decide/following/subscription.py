@@ -2,7 +2,8 @@
 
 Invariants, per partition: said ≤ arrived (on this connection), and acknowledged ≤ handed out.
 `positions`, what was handed out last, and `arrived` only grow, but for `disconnected` with manual
-acknowledgements: that takes both back to what was acknowledged, because the rest comes again.
+acknowledgements: that takes both back to what was acknowledged, because the rest comes again; and
+but for `take_back`: whoever begins anew after `positions` misses nothing that nobody saw.
 """
 
 from __future__ import annotations
@@ -109,6 +110,11 @@ class Subscription:
         self.positions[partition] = seq
         if seq > self._handed_out.get(partition, 0):
             self._handed_out[partition] = seq
+
+    def take_back(self, partition: int, after_seq: int) -> None:
+        """What was handed out behind `after_seq` reached nobody."""
+        if after_seq < self.positions.get(partition, 0):
+            self.positions[partition] = after_seq
 
     def check_handed_out(self, partition: int, seq: int) -> None:
         """Raises InvalidRequest for what never was, on no connection."""
