@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.adapters.log.appending import AppendRequest
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
@@ -84,6 +85,13 @@ class WrittenLog(MemoryLogReader):
         """They are lost from wherever they were, and the head stays."""
         lost, records = set(seqs), self.stored.partition(ref).records
         records[:] = [record for record in records if record.seq not in lost]
+
+    def flip(self, ref: PartitionRef, seq: int) -> None:
+        """A bit of its document is another one than was appended."""
+        records = self.stored.partition(ref).records
+        at = next(at for at, record in enumerate(records) if record.seq == seq)
+        document = records[at].document
+        records[at] = replace(records[at], document=bytes([document[0] ^ 1]) + document[1:])
 
     def lose_history(self, ref: PartitionRef) -> None:
         """The store was put back to where this partition had never been."""

@@ -270,6 +270,18 @@ class StoreChanged(StorageFailed):
         return last if isinstance(last, int) else 0
 
 
+class CorruptRecord(OperatorError):
+    """What is stored of record `seq` isn't what was appended: nobody gets it. Those before it can
+    be read, and those behind it, too, by whoever goes past it on purpose."""
+
+    code = "corrupt_record"
+
+    @property
+    def seq(self) -> int:
+        found = self.details.get("seq")
+        return found if isinstance(found, int) else 0
+
+
 class OriginRefused(OperatorError):
     """The database that a connector reads won't let it, or isn't set up for it."""
 

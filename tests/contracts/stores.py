@@ -102,6 +102,7 @@ class InMemory(Generic[S]):
 
 
 _logs = InMemory(MemoryLog)
+memory_log = _logs.at
 _letters = InMemory(MemoryLetters)
 _coordination = InMemory(MemoryCoordination)
 _positions = InMemory(dict[PartitionRef, Checkpoint])

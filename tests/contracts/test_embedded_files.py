@@ -265,7 +265,7 @@ import os, sys, apsw
 connection = apsw.Connection(sys.argv[1])
 connection.execute(
     "INSERT INTO records SELECT seq + 1, version, 'x', key, collection, op, document, earlier, "
-    "source, time_ms FROM records ORDER BY seq DESC LIMIT 1"
+    "source, time_ms, headers, checksum FROM records ORDER BY seq DESC LIMIT 1"
 )
 os._exit(0)
 """
@@ -322,8 +322,8 @@ async def test_a_file_replaced_while_it_is_being_opened_is_not_used(
 ) -> None:
     """By the time anybody can look at the path, SQLite has another file."""
 
-    def slowly(path: Path, schema: str) -> apsw.Connection:
-        connection = connect(path, schema)
+    def slowly(path: Path, schema: str, *, version: int) -> apsw.Connection:
+        connection = connect(path, schema, version=version)
         shutil.copy(path, tmp_path / "other")
         (tmp_path / "other").replace(path)
         return connection

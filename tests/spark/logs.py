@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import apsw
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -75,6 +76,13 @@ class Log:
             await writer.close()
 
         asyncio.run(work())
+
+    def damage(self, partition: int, seq: int) -> None:
+        """What is stored as its document is another one than was appended."""
+        file = DataFolder(self.root).log_file(PartitionRef(TOPIC, partition))
+        connection = apsw.Connection(str(file))
+        connection.execute("UPDATE records SET document = x'5b5d' WHERE seq = ?", (seq,))
+        connection.close()
 
     def drop(self, partition: int) -> None:
         """What retention does: the records go, the head stays."""

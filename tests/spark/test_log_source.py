@@ -123,6 +123,20 @@ def test_where_an_origin_lost_changes_a_read_fails_or_shows_it(
     )
 
 
+def test_where_a_record_is_corrupt_a_read_fails_or_goes_on_without_it(
+    spark: SparkSession, log: Log
+) -> None:
+    log.grow(0, 5)
+    log.damage(0, 2)
+    log.damage(0, 5)
+    sentence = r"record 2 of partition 0 of flights is corrupt.* set failOnDataLoss to false to go"
+    for options in ({}, {"from_": "0:2"}):
+        with pytest.raises(PySparkException, match=sentence):
+            table(spark, log, **options).count()
+    assert ids(table(spark, log, from_="0:3", up_to="0:4")) == ["0-3", "0-4"]
+    assert ids(table(spark, log, failOnDataLoss="false")) == ["0-1", "0-3", "0-4"]
+
+
 def test_who_does_not_want_to_fail_reads_what_retention_left_from_wherever(
     spark: SparkSession, log: Log
 ) -> None:

@@ -17,11 +17,11 @@ from headgate.decide.redeliveries import Sized
 T = TypeVar("T", bound=Sized)
 
 UNLIMITED = 2**62
-ResyncReason = Literal["retention", "gap", "slow", "origin", "lost_history", "reset"]
-"""Why records are left out: the log doesn't have them any more, a router never got to read them, or
-the subscriber was too slow; or the origin that the log is fed from has lost changes, which never
-came into it. Or the log has lost its history, and gives out its seqs again. After a reset none are:
-an operator has a consumer group go back, and records come again."""
+ResyncReason = Literal["retention", "gap", "slow", "origin", "lost_history", "reset", "corrupt"]
+"""Why records are left out: the log doesn't have them any more, a router never got to read them,
+the subscriber was too slow, or they are corrupt; or the origin that the log is fed from has lost
+changes, which never came into it. Or the log has lost its history, and gives out its seqs again.
+After a reset none are: an operator has a consumer group go back, and records come again."""
 
 
 class Item(NamedTuple, Generic[T]):

@@ -175,6 +175,17 @@ def lost_at_origin(topic: str, partition: int, seq: int) -> errors.OriginHistory
     )
 
 
+def corrupt(topic: str, partition: int, seq: int) -> errors.CorruptRecord:
+    return errors.CorruptRecord(
+        f"record {seq} of partition {partition} of {topic} is corrupt: it isn't what was appended; "
+        f"bring its store back from a copy (`headgate log verify {topic}` names all such records), "
+        "or set failOnDataLoss to false to go on without it",
+        topic=topic,
+        partition=partition,
+        seq=seq,
+    )
+
+
 def _refuse_strangers(
     named: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str, *, parameter: str
 ) -> None:

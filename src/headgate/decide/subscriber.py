@@ -344,6 +344,13 @@ class Feed(Generic[T]):
         self._queue.reserve_nothing()
         self.resync(read.partition, read.after_seq, read.after_seq + 2, "origin")
 
+    def corrupt(self, read: Read, seq: int) -> None:
+        """The result of `read` when the first record that there is, `seq`, is corrupt."""
+        if self._positions[read.partition] != read.after_seq or seq <= read.after_seq:
+            raise ValueError(f"{read} is not the read that this subscriber waits for")
+        self._queue.reserve_nothing()
+        self.resync(read.partition, read.after_seq, seq + 1, "corrupt")
+
     def resync(
         self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason = "retention"
     ) -> None:

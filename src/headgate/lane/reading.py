@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import structlog
 
 from headgate.decide.gaps import Gap, dense, is_marker, marked, runs
-from headgate.errors import OperatorError
+from headgate.errors import CorruptRecord, OperatorError
 from headgate.lane.crossing import Crossing
 from headgate.lane.delivering import Dispatcher
 from headgate.lane.holding import Holding
@@ -168,6 +168,8 @@ class Reading:
             found = await self._reader.read(
                 partition.ref, after_seq=partition.read_seq - 1, limit=1
             )
+        except CorruptRecord:
+            return  # it was what it should be when it was read, and says nothing of the log now
         except OperatorError:
             if partition.has_memory:
                 raise

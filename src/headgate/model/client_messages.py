@@ -85,6 +85,7 @@ _RESYNC_REASONS = {
     "retention": "are no longer kept",
     "gap": "were lost or skipped",
     "slow": "came faster than they left",
+    "corrupt": "are corrupt",
     "lost_history": "are lost with the history of the log",
 }
 
@@ -98,8 +99,10 @@ class Resync(
 ):
     """Matching records with after_seq < seq < from_seq are left out, because the log doesn't have
     them any more (`retention`), because a router couldn't read them or an operator skipped them
-    (`gap`), or because this subscriber was too slow (`slow`). Or the origin that the topic is fed
-    from has lost changes, which never came into the log (`origin`): one seq stands for all of them.
+    (`gap`), because this subscriber was too slow (`slow`), or because what is stored isn't what was
+    appended (`corrupt`: a router stops there, until an operator says how to go on). Or the origin
+    that the topic is fed from has lost changes, which never came into the log (`origin`): one seq
+    stands for all of them.
     A consumer may hear that the log has lost its history (`lost_history`): seqs that it has seen
     come again, and are other records. Or that an operator wants records again (`reset`): none are
     left out, and those from `from_seq` on come, whoever has processed them before."""

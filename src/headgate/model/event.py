@@ -44,6 +44,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     collection: str = ""
     earlier: bytes | None = None
     source: str | None = None
+    headers: bytes | None = None
+    """A JSON object of texts, as it was checked at the door; None where there are none."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -61,6 +63,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     earlier: bytes | None
     source: str | None
     time_ms: int
+    headers: bytes | None = None
 
 
 class Fence(msgspec.Struct, frozen=True, order=True, array_like=True):

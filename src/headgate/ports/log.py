@@ -57,6 +57,17 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     past_settled: bool = False
 
 
+class Verified(msgspec.Struct, frozen=True, array_like=True):
+    """What was found in a stretch of a partition: how many records are what was appended, how many
+    are from before there were checksums (which nobody can tell), and the seqs of those that
+    aren't. `last_seq` is where the stretch ends."""
+
+    last_seq: int
+    verified: int
+    unverified: int
+    corrupt: tuple[int, ...] = ()
+
+
 class LogWriter(Protocol):
     """Appends for the partitions that this node owns.
 
@@ -154,7 +165,13 @@ class LogWriter(Protocol):
 
 
 class LogReader(Protocol):
-    """Reads any partition. Safe to use from an asyncio loop: no call blocks for long."""
+    """Reads any partition. Safe to use from an asyncio loop: no call blocks for long.
+
+    A record carries a checksum, made at append, over all that it says and where it stands. Whoever
+    reads records compares, and hands out none that isn't what was appended: what comes before it,
+    and then CorruptRecord, which names it. Records from before there were checksums are handed out
+    as they are.
+    """
 
     async def extent(self, ref: PartitionRef) -> Extent:
         """Earliest and head; Extent(1, 0) for a partition that nobody has opened yet."""
@@ -163,8 +180,17 @@ class LogReader(Protocol):
         """Up to `limit` records with seq > after_seq, in order; [] when there are none.
 
         A record is the same, in every field, however often it is read: one that isn't is of another
-        log.
+        log. Ends before a corrupt record; raises CorruptRecord where that is the next one.
         """
+
+    async def verify(self, ref: PartitionRef, *, after_seq: int, limit: int) -> Verified | None:
+        """Compare up to `limit` records with seq > after_seq; None when there are none. A corrupt
+        one is said, and passed."""
+
+    async def first_since(self, ref: PartitionRef, time_ms: int) -> int:
+        """The seq of the first record that was appended at `time_ms` or later, by the clock of
+        whoever appended it; that of the next one to come where there is none. Clocks may go back:
+        none of that time or later comes before it."""
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
@@ -179,7 +205,8 @@ class LogReader(Protocol):
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int
     ) -> pa.RecordBatchReader:
-        """The records in (after_seq, up_to_seq] as Arrow batches with the columns of Record."""
+        """The records in (after_seq, up_to_seq] as Arrow batches with the columns of Record. Raises
+        CorruptRecord behind all that comes before one."""
 
     def follow(
         self, refs: Sequence[PartitionRef]

@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 from headgate.decide.log_ranges import advance, split
 from headgate.decide.log_versions import Part, Versions
 from headgate.decide.starting import Stretch, ends_at, refuse_gaps, starts_after
-from headgate.errors import InvalidRequest
+from headgate.errors import CorruptRecord, InvalidRequest
 from headgate.model.event import FIRST_SEQ, PartitionRef
 from headgate.ports.log import Extent
 from headgate.spark.log_options import (
@@ -258,9 +258,15 @@ class _Log:
         return self._runner.run(self._extents())
 
     def version_at(self, partition: int, seq: int) -> int | None:
+        """Versions never go down, so the next record stands for a corrupt one before it."""
         ref = PartitionRef(self._wanted.topic, partition)
-        found = self._runner.run(self._reader.read(ref, after_seq=seq - 1, limit=1))
-        return found[0].version if found else None
+        while True:
+            try:
+                found = self._runner.run(self._reader.read(ref, after_seq=seq - 1, limit=1))
+            except CorruptRecord as error:
+                seq = error.seq + 1
+            else:
+                return found[0].version if found else None
 
     def close(self) -> None:
         self._runner.run(self._reader.close())

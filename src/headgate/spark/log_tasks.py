@@ -2,7 +2,8 @@
 
 Invariant: `seq` is dense, so a range is read whole or the task fails; only a task that may be
 `partial` takes what retention has left. Where a record says that its origin has lost changes, a
-task that `fails_on_loss` does, and any other one shows it as a row. A task opens the log for
+task that `fails_on_loss` does, and any other one shows it as a row; where one is corrupt, it does
+too, and any other one goes on without it. A task opens the log for
 itself, after the fork, and closes it before it ends; what it holds in memory is bounded by
 BATCH_ROWS and BATCH_BYTES.
 """
@@ -25,8 +26,10 @@ from pyspark.sql.types import (
 )
 
 from headgate.decide.log_ranges import SeqRange
-from headgate.decide.starting import gone, lost_at_origin
+from headgate.decide.starting import corrupt, gone, lost_at_origin
+from headgate.errors import CorruptRecord
 from headgate.model.event import PartitionRef
+from headgate.ports.log import LogReader
 from headgate.spark.log_place import LogPlace
 
 SCHEMA = StructType(
@@ -90,7 +93,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     reader = task.place.open_reader()
     try:
         ref = PartitionRef(task.topic, partition)
-        batches = reader.read_arrow(ref, after_seq=after_seq, up_to_seq=up_to_seq)
+        batches = _batches(reader, task, ref)
         expected = after_seq + 1
         for batch in _gathered(batches):
             first, last = batch["seq"][0].as_py(), batch["seq"][-1].as_py()
@@ -104,6 +107,20 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
             raise gone(task.topic, partition, first=expected, last=up_to_seq)
     finally:
         asyncio.run(reader.close())
+
+
+def _batches(reader: LogReader, task: LogTask, ref: PartitionRef) -> Iterator[pa.RecordBatch]:
+    """What can be read of the task's range, up to a corrupt record where that counts as a loss."""
+    _, after_seq, up_to_seq = task.seqs
+    while after_seq < up_to_seq:
+        try:
+            yield from reader.read_arrow(ref, after_seq=after_seq, up_to_seq=up_to_seq)
+        except CorruptRecord as error:
+            if task.fails_on_loss:
+                raise corrupt(ref.topic, ref.partition, error.seq) from error
+            after_seq = error.seq
+        else:
+            return
 
 
 def _refuse_markers(batch: pa.RecordBatch, topic: str, partition: int) -> None:

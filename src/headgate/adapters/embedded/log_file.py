@@ -12,8 +12,14 @@ import apsw
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.open_files import OpenFiles, let_go
-from headgate.adapters.embedded.schema import INTAKES_SCHEMA, LOG_SCHEMA
-from headgate.adapters.embedded.sqlite import connect, storage_errors
+from headgate.adapters.embedded.schema import (
+    INTAKES_SCHEMA,
+    LOG_FORMAT,
+    LOG_SCHEMA,
+    TIMES_SCHEMA,
+    TO_FORMAT_2,
+)
+from headgate.adapters.embedded.sqlite import connect, storage_errors, upgrade
 from headgate.adapters.embedded.transactions import Transactions
 from headgate.adapters.embedded.upkeep import Upkeep
 from headgate.errors import StorageFailed
@@ -32,8 +38,10 @@ class LogFile:
 
     def _connect(self) -> None:
         with storage_errors(f"opening partition {self._ref.partition} of {self._ref.topic}"):
-            self._connection = connect(self._path, LOG_SCHEMA + INTAKES_SCHEMA)
+            schema = LOG_SCHEMA + INTAKES_SCHEMA + TIMES_SCHEMA
+            self._connection = connect(self._path, schema, version=LOG_FORMAT)
             self._connection.execute(INTAKES_SCHEMA)
+            upgrade(self._connection, self._path, TO_FORMAT_2, to=LOG_FORMAT)
             self._connection.wal_autocheckpoint(0)
             self._files = OpenFiles(self._connection, self._path)
         self._transactions = Transactions(self._connection, self._files, self._ref)

@@ -4,12 +4,13 @@ Readers of a file in WAL mode neither block its writer nor wait for it, so a rea
 of well under a millisecond and runs on the event loop. Invariants: only committed records are seen;
 a connection never crosses a fork; no read stays open between calls, so the writer can always move
 its write-ahead log into the file; what is read is in the files that are at their paths, and nothing
-of a file that couldn't be read is remembered; files that nobody reads any more don't stay open.
-Never writes.
+of a file that couldn't be read is remembered; no record is handed out that isn't what was appended;
+files that nobody reads any more don't stay open. Never writes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -23,13 +24,25 @@ import apsw
 from headgate.adapters.embedded.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.open_files import OpenFiles
-from headgate.adapters.embedded.schema import EXTENT, FIND, HAS_INTAKES, INTAKES, READ
+from headgate.adapters.embedded.schema import (
+    EXTENT,
+    FIND,
+    HAS_INTAKES,
+    HAS_TIMES,
+    INTAKES,
+    MARK_BEFORE,
+    NEXT_SEQ,
+    READ,
+    SINCE,
+)
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.appending import stored_positions
-from headgate.errors import StorageFailed
+from headgate.adapters.log.checksum import CHECKSUM, corrupt_record, intact, verified
+from headgate.adapters.log.times import LOOK_AT_ONCE
+from headgate.errors import CorruptRecord, StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
-from headgate.ports.log import Extent
+from headgate.ports.log import Extent, Verified
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,9 +90,44 @@ class EmbeddedLogReader:
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
         topic, partition = ref.topic, ref.partition
         return [
-            Record(topic, partition, *row)
+            Record(topic, partition, *row[:CHECKSUM])
             for row in self._rows(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
         ]
+
+    async def verify(self, ref: PartitionRef, *, after_seq: int, limit: int) -> Verified | None:
+        try:
+            with self._reading(ref):
+                connection = self._connection(ref)
+                if connection is None:
+                    return None
+                rows = _readable(connection, ref, (after_seq, MAX_SEQ, limit))
+        except CorruptRecord as error:
+            return Verified(error.seq, 0, 0, (error.seq,))
+        return verified(ref, rows) if rows else None
+
+    async def first_since(self, ref: PartitionRef, time_ms: int) -> int:
+        extent = self._from_mark(ref, time_ms)
+        for first in range(extent.earliest, extent.head + 1, LOOK_AT_ONCE):
+            with self._reading(ref):
+                connection = self._connection(ref)
+                if connection is None:
+                    break
+                for (seq,) in connection.execute(SINCE, (first, first + LOOK_AT_ONCE, time_ms)):
+                    return int(seq)
+            await asyncio.sleep(0)
+        return extent.head + 1
+
+    def _from_mark(self, ref: PartitionRef, time_ms: int) -> Extent:
+        """What is there from the newest mark up to `time_ms` on."""
+        with self._reading(ref):
+            connection = self._connection(ref)
+            if connection is None:
+                return NOTHING_YET
+            [(earliest, head)] = connection.execute(EXTENT)
+            if connection.execute(HAS_TIMES).fetchall()[0][0]:
+                for (seq,) in connection.execute(MARK_BEFORE, (time_ms,)):
+                    earliest = max(earliest, seq)
+            return Extent(earliest, head)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -125,14 +173,14 @@ class EmbeddedLogReader:
             connection = self._connection(ref)
             if connection is None or limit <= 0:
                 return []
-            return connection.execute(READ, (after_seq, up_to_seq, limit)).fetchall()
+            return intact(ref, _readable(connection, ref, (after_seq, up_to_seq, limit)))
 
     @contextlib.contextmanager
     def _reading(self, ref: PartitionRef) -> Iterator[None]:
         try:
             with storage_errors(f"reading {ref}"):
                 yield
-        except StorageFailed:
+        except (StorageFailed, CorruptRecord):
             self._close(ref)  # or pages of a damaged file would outlive it
             raise
 
@@ -141,7 +189,7 @@ class EmbeddedLogReader:
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Each is a read of its own; records never change, so nothing can slip between."""
         while page := self._rows(ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=rows):
-            yield page
+            yield [row[:CHECKSUM] for row in page]
             after_seq = page[-1][0]
 
     def _connection(self, ref: PartitionRef) -> apsw.Connection | None:
@@ -177,3 +225,21 @@ class EmbeddedLogReader:
             _left_behind.extend(opened.connection for opened in self._opened.values())
             self._opened.clear()
             self._pid = os.getpid()
+
+
+def _readable(
+    connection: apsw.Connection, ref: PartitionRef, wanted: tuple[int, int, int]
+) -> list[tuple[Any, ...]]:
+    """The rows behind a seq, up to a seq, and up to a number of them: those before the first that
+    SQLite can't make sense of. Raises CorruptRecord where that is the first one, and SQLite's error
+    where the file is so damaged that nobody can tell which one that is."""
+    try:
+        return connection.execute(READ, wanted).fetchall()
+    except (apsw.CorruptError, UnicodeDecodeError) as error:
+        rows: list[tuple[Any, ...]] = []
+        with contextlib.suppress(apsw.CorruptError, UnicodeDecodeError):
+            rows.extend(connection.execute(READ, wanted))
+        if rows:
+            return rows
+        [(seq,)] = connection.execute(NEXT_SEQ, wanted[:2])
+        raise corrupt_record(ref, seq, f"{error}") from error

@@ -9,9 +9,10 @@ before what was given out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, repeat
+from operator import add
 
 import apsw
 from msgspec.structs import astuple
@@ -22,10 +23,13 @@ from headgate.adapters.embedded.schema import (
     ADVANCE,
     EXTENT,
     FORGET_IDS,
+    FORGET_MARKS,
     FRONT,
     IDS_OF_RECORDS,
     INTAKES,
+    MARK,
     NEW_COLUMNS,
+    NEWEST_MARK,
     RECORD_COLUMNS,
     RECORDS,
     STATE,
@@ -35,10 +39,12 @@ from headgate.adapters.embedded.schema import (
 )
 from headgate.adapters.embedded.sqlite import detailed_code, storage_errors
 from headgate.adapters.log.appending import (
+    TIME_MS,
     AppendRequest,
     Outcome,
     PartitionState,
     Placed,
+    Row,
     added_bytes,
     check_fence,
     check_history,
@@ -47,7 +53,9 @@ from headgate.adapters.log.appending import (
     stored_positions,
     take_in,
 )
+from headgate.adapters.log.checksum import made
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
+from headgate.adapters.log.times import Mark, new_marks
 from headgate.decide.portions import Portion
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
@@ -72,6 +80,8 @@ class PartitionFile(LogFile):
         """After the last commit here. Whether it still is the head, the next one checks."""
         self._given_out = 0
         """The highest head that was found here; what was committed here since is in `_head`."""
+        self._newest_mark_ms: int | None = None
+        """Of the index by time, after the last commit here; goes with `_head`."""
 
     def _connect_again(self) -> bool:
         if not super()._connect_again():
@@ -102,6 +112,7 @@ class PartitionFile(LogFile):
                     version,
                     sealed,
                 )
+            [(self._newest_mark_ms,)] = self._connection.execute(NEWEST_MARK)
         self._given_out = max(self._reach, state.head)
         self._epoch, self._head = epoch, state.head if state.head == self._given_out else None
         return self.extent()
@@ -136,7 +147,8 @@ class PartitionFile(LogFile):
             known = self._known([one.event_id for each in requests for one in each.events])
             placed = place(self._ref, state, requests, known)
             self._write(state, placed)
-        self._head = placed.head
+            newest_ms = self._mark_rows(placed.rows)
+        self._head, self._newest_mark_ms = placed.head, newest_ms
         return placed.outcomes
 
     def _write_new(self, head: int, version: int, requests: Sequence[AppendRequest]) -> None:
@@ -146,15 +158,24 @@ class PartitionFile(LogFile):
         three of them do, for most commits.
         """
         values: list[object] = []
+        seq = head + 1
         for request in requests:
-            with_time = zip(map(astuple, request.events), repeat((request.now_ms,)))
-            values += chain.from_iterable(chain.from_iterable(with_time))
+            rows = list(map(add, map(astuple, request.events), repeat((request.now_ms,))))
+            checksums = made(self._ref, rows, version=version, first_seq=seq)
+            with_checksums = zip(rows, zip(checksums, strict=True), strict=True)
+            values += chain.from_iterable(chain.from_iterable(with_checksums))
+            seq += len(rows)
         count = len(values) // NEW_COLUMNS
         advance = (count, added_bytes(requests), self._epoch, version, head)
+        marks = new_marks(self._newest_mark_ms, _begins(head, requests))
         with self._transactions.begin(ADVANCE, advance):
             if self._connection.changes() == 0:
                 raise _OutOfDate
             self._insert_new(head, version, values)
+            for mark in marks:
+                self._execute(MARK, *mark)
+        if marks:
+            self._newest_mark_ms = marks[-1][0]
 
     def _insert_new(self, head: int, version: int, values: list[object]) -> None:
         """The records, in as many statements as it takes, and their keys with the last of them."""
@@ -188,6 +209,15 @@ class PartitionFile(LogFile):
                 "UPDATE partition SET head = ?, size_bytes = ?", placed.head, placed.size_bytes
             )
 
+    def _mark_rows(self, rows: Sequence[Row]) -> int | None:
+        """Mark where times begin in what is being written; the newest mark after that."""
+        newest_ms: int | None
+        [(newest_ms,)] = self._connection.execute(NEWEST_MARK)
+        for mark in new_marks(newest_ms, [(row[TIME_MS], row[0]) for row in rows]):
+            self._execute(MARK, *mark)
+            newest_ms = mark[0]
+        return newest_ms
+
     def take_in(self, mark: IntakeMark, request: AppendRequest) -> Taken:
         """Write what is new of a connector's batch, and how far it is, in one transaction."""
         with self._transactions.begin():
@@ -211,7 +241,8 @@ class PartitionFile(LogFile):
                     mark.connector,
                     mark.forgets_below,
                 )
-        self._head = taken.head
+            newest_ms = self._mark_rows(taken.rows)
+        self._head, self._newest_mark_ms = taken.head, newest_ms
         return taken.answer
 
     def find(self, event_ids: Sequence[str]) -> dict[str, int]:
@@ -275,6 +306,7 @@ class PartitionFile(LogFile):
             self._execute("DELETE FROM records")
             self._execute("DELETE FROM ids")
             self._execute("DELETE FROM intakes")
+            self._execute("DELETE FROM times")
             self._execute(
                 "UPDATE partition SET epoch = ?, sealed = 0, version = 1, size_bytes = 0,"
                 " head = max(head, ?)",
@@ -295,6 +327,7 @@ class PartitionFile(LogFile):
             )
             if count:
                 self._execute("DELETE FROM records WHERE seq <= ?", front[count - 1][0])
+                self._execute(FORGET_MARKS, front[count - 1][0])
                 self._execute("UPDATE partition SET size_bytes = size_bytes - ?", freed_bytes)
             self._execute(FORGET_IDS, now_ms - ids_ms, DROP_ROWS)
             forgotten = self._connection.changes()
@@ -317,6 +350,15 @@ class PartitionFile(LogFile):
 
 class _OutOfDate(Exception):
     """The partition is not as it was after the last commit here, or not as the requests want it."""
+
+
+def _begins(head: int, requests: Sequence[AppendRequest]) -> Iterator[Mark]:
+    """When each of `requests` came, and the first seq that it gets behind `head`."""
+    seq = head + 1
+    for request in requests:
+        if request.events:
+            yield request.now_ms, seq
+        seq += len(request.events)
 
 
 def _rounded_up(count: int) -> int:

@@ -5,7 +5,11 @@ sealed, what its records count in bytes, and the head that never goes back, whic
 stored and not derived from the records (they can be dropped). `doubts` counts the writes whose
 outcome had to be looked up: the count is what such a look commits. `ids` are the idempotency keys,
 apart from the records because they expire at another time. `intakes` says how far each connector
-has come here, by partitioning version.
+has come here, by partitioning version. `times` are the marks of the index by time
+(adapters/log/times.py).
+
+A file is of a format. What format 2 adds is added to a file of format 1 by the first that opens it
+for writing; readers take both.
 """
 
 from __future__ import annotations
@@ -28,6 +32,19 @@ CREATE TABLE IF NOT EXISTS intakes (
 """
 """Files that were made before there were connectors lack it."""
 
+LOG_FORMAT = 2
+TIMES_SCHEMA = """
+CREATE TABLE times (
+    time_ms INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL
+);
+"""
+TO_FORMAT_2 = f"""
+ALTER TABLE records ADD COLUMN headers BLOB;
+ALTER TABLE records ADD COLUMN checksum BLOB;
+{TIMES_SCHEMA}
+"""
+
 LOG_SCHEMA = """
 CREATE TABLE partition (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -49,7 +66,9 @@ CREATE TABLE records (
     document BLOB NOT NULL,
     earlier BLOB,
     source TEXT,
-    time_ms INTEGER NOT NULL
+    time_ms INTEGER NOT NULL,
+    headers BLOB,
+    checksum BLOB
 );
 CREATE TABLE ids (
     event_id TEXT PRIMARY KEY,
@@ -93,11 +112,11 @@ LATER_CHECKPOINT_COLUMNS = {
 }
 """What files of former versions lack."""
 
-RECORD_COLUMNS = 10
+RECORD_COLUMNS = 12
 RECORDS = "INSERT INTO records VALUES "
 EVENT_COLUMNS = ("event_id", "key", "collection", "op", "document", "earlier", "source")
-"""Of the records, between their version and their time_ms."""
-NEW_COLUMNS = len(Event.__struct_fields__) + 1
+"""Of the records, between their version and their time_ms; behind that come the headers."""
+NEW_COLUMNS = len(Event.__struct_fields__) + 2
 ADVANCE = """
 UPDATE partition SET head = head + ?, size_bytes = size_bytes + ?
 WHERE epoch = ? AND version = ? AND head = ? AND sealed = 0
@@ -105,9 +124,16 @@ WHERE epoch = ? AND version = ? AND head = ? AND sealed = 0
 
 EXTENT = "SELECT coalesce((SELECT min(seq) FROM records), head + 1), head FROM partition"
 STATE = "SELECT epoch, version, head, sealed, size_bytes FROM partition"
-READ = """
-SELECT seq, version, event_id, key, collection, op, document, earlier, source, time_ms
-FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
+READ = "SELECT * FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+"""However many columns the file's format has, also when its writer changes that meanwhile."""
+NEXT_SEQ = "SELECT seq FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1"
+HAS_TIMES = "SELECT count(*) FROM sqlite_master WHERE name = 'times'"
+NEWEST_MARK = "SELECT max(time_ms) FROM times"
+MARK = "INSERT INTO times VALUES (?, ?)"
+MARK_BEFORE = "SELECT seq FROM times WHERE time_ms <= ? ORDER BY time_ms DESC LIMIT 1"
+SINCE = "SELECT seq FROM records WHERE seq >= ? AND seq < ? AND time_ms >= ? ORDER BY seq LIMIT 1"
+FORGET_MARKS = """
+DELETE FROM times WHERE seq <= ? AND time_ms < (SELECT max(time_ms) FROM times)
 """
 FIND = "SELECT event_id, seq FROM ids WHERE event_id IN ({})"
 """With a mark for every id."""
@@ -131,15 +157,16 @@ def rows(columns: int, count: int) -> str:
 def new_records(count: int) -> str:
     """Inserts up to `count` records, whose seqs follow each other.
 
-    Takes the first seq and the version, then the fields of each Event and its time_ms; rows without
-    an event_id are left out, so that a few statements serve every number of records.
+    Takes the first seq and the version, then the fields of each Event, its time_ms and checksum;
+    rows without an event_id are left out, so that a few statements serve every number of records.
     """
     numbered = ",".join(f"({number}{',?' * NEW_COLUMNS})" for number in range(count))
     # SQLite calls what stands in VALUES column1, column2, …
     named = {name: f"column{at}" for at, name in enumerate(Event.__struct_fields__, 2)}
     fields = ", ".join([named[name] for name in EVENT_COLUMNS])
     return (
-        f"INSERT INTO records SELECT ?1 + column1, ?2, {fields}, column{NEW_COLUMNS + 1} "  # noqa: S608 - names from here
+        f"INSERT INTO records SELECT ?1 + column1, ?2, {fields}, column{NEW_COLUMNS}, "  # noqa: S608 - names from here
+        f"{named['headers']}, column{NEW_COLUMNS + 1} "
         f"FROM (VALUES {numbered}) WHERE {named['event_id']} IS NOT NULL"
     )
 

@@ -16,7 +16,8 @@ import apsw
 
 from headgate.errors import DataFolderError, HeadgateError, OutcomeUnknown, StorageFailed
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest format that any file has; most are of the first."""
 BUSY_TIMEOUT_MS = 2_000
 """Below the write timeout of one attempt (3 s), so that a lock is told from a slow disk."""
 USE_WAL_AGAIN_S = 0.01
@@ -26,9 +27,14 @@ _WRITE_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
 
 def connect(
-    path: Path, schema: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, page_size: int = 4096
+    path: Path,
+    schema: str,
+    *,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    page_size: int = 4096,
+    version: int = 1,
 ) -> apsw.Connection:
-    """Open `path` for writing, making it with `schema` when it's new."""
+    """Open `path` for writing, making it with `schema`, of the format `version`, when it's new."""
     connection = apsw.Connection(str(path), flags=_WRITE_FLAGS)
     try:
         connection.set_busy_timeout(busy_timeout_ms)
@@ -40,7 +46,7 @@ def connect(
         connection.pragma("temp_store", "memory")
         connection.pragma("journal_size_limit", 64 * 1024 * 1024)
         if _version(connection, path) == 0:
-            _create(connection, path, schema)
+            _create(connection, path, schema, version)
     except BaseException:
         connection.close(True)
         raise
@@ -187,9 +193,19 @@ def _version(connection: apsw.Connection, path: Path) -> int:
     return version
 
 
-def _create(connection: apsw.Connection, path: Path, schema: str) -> None:
+def upgrade(connection: apsw.Connection, path: Path, script: str, *, to: int) -> None:
+    """Bring a file of the format before `to` up to it; nothing happens to one that is there."""
+    if _version(connection, path) >= to:
+        return
+    with transaction(connection, f"bringing {path} to format {to}"):
+        if _version(connection, path) < to:
+            connection.execute(script)
+            connection.pragma("user_version", to)
+
+
+def _create(connection: apsw.Connection, path: Path, schema: str, version: int) -> None:
     with transaction(connection, f"making {path}"):
         # Somebody else may have been faster between the look and the lock.
         if _version(connection, path) == 0:
             connection.execute(schema)
-            connection.pragma("user_version", SCHEMA_VERSION)
+            connection.pragma("user_version", version)

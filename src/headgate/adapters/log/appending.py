@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.adapters.log.checksum import with_checksum
 from headgate.decide import intake
 from headgate.errors import (
     Fenced,
@@ -31,8 +32,11 @@ RECORD_OVERHEAD_BYTES = 100
 """What a record takes besides its document: names, times, its row and its idempotency key."""
 
 Outcome = list[Appended] | HeadgateError
-Row = tuple[int, int, str, str | None, str, str, bytes, bytes | None, str | None, int]
-"""A record in the order of the columns: seq, version, event_id, … time_ms."""
+Row = tuple[Any, ...]
+"""A record in the order of the columns: seq, version, event_id, key, collection, op, document,
+earlier, source, time_ms, headers, checksum."""
+TIME_MS = 9
+"""Where a row has it."""
 
 
 class AppendRequest:
@@ -83,7 +87,7 @@ def place(
     placed = Placed([], [], state.head, state.size_bytes)
     for request in requests:
         refusal = _refusal(ref, state, request)
-        placed.outcomes.append(refusal or _placed(placed, request, known))
+        placed.outcomes.append(refusal or _placed(ref, placed, request, known))
     return placed
 
 
@@ -116,7 +120,7 @@ def take_in(
     version, head = request.version, state.head
     admitted = intake.admit(ref, stored, mark, request.events, version=version)
     rows = [
-        _row(seq, version, event, request.now_ms)
+        _row(ref, seq, version, event, request.now_ms)
         for seq, event in enumerate(admitted.events, head + 1)
     ]
     added = sum(
@@ -150,7 +154,9 @@ def _refusal(
     return None
 
 
-def _placed(placed: Placed, request: AppendRequest, known: dict[str, int]) -> list[Appended]:
+def _placed(
+    ref: PartitionRef, placed: Placed, request: AppendRequest, known: dict[str, int]
+) -> list[Appended]:
     version, now_ms = request.version, request.now_ms
     answer: list[Appended] = []
     for event in request.events:
@@ -161,13 +167,13 @@ def _placed(placed: Placed, request: AppendRequest, known: dict[str, int]) -> li
         placed.head += 1
         known[event.event_id] = placed.head
         placed.size_bytes += record_bytes(len(event.document), len(event.earlier or b""))
-        placed.rows.append(_row(placed.head, version, event, now_ms))
+        placed.rows.append(_row(ref, placed.head, version, event, now_ms))
         answer.append(Appended(placed.head))
     return answer
 
 
-def _row(seq: int, version: int, event: Event, now_ms: int) -> Row:
-    return (
+def _row(ref: PartitionRef, seq: int, version: int, event: Event, now_ms: int) -> Row:
+    row = (
         seq,
         version,
         event.event_id,
@@ -178,7 +184,9 @@ def _row(seq: int, version: int, event: Event, now_ms: int) -> Row:
         event.earlier,
         event.source,
         now_ms,
+        event.headers,
     )
+    return with_checksum(ref, row)
 
 
 def added_bytes(requests: Sequence[AppendRequest]) -> int:

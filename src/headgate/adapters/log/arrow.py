@@ -29,9 +29,10 @@ RECORD_SCHEMA = pa.schema(
         pa.field("earlier", pa.binary()),
         pa.field("source", pa.string()),
         pa.field("time_ms", pa.int64(), nullable=False),
+        pa.field("headers", pa.binary()),
     ]
 )
-"""The columns of Record as Arrow; documents are raw JSON in UTF-8."""
+"""The columns of Record as Arrow; documents and headers are raw JSON in UTF-8."""
 
 
 def batches_of(

@@ -8,11 +8,11 @@ is made at once or not at all. One event loop only.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headgate.adapters.log.appending import (
     AppendRequest,
@@ -24,15 +24,20 @@ from headgate.adapters.log.appending import (
     take_in,
     unwritable,
 )
+from headgate.adapters.log.checksum import CHECKSUM, intact, verified
 from headgate.adapters.log.retention import expired_prefix
+from headgate.adapters.log.times import Mark, new_marks
 from headgate.adapters.log.wake_ups import WakeUps
 from headgate.errors import HeadgateError
 from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.intake import IntakeMark, IntakePosition
-from headgate.ports.log import Appended, Extent, Retention, Taken
+from headgate.ports.log import Appended, Extent, Retention, Taken, Verified
 
 DROP_ROWS = 2_000
 """What is dropped in one turn: appends get theirs in between."""
+
+PLACE_COLUMNS = 2
+"""Of a record, before the columns of a row: topic and partition."""
 
 NEW = PartitionState(epoch=0, version=1, head=0, sealed=False, size_bytes=0)
 
@@ -62,6 +67,9 @@ class MemoryPartition:
         self.ref = ref
         self.state = NEW
         self.records: list[Record] = []
+        self.checksums: dict[int, bytes | None] = {}
+        """By seq; None as of a record from before there were any."""
+        self._marks: list[Mark] = []
         self._ids: dict[str, tuple[int, int]] = {}
         """Per idempotency key its seq and when it came."""
         self.intakes: dict[str, dict[int, IntakePosition]] = {}
@@ -108,8 +116,11 @@ class MemoryPartition:
 
     def _add(self, rows: Sequence[Row]) -> list[Record]:
         topic, partition = self.ref.topic, self.ref.partition
-        added = [Record(topic, partition, *row) for row in rows]  # type: ignore[arg-type]  # op is any text there
+        added = [Record(topic, partition, *row[:CHECKSUM]) for row in rows]
         self.records += added
+        self.checksums.update((row[0], row[CHECKSUM]) for row in rows)
+        newest_ms = self._marks[-1][0] if self._marks else None
+        self._marks += new_marks(newest_ms, [(one.time_ms, one.seq) for one in added])
         return added
 
     def _known(self, events: Sequence[Event]) -> list[tuple[str, tuple[int, int]]]:
@@ -120,6 +131,24 @@ class MemoryPartition:
         return {one: self._ids[one][0] for one in event_ids if one in self._ids}
 
     def read(self, *, after_seq: int, up_to_seq: int, limit: int) -> list[Record]:
+        """Those that are what was appended; raises CorruptRecord where the first one isn't."""
+        found = self._stored(after_seq=after_seq, up_to_seq=up_to_seq, limit=limit)
+        return found[: len(intact(self.ref, self._rows(found)))]
+
+    def verify(self, *, after_seq: int, limit: int) -> Verified | None:
+        found = self._stored(after_seq=after_seq, up_to_seq=self.state.head, limit=limit)
+        return verified(self.ref, self._rows(found)) if found else None
+
+    def _rows(self, records: Sequence[Record]) -> list[Row]:
+        return [(*astuple(one)[PLACE_COLUMNS:], self.checksums.get(one.seq)) for one in records]
+
+    def first_since(self, time_ms: int) -> int:
+        marked = [seq for marked_ms, seq in self._marks if marked_ms <= time_ms]
+        first = bisect_left(self.records, marked[-1] if marked else 0, key=_seq)
+        since = (one.seq for one in islice(self.records, first, None) if one.time_ms >= time_ms)
+        return next(since, self.state.head + 1)
+
+    def _stored(self, *, after_seq: int, up_to_seq: int, limit: int) -> list[Record]:
         first = bisect_right(self.records, after_seq, key=_seq)
         end = bisect_right(self.records, up_to_seq, key=_seq)
         return self.records[first : min(end, first + max(limit, 0))]
@@ -135,13 +164,18 @@ class MemoryPartition:
     ) -> bool:
         """Drop a bounded number of records and keys; True when there may be more to drop."""
         self._check(mine)
-        front = self.read(after_seq=0, up_to_seq=up_to_seq, limit=DROP_ROWS)
+        front = self._stored(after_seq=0, up_to_seq=up_to_seq, limit=DROP_ROWS)
         sizes = (
             (one.seq, one.time_ms, len(one.document), len(one.earlier or b"")) for one in front
         )
         count, freed_bytes = expired_prefix(
             sizes, retention, size_bytes=self.state.size_bytes, now_ms=now_ms
         )
+        for dropped in self.records[:count]:
+            self.checksums.pop(dropped.seq, None)
+        if count:
+            last = self.records[count - 1].seq
+            self._marks = [one for one in self._marks if one[1] > last or one is self._marks[-1]]
         del self.records[:count]
         self.state = replace(self.state, size_bytes=self.state.size_bytes - freed_bytes)
         oldest_ms = now_ms - ids_ms
@@ -154,6 +188,8 @@ class MemoryPartition:
     def drop_records(self, epoch: int) -> None:
         check_fence(self.ref, self.state, mine=epoch)
         self.records.clear()
+        self.checksums.clear()
+        self._marks.clear()
         self._ids.clear()
         self.intakes.clear()
         self.state = replace(NEW, epoch=epoch, head=self.state.head)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import astuple
 
 from headgate.adapters.log.wake_ups import WakeUps
-from headgate.adapters.memory.log import MemoryLog
+from headgate.adapters.memory.log import PLACE_COLUMNS, MemoryLog
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
-from headgate.ports.log import Extent
+from headgate.ports.log import Extent, Verified
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 NOTHING_YET = Extent(FIRST_SEQ, 0)
 MAX_SEQ = 2**63 - 1
 SAFETY_S = 1.0
-PLACE_COLUMNS = 2
-"""Topic and partition, which come before the columns of a row."""
 
 
 class MemoryLogReader:
@@ -43,6 +41,16 @@ class MemoryLogReader:
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
         await asyncio.sleep(0)
         return self._records(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
+
+    async def verify(self, ref: PartitionRef, *, after_seq: int, limit: int) -> Verified | None:
+        await asyncio.sleep(0)
+        partition = self.stored.partitions.get(ref)
+        return None if partition is None else partition.verify(after_seq=after_seq, limit=limit)
+
+    async def first_since(self, ref: PartitionRef, time_ms: int) -> int:
+        await asyncio.sleep(0)
+        partition = self.stored.partitions.get(ref)
+        return FIRST_SEQ if partition is None else partition.first_since(time_ms)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         await asyncio.sleep(0)

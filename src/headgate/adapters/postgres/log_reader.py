@@ -13,13 +13,16 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
-from psycopg.errors import UndefinedTable
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headgate.adapters.log.appending import stored_positions
+from headgate.adapters.log.checksum import CHECKSUM, corrupt_record, intact, verified
+from headgate.adapters.log.times import LOOK_AT_ONCE
 from headgate.adapters.postgres.connections import (
     TIMEOUT_S,
     Connections,
@@ -36,14 +39,14 @@ from headgate.adapters.postgres.schema import (
     PartitionStatements,
     SchemaStatements,
 )
-from headgate.errors import StorageFailed
+from headgate.errors import CorruptRecord, StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
-from headgate.ports.log import Extent
+from headgate.ports.log import Extent, Verified
+from headgate.tasks import Crew
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from headgate.tasks import Crew
 
 T = TypeVar("T")
 
@@ -90,6 +93,20 @@ class PostgresLogReader:
         return await self._run(work, ref)
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
+        rows = intact(ref, _texts(ref, await self._stored(ref, after_seq=after_seq, limit=limit)))
+        topic, partition = ref.topic, ref.partition
+        return [Record(topic, partition, *row[:CHECKSUM]) for row in rows]
+
+    async def verify(self, ref: PartitionRef, *, after_seq: int, limit: int) -> Verified | None:
+        try:
+            rows = _texts(ref, await self._stored(ref, after_seq=after_seq, limit=limit))
+        except CorruptRecord as error:
+            return Verified(error.seq, 0, 0, (error.seq,))
+        return verified(ref, rows) if rows else None
+
+    async def _stored(
+        self, ref: PartitionRef, *, after_seq: int, limit: int
+    ) -> list[tuple[Any, ...]]:
         values = _range(ref, after_seq=after_seq, up_to_seq=MAX_SEQ, limit=limit)
 
         async def work(session: Session) -> list[tuple[Any, ...]]:
@@ -97,14 +114,42 @@ class PostgresLogReader:
                 statements = await self._find(session, ref)
                 if statements is None:
                     break
-                with contextlib.suppress(UndefinedTable):
+                with contextlib.suppress(UndefinedTable, UndefinedColumn):
                     if rows := await session.query(statements.read, values):
                         return _records(rows)
                 self._statements.pop(ref, None)
             return []
 
-        topic, partition = ref.topic, ref.partition
-        return [Record(topic, partition, *_texts(row)) for row in await self._run(work, ref)]
+        return await self._run(work, ref)
+
+    async def first_since(self, ref: PartitionRef, time_ms: int) -> int:
+        whose = {"topic": ref.topic, "partition": ref.partition, "time_ms": time_ms}
+        extent = await self.extent(ref)
+
+        async def marked(session: Session) -> int:
+            [(exists,)] = await session.query(self._schema.has_times)
+            if not exists:
+                return 0
+            [(seq,)] = await session.query(self._schema.mark_before, whose)
+            return int(seq)
+
+        begin = max(extent.earliest, await self._run(marked, ref))
+        for first in range(begin, extent.head + 1, LOOK_AT_ONCE):
+            values = whose | {"first": first, "end": first + LOOK_AT_ONCE}
+            found = await self._run(partial(self._since, ref, values), ref)
+            if found is not None:
+                return found
+        return extent.head + 1
+
+    async def _since(
+        self, ref: PartitionRef, values: dict[str, Any], session: Session
+    ) -> int | None:
+        statements = await self._find(session, ref)
+        rows = [] if statements is None else await session.query(statements.since, values)
+        if not rows:
+            self._statements.pop(ref, None)
+            raise StorageFailed(f"reading {ref} failed: it was replaced; read it again")
+        return None if rows[0][0] is None else int(rows[0][0])
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         values = {
@@ -180,10 +225,14 @@ class PostgresLogReader:
             [(exists,)] = await session.query(self._schema.exists)
             if not exists:
                 return None
-            rows = await session.query(self._schema.number, (ref.topic, ref.partition))
+            rows = await session.query(self._schema.numbered, (ref.topic, ref.partition))
             if not rows:
                 return None
-            self._statements[ref] = PartitionStatements(self._schema.schema, rows[0][0])
+            [(number, is_present)] = rows
+            if not is_present:
+                # Whoever opens it changes that: it is looked at again with every read until then.
+                return PartitionStatements(self._schema.schema, number, former=True)
+            self._statements[ref] = PartitionStatements(self._schema.schema, number)
         return self._statements[ref]
 
     # --- without an event loop -------------------------------------------------------------------
@@ -195,19 +244,20 @@ class PostgresLogReader:
         with _Scan(self._dsn, ref) as scan:
             if not scan.query(self._schema.exists)[0][0]:
                 return
-            found = scan.query(self._schema.number, (ref.topic, ref.partition))
+            found = scan.query(self._schema.numbered, (ref.topic, ref.partition))
             if not found:
                 return
-            statements = PartitionStatements(self._schema.schema, found[0][0])
+            [(number, is_present)] = found
+            statements = PartitionStatements(self._schema.schema, number, former=not is_present)
             while True:
                 values = _range(ref, after_seq=after_seq, up_to_seq=up_to_seq, limit=rows)
                 found = scan.query(statements.read, values)
                 if not found:
                     raise StorageFailed(f"reading {ref} failed: it was replaced; read it again")
-                records = _records(found)
+                records = intact(ref, _texts(ref, _records(found)))
                 if not records:
                     return
-                yield [_texts(row) for row in records]
+                yield [row[:CHECKSUM] for row in records]
                 after_seq = records[-1][0]
 
 
@@ -269,9 +319,20 @@ def _records(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _texts(row: Sequence[Any]) -> tuple[Any, ...]:
-    """A row as Record has it: free text is stored as bytes."""
-    seq, version, event_id, key, collection, op, document, earlier, source, time_ms = row
+def _texts(ref: PartitionRef, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Rows with their free text, which is stored as bytes: those before the first of which that
+    can't be read. Raises CorruptRecord where that is the first one."""
+    read: list[tuple[Any, ...]] = []
+    try:
+        read.extend(map(_text, rows))
+    except UnicodeDecodeError as error:
+        if not read:
+            raise corrupt_record(ref, rows[0][0], f"{error}") from error
+    return read
+
+
+def _text(row: Sequence[Any]) -> tuple[Any, ...]:
+    seq, version, event_id, key, collection, op, document, earlier, source, time_ms, *more = row
     return (
         seq,
         version,
@@ -283,4 +344,5 @@ def _texts(row: Sequence[Any]) -> tuple[Any, ...]:
         earlier,
         None if source is None else source.decode(),
         time_ms,
+        *more,
     )

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import asdict
-from psycopg.errors import UndefinedTable
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headgate.adapters.log.appending import (
+    TIME_MS,
     AppendRequest,
     Outcome,
     PartitionState,
@@ -30,6 +31,7 @@ from headgate.adapters.log.appending import (
     take_in,
 )
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
+from headgate.adapters.log.times import new_marks
 from headgate.adapters.postgres.connections import Connections, Session
 from headgate.adapters.postgres.schema import FORMAT, PartitionStatements, SchemaStatements
 from headgate.decide.portions import Portion
@@ -59,6 +61,9 @@ class PartitionTable:
         """The highest head that was ever seen here; whoever was told of it may rely on it."""
         self._dropped = Portion(DROP_BYTES)
         self._has_intakes = False
+        self._newest_mark_ms: int | None = None
+        self._knows_marks = False
+        """Is the newest mark of the index by time what is remembered of it here?"""
 
     async def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
         """Become the writer under `epoch`; from now on every lower one is refused."""
@@ -66,6 +71,7 @@ class PartitionTable:
         async def work(session: Session) -> Extent:
             self._found = None
             statements = await self._statements(session) or await self._create(session)
+            await self._bring_up(session, statements)
             lock = (statements.lock, self._mine)
             async with self._connections.transaction(session, self._what, lock) as [rows]:
                 state, earliest = self._state(rows)
@@ -96,7 +102,9 @@ class PartitionTable:
                 if placed.rows:
                     values = _columns(placed.rows) | self._mine
                     values |= {"head": placed.head, "size_bytes": placed.size_bytes}
+                    values |= await self._marks(session, placed.rows)
                     await session.query(statements.write, values)
+            self._knows_marks = True
             self._saw(placed.head)
             return placed.outcomes
 
@@ -119,6 +127,7 @@ class PartitionTable:
                 if taken.rows:
                     values = _columns(taken.rows) | self._mine
                     values |= {"head": taken.head, "size_bytes": taken.size_bytes}
+                    values |= await self._marks(session, taken.rows)
                     await session.query(statements.take_in, values)
                 if taken.position not in stored:
                     values = whose | asdict(taken.position)
@@ -127,10 +136,32 @@ class PartitionTable:
                 if any(one.version < mark.forgets_below for one in stored):
                     values = whose | {"below": mark.forgets_below}
                     await session.query(schema.forget_intakes, values)
+            self._knows_marks = True
             self._saw(taken.head)
             return taken.answer
 
         return await self._run(work, repeatable=False)
+
+    async def _marks(self, session: Session, rows: Sequence[Row]) -> dict[str, Any]:
+        """Where times begin in `rows`, which are being written. What is remembered of the marks
+        counts again when they are for sure."""
+        if not self._knows_marks:
+            [(self._newest_mark_ms,)] = await session.query(self._schema.newest_mark, self._mine)
+        self._knows_marks = False
+        marks = new_marks(self._newest_mark_ms, [(row[TIME_MS], row[0]) for row in rows])
+        if marks:
+            self._newest_mark_ms = marks[-1][0]
+        return {"mark_ms": [one[0] for one in marks], "mark_seq": [one[1] for one in marks]}
+
+    async def _bring_up(self, session: Session, statements: PartitionStatements) -> None:
+        """Its tables to the present format."""
+        mine = (self._ref.topic, self._ref.partition)
+        [(_, is_present)] = await session.query(self._schema.numbered, mine)
+        if not is_present:
+            lock = (self._schema.lock_creation, None)
+            async with self._connections.transaction(session, self._what, lock):
+                await session.script(self._schema.to_format_2)
+                await session.script(statements.to_format_2)
 
     async def _with_intakes(self, session: Session) -> None:
         """The table that schemas from before there were connectors lack."""
@@ -217,6 +248,7 @@ class PartitionTable:
                     await session.query(statements.drop_front, values)
                     values |= {**self._mine, "freed_bytes": freed_bytes}
                     await session.query(statements.shrink, values)
+                    await session.query(self._schema.forget_marks, values)
                 [(forgotten,)] = await session.query(
                     statements.forget_ids, {"before_ms": now_ms - ids_ms, "limit": DROP_ROWS}
                 )
@@ -237,11 +269,13 @@ class PartitionTable:
             self._found = None
             statements = await self._statements(session) or await self._create(session)
             await self._with_intakes(session)
+            await self._bring_up(session, statements)
             lock = (statements.lock, self._mine)
             async with self._connections.transaction(session, self._what, lock) as [rows]:
                 check_fence(self._ref, self._state(rows)[0], mine=epoch)
                 await session.query(statements.empty)
                 await session.query(self._schema.drop_intakes, self._mine)
+                await session.query(self._schema.drop_marks, self._mine)
                 values = {**self._mine, "epoch": epoch, "given_out": self._given_out}
                 await session.query(statements.reset, values)
 
@@ -251,7 +285,7 @@ class PartitionTable:
         async def on_its_tables(session: Session) -> T:
             try:
                 return await work(session)
-            except UndefinedTable as error:
+            except (UndefinedTable, UndefinedColumn) as error:
                 raise self._gone() from error
 
         return await self._connections.run(on_its_tables, what=self._what, repeatable=repeatable)
@@ -289,6 +323,7 @@ class PartitionTable:
         async with self._connections.transaction(session, self._what, *queries):
             if not exists:
                 await session.script(self._schema.create)
+                await session.script(self._schema.to_format_2)
             statements = await self._numbered(session)
             await session.script(statements.create)
         self._found = statements
@@ -329,7 +364,7 @@ class PartitionTable:
     def _gone(self) -> StoreChanged:
         """The partition isn't where it was: the next call looks for it anew."""
         self._found = None
-        self._has_intakes = False
+        self._has_intakes = self._knows_marks = False
         return store_changed(self._ref, "it isn't there any more, or its number is another's")
 
     def _saw(self, head: int) -> None:
@@ -351,9 +386,20 @@ def _by_id(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    seq, version, event_id, key, collection, op, document, earlier, source, time_ms = zip(
-        *rows, strict=True
-    )
+    (
+        seq,
+        version,
+        event_id,
+        key,
+        collection,
+        op,
+        document,
+        earlier,
+        source,
+        time_ms,
+        headers,
+        checksum,
+    ) = zip(*rows, strict=True)
     return {
         "seq": list(seq),
         "version": list(version),
@@ -365,4 +411,6 @@ def _columns(rows: Sequence[Row]) -> dict[str, Any]:
         "earlier": list(earlier),
         "source": [None if one is None else one.encode() for one in source],
         "time_ms": list(time_ms),
+        "headers": list(headers),
+        "checksum": list(checksum),
     }

@@ -5,8 +5,12 @@ sealed, what its records count in bytes, and a number by which its two tables ar
 name may be too long for one). After a restore a number may be another partition's, so statements
 name the partition as well: where the two don't belong together any more, they find no row.
 `earliest` is stored because looking for it would walk over all the rows that retention has just
-deleted. `intakes` says how far connectors have come in each partition. Free text is stored as UTF-8
-bytes: PostgreSQL's text can't hold a zero, and an id must come back as it was.
+deleted. `intakes` says how far connectors have come in each partition, `times` has the marks of the
+index by time (adapters/log/times.py). Free text is stored as UTF-8 bytes: PostgreSQL's text can't
+hold a zero, and an id must come back as it was.
+
+Format 2 adds headers, checksums and `times`. A schema of format 1 is brought up to it partition by
+partition, by whoever opens one; readers take both.
 """
 
 from __future__ import annotations
@@ -15,10 +19,26 @@ from psycopg import sql
 from psycopg.sql import SQL, Identifier
 
 DEFAULT_SCHEMA = "headgate"
-FORMAT = 1
+FORMAT = 2
 
 RECORD_COLUMNS = SQL(
-    "seq, version, event_id, key, collection, op, document, earlier, source, time_ms"
+    "seq, version, event_id, key, collection, op, document, earlier, source, time_ms,"
+    " headers, checksum"
+)
+FORMER_COLUMNS = SQL(
+    "seq, version, event_id, key, collection, op, document, earlier, source, time_ms,"
+    " NULL::bytea AS headers, NULL::bytea AS checksum"
+)
+"""The same of a table that nobody has opened since format 2."""
+NEW_ROWS = (
+    "SELECT * FROM unnest("
+    "%(seq)b::int8[], %(version)b::int4[], %(event_id)b::bytea[], %(key)b::bytea[],"
+    "%(collection)b::bytea[], %(op)b::text[], %(document)b::bytea[], %(earlier)b::bytea[],"
+    "%(source)b::bytea[], %(time_ms)b::int8[], %(headers)b::bytea[], %(checksum)b::bytea[])"
+)
+NEW_MARKS = (
+    "marked AS (INSERT INTO {times} SELECT %(topic)s, %(partition)s, * FROM unnest("
+    "%(mark_ms)b::int8[], %(mark_seq)b::int8[]))"
 )
 
 
@@ -57,6 +77,38 @@ class SchemaStatements:
         self.number = SQL("SELECT number FROM {} WHERE topic = %s AND partition = %s").format(
             partitions
         )
+        self.numbered = SQL(
+            "SELECT number, EXISTS (SELECT FROM pg_attribute WHERE attname = 'checksum'"
+            " AND NOT attisdropped AND attrelid ="
+            " to_regclass(quote_ident({}) || '.records_' || number))"
+            " FROM {} WHERE topic = %s AND partition = %s"
+        ).format(sql.Literal(schema), partitions)
+        """With whether its table is of the present format."""
+        times = Identifier(schema, "times")
+        self.to_format_2 = SQL(
+            "CREATE TABLE IF NOT EXISTS {times} ("
+            " topic text NOT NULL, partition int NOT NULL, time_ms bigint NOT NULL,"
+            " seq bigint NOT NULL, PRIMARY KEY (topic, partition, time_ms));"
+            "UPDATE {format} SET version = {number} WHERE version < {number}"
+        ).format(times=times, format=Identifier(schema, "format"), number=sql.Literal(FORMAT))
+        self.has_times = SQL("SELECT to_regclass({}) IS NOT NULL").format(
+            sql.Literal(times.as_string())
+        )
+        self.newest_mark = SQL(
+            "SELECT max(time_ms) FROM {} WHERE topic = %(topic)s AND partition = %(partition)s"
+        ).format(times)
+        self.mark_before = SQL(
+            "SELECT coalesce(max(seq), 0) FROM {} WHERE topic = %(topic)s"
+            " AND partition = %(partition)s AND time_ms <= %(time_ms)s"
+        ).format(times)
+        self.forget_marks = SQL(
+            "DELETE FROM {0} WHERE topic = %(topic)s AND partition = %(partition)s"
+            " AND seq <= %(last)s AND time_ms < (SELECT max(time_ms) FROM {0}"
+            " WHERE topic = %(topic)s AND partition = %(partition)s)"
+        ).format(times)
+        self.drop_marks = SQL(
+            "DELETE FROM {} WHERE topic = %(topic)s AND partition = %(partition)s"
+        ).format(times)
         self.add = SQL(
             "INSERT INTO {} (topic, partition) VALUES (%s, %s) ON CONFLICT DO NOTHING"
             " RETURNING number"
@@ -111,7 +163,8 @@ class PartitionStatements:
     at them: they follow a `lock` of the row, in its transaction.
     """
 
-    def __init__(self, schema: str, number: int) -> None:
+    def __init__(self, schema: str, number: int, *, former: bool = False) -> None:
+        """`former`: the table is of a format before there were checksums, and only read."""
         self.number = number
         names = {
             "partitions": Identifier(schema, "partitions"),
@@ -121,7 +174,9 @@ class PartitionStatements:
             "mine": SQL("topic = %(topic)s AND partition = %(partition)s AND number = {}").format(
                 sql.Literal(number)
             ),
-            "columns": RECORD_COLUMNS,
+            "columns": FORMER_COLUMNS if former else RECORD_COLUMNS,
+            "new_rows": SQL(NEW_ROWS),
+            "new_marks": SQL(NEW_MARKS).format(times=Identifier(schema, "times")),
         }
 
         def statement(text: str) -> SQL:
@@ -135,10 +190,14 @@ class PartitionStatements:
             "CREATE TABLE IF NOT EXISTS {records} ("
             " seq bigint PRIMARY KEY, version int NOT NULL, event_id bytea NOT NULL, key bytea,"
             " collection bytea NOT NULL, op text NOT NULL, document bytea NOT NULL, earlier bytea,"
-            " source bytea, time_ms bigint NOT NULL);"
+            " source bytea, time_ms bigint NOT NULL, headers bytea, checksum bytea);"
             "CREATE TABLE IF NOT EXISTS {ids} ("
             " event_id bytea PRIMARY KEY, seq bigint NOT NULL, time_ms bigint NOT NULL);"
             "CREATE INDEX IF NOT EXISTS {ids_by_time} ON {ids} (time_ms)"
+        )
+        self.to_format_2 = statement(
+            "ALTER TABLE {records} ADD COLUMN IF NOT EXISTS headers bytea,"
+            " ADD COLUMN IF NOT EXISTS checksum bytea"
         )
         self.lock = statement(
             "SELECT epoch, version, head, sealed, size_bytes, earliest"
@@ -150,20 +209,14 @@ class PartitionStatements:
         )
         self.known = statement("SELECT event_id, seq FROM {ids} WHERE event_id = ANY(%(ids)s)")
         self.write = statement(
-            "WITH written AS (INSERT INTO {records} ({columns}) SELECT * FROM unnest("
-            "%(seq)b::int8[], %(version)b::int4[], %(event_id)b::bytea[], %(key)b::bytea[],"
-            "%(collection)b::bytea[], %(op)b::text[], %(document)b::bytea[], %(earlier)b::bytea[],"
-            "%(source)b::bytea[], %(time_ms)b::int8[])),"
+            "WITH written AS (INSERT INTO {records} ({columns}) {new_rows}), {new_marks},"
             " remembered AS (INSERT INTO {ids} SELECT * FROM unnest("
             "%(event_id)b::bytea[], %(seq)b::int8[], %(time_ms)b::int8[]))"
             " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
             " WHERE {mine}"
         )
         self.take_in = statement(
-            "WITH written AS (INSERT INTO {records} ({columns}) SELECT * FROM unnest("
-            "%(seq)b::int8[], %(version)b::int4[], %(event_id)b::bytea[], %(key)b::bytea[],"
-            "%(collection)b::bytea[], %(op)b::text[], %(document)b::bytea[], %(earlier)b::bytea[],"
-            "%(source)b::bytea[], %(time_ms)b::int8[]))"
+            "WITH written AS (INSERT INTO {records} ({columns}) {new_rows}), {new_marks}"
             " UPDATE {partitions} SET head = %(head)s, size_bytes = %(size_bytes)s"
             " WHERE {mine}"
         )
@@ -205,4 +258,9 @@ class PartitionStatements:
             "SELECT records.* FROM {partitions} LEFT JOIN LATERAL (SELECT {columns} FROM {records}"
             " WHERE seq > %(after)s AND seq <= %(up_to)s ORDER BY seq LIMIT %(limit)s) records"
             " ON true WHERE {mine}"
+        )
+        self.since = statement(
+            "SELECT records.seq FROM {partitions} LEFT JOIN LATERAL (SELECT seq FROM {records}"
+            " WHERE seq >= %(first)s AND seq < %(end)s AND time_ms >= %(time_ms)s"
+            " ORDER BY seq LIMIT 1) records ON true WHERE {mine}"
         )

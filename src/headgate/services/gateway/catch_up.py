@@ -2,8 +2,8 @@
 
 One task per subscriber that is behind, and a bound on how many of them read at once. Invariant: a
 task ends in the same step in which its subscriber is live, so a delivery that is deferred later
-finds no task and starts one. Where retention was quicker, or a record says that its origin has lost
-changes, the subscriber is told where it goes on; nothing is skipped in silence.
+finds no task and starts one. Where retention was quicker, a record is corrupt, or says that its
+origin has lost changes, the subscriber is told where it goes on; nothing is skipped in silence.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ class CatchUp:
 
     async def message_of(self, subscriber: Subscriber, partition: int, seq: int) -> bytes | None:
         """What the subscriber was told of that record; None where the log doesn't have it any more,
-        or it says that others are lost. Raises what reading raises."""
+        it is corrupt by now, or says that others are lost. Raises what reading raises."""
         ref = PartitionRef(subscriber.topic, partition)
-        found = await self._reader.read(ref, after_seq=seq - 1, limit=1)
+        try:
+            found = await self._reader.read(ref, after_seq=seq - 1, limit=1)
+        except errors.CorruptRecord:
+            return None
         if not found or found[0].seq != seq or is_marker(found[0]):
             return None
         return self._message(subscriber.matches, found[0])
@@ -105,7 +108,12 @@ class CatchUp:
                 await subscriber.room()
                 continue
             ref = PartitionRef(subscriber.topic, read.partition)
-            records, earliest = await self._records(ref, read, subscriber)
+            try:
+                records, earliest = await self._records(ref, read, subscriber)
+            except errors.CorruptRecord as error:
+                log.error(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))
+                subscriber.corrupt(read, error.seq)
+                continue
             if earliest > read.after_seq + 1:
                 subscriber.gone(read, earliest)
                 continue
@@ -135,7 +143,8 @@ class CatchUp:
     async def _records(
         self, ref: PartitionRef, read: Read, subscriber: Subscriber
     ) -> tuple[list[Record], int]:
-        """The next records, and the seq with which what is left of the log begins (0: unknown)."""
+        """The next records, and the seq with which what is left of the log begins (0: unknown).
+        Raises CorruptRecord where the next one is: to ask again would change nothing."""
         async with self._turns:
             limit = subscriber.read_size(read.limit, self._budget.share_bytes)
             try:
@@ -149,6 +158,8 @@ class CatchUp:
                 again = await self._reader.read(ref, after_seq=read.after_seq, limit=1)
                 # It has grown meanwhile, or it ends with a hole: what is there lies before it.
                 return again, again[0].seq if again else extent.head + 1
+            except errors.CorruptRecord:
+                raise
             except errors.HeadgateError as error:
                 log.warning(LogEvent.CATCHING_UP, partition=str(ref), error=str(error))
                 return [], 0

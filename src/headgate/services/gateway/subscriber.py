@@ -280,6 +280,14 @@ class Subscriber:
         self._count()
         self.ready()
 
+    def corrupt(self, read: Read, seq: int) -> None:
+        """The next record, `seq`, is corrupt: nobody gets it."""
+        if self.closing is not None:
+            return
+        self.feed.corrupt(read, seq)
+        self._count()
+        self.ready()
+
     def read_size(self, most: int, share_bytes: int) -> int:
         """How many records the next read should ask for: few until their size is known, and no
         more than its share has room for."""
