@@ -70,6 +70,7 @@ COMMANDS = {
     "partition": LazyCommand(
         "headgate.cli.partition:app", "Let routers read a partition from elsewhere."
     ),
+    "log": LazyCommand("headgate.cli.log:app", "Look at what is stored of a topic."),
     "connector": LazyCommand(
         "headgate.cli.connector:app", "Bring the changes of a database into topics."
     ),

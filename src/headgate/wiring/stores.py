@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.adapters.embedded.folder import DataFolder
-from headgate.errors import InvalidConfig
+from headgate.adapters.embedded.folder import FORMAT_NAME, DataFolder
+from headgate.errors import DataFolderError, InvalidConfig
+from headgate.model.event import PartitionRef
 from headgate.model.lanes import CheckpointPlace, LogStore
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore
@@ -58,6 +60,35 @@ def open_log_reader(store: LogStore, folder: DataFolder) -> LogReader:
     from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 
     return EmbeddedLogReader(folder)
+
+
+def existing_folder(config: Config) -> DataFolder:
+    """The data folder, for whoever only looks; raises DataFolderError where the log is in one and
+    there is none."""
+    folder = DataFolder(Path(config.data).expanduser().resolve())
+    if config.log.backend == "embedded" and not (folder.root / FORMAT_NAME).is_file():
+        raise DataFolderError(
+            f"{folder.root} is not a Headgate data folder; name the one that headgate up uses with "
+            "--data, or the settings with --config",
+            path=str(folder.root),
+        )
+    return folder
+
+
+def stored_topics(store: LogStore, folder: DataFolder) -> dict[str, list[PartitionRef]]:
+    """The partitions of every topic that is in the log, also of deleted ones."""
+    if store.backend == "postgresql":
+        try:
+            from headgate.adapters.postgres.log_reader import stored_partitions
+        except ImportError as error:
+            raise _not_installed("log.backend", "postgresql", error) from error
+        found = stored_partitions(store.dsn)
+    else:
+        found = folder.stored_partitions()
+    topics: dict[str, list[PartitionRef]] = {}
+    for ref in sorted(found):
+        topics.setdefault(ref.topic, []).append(ref)
+    return topics
 
 
 def open_letters(store: LogStore, folder: DataFolder) -> LetterStore:
