@@ -94,7 +94,7 @@ class Outbound:
         """Takes in what is to be delivered. `low` is asked only while the gateway is behind."""
         parts = self._put(delivery, now_s, low)
         size = self._backlog.ready
-        stirs = size == 1 or size == self._size.limit or not len(self)
+        stirs = size == self._size.limit or (size < 2 and (size == 1 or not len(self)))
         if self._asides:
             return Put(parts, stirs, self._told_asides())
         return PUT_AND_STIRRED if stirs else PUT

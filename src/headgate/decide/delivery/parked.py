@@ -48,6 +48,8 @@ class Parked:
     ) -> None:
         self._rules = rules
         self._behind = Behind(behind)
+        self.refs: AbstractSet[PartitionRef] = self._behind.refs
+        """The partitions that have parked letters, as they come and go; asked for every record."""
         self._condition = condition
         self._backlog = backlog
         self._asides = asides
@@ -66,11 +68,6 @@ class Parked:
         self._is_overloaded = False
         self._under_way = False
         """Are letters looked for or sent? Then no others are, until that is over."""
-
-    @property
-    def refs(self) -> AbstractSet[PartitionRef]:
-        """The partitions that have parked letters."""
-        return self._behind.refs
 
     @property
     def halted(self) -> Mapping[PartitionRef, str]:
