@@ -28,7 +28,7 @@ from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology
 from headgate.ports.log import Taken
-from headgate.services.ingest.intake import IntakeOptions
+from headgate.services.ingest.intake_options import IntakeOptions
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.writing import WritingOptions
 from tests.services.ingest_doubles import ScriptedCoordinator, nothing_settled

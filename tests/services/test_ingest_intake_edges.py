@@ -18,7 +18,7 @@ from headgate.model.intake import IntakeMark
 from headgate.model.topology import Owner, Topic
 from headgate.ports.log import Taken
 from headgate.services.ingest.appends import WriteBounds
-from headgate.services.ingest.intake import AT_ONCE
+from headgate.services.ingest.handing_in import AT_ONCE
 from headgate.services.ingest.writing import WritingOptions
 from headgate.tasks import CLOSE_TIMEOUT_S
 from tests.services.intake_stage import NAME, ONE, TWO, FlakyWriter, Stage, change

@@ -117,7 +117,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
 def ingest_options(config: Config) -> IngestOptions:
     from headgate.decide.admission import ProduceLimits
     from headgate.services.ingest.appends import WriteBounds
-    from headgate.services.ingest.intake import IntakeOptions
+    from headgate.services.ingest.intake_options import IntakeOptions
     from headgate.services.ingest.node import IngestOptions
     from headgate.services.ingest.writing import WritingOptions
 

@@ -13,54 +13,36 @@ does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import structlog
 from msgspec.structs import replace
 
 from headgate import errors
 from headgate.decide.connector_plan import ConnectorPlan, in_turns, plan
-from headgate.decide.intake_portions import portions, up_to_oversized
-from headgate.decide.retrying import Backoff
+from headgate.decide.intake_portions import up_to_oversized
 from headgate.model.connector import Connector, ConnectorReport, ConnectorState
 from headgate.model.event import Event, PartitionRef
-from headgate.model.intake import IntakeMark
 from headgate.model.topology import Topic
-from headgate.ports.log import LogReader, Taken
+from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.ports.origin import Changes, ChangeStream, Origin
+from headgate.services.ingest.handing_in import HandingIn, all_of
+from headgate.services.ingest.intake_options import IntakeOptions
+from headgate.services.ingest.intake_standing import IntakeStanding
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.taking_in import TakingIn
 from headgate.tasks import Helpers
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
 LOST = b"null"
 """The document of a record that has none."""
-AT_ONCE = 32
-"""So many partitions are handed something at the same time: a node has a bound on what waits there,
-and others write there, too."""
 QUICK_TRIES = 10
 """So often a new plan is made at once where partitions have changed: nodes hear of it one after the
 other. One that never fits is said, and waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntakeOptions:
-    """`refresh_s` is how old a stored position may grow while other partitions, or other
-    collections, have all the changes; `look_every_s` how often the origin is asked how it stands.
-    A batch for one partition has at most so many events and bytes, but for a single event."""
-
-    refresh_s: float = 5.0
-    look_every_s: float = 5.0
-    events: int = 2_000
-    bytes: int = 4 * 1024 * 1024
-    document_bytes: int = 16 * 1024 * 1024
-    backoff: Backoff = field(default_factory=lambda: Backoff(initial_s=0.1, max_s=10.0))
 
 
 class Intake:
@@ -84,28 +66,26 @@ class Intake:
         """An epoch that a partition has met and that is higher than this reader's; 0: none."""
         self._open_origin = origin
         self._partitions = partitions
-        self._taking_in = taking_in
         self._reader = reader
         self._machine = machine
         self._options = options
-        self._report = ConnectorReport(
-            name=connector.name, epoch=epoch, state="starting", begun=connector.begun
+        self._standing = IntakeStanding(connector, epoch)
+        self._handing_in = HandingIn(
+            connector,
+            epoch,
+            partitions=partitions,
+            taking_in=taking_in,
+            standing=self._standing,
+            machine=machine,
+            options=options,
         )
         self._tries = 0
         self._replanned = 0
         self._bereft: set[PartitionRef] = set()
-        self._gate = asyncio.Semaphore(AT_ONCE)
 
     @property
     def report(self) -> ConnectorReport:
-        return self._report
-
-    def _say(self, state: ConnectorState, error: str = "", **more: object) -> None:
-        if (state, error) != (self._report.state, self._report.error):
-            log.info(
-                LogEvent.CONNECTOR_STATE, connector=self.connector.name, state=state, reason=error
-            )
-        self._report = replace(self._report, state=state, error=error, **more)
+        return self._standing.report
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -122,16 +102,16 @@ class Intake:
                 if self._replanned <= QUICK_TRIES:
                     await self._partitions.change(timeout_s=self._options.backoff.initial_s)
                     continue
-                self._say("retrying", error.message)
+                self._standing.say("retrying", error.message)
             except errors.ConnectorFenced as error:
                 self.too_low = max(self.too_low, error.epoch)
-                self._say("waiting", error.message)
+                self._standing.say("waiting", error.message)
             except errors.UnknownTopic as error:
-                self._say("waiting", error.message)
+                self._standing.say("waiting", error.message)
             except (errors.OriginRefused, errors.InvalidRequest) as error:
-                self._say("stopped", error.message)
+                self._standing.say("stopped", error.message)
             except errors.HeadgateError as error:
-                self._say("retrying", error.message)
+                self._standing.say("retrying", error.message)
             await self._pause()
 
     def _note_bereft(self, error: errors.HeadgateError) -> None:
@@ -151,7 +131,7 @@ class Intake:
         planned = await self._planned()
         if planned.ended:
             await self._end(planned, "the origin has lost the history behind its last position")
-        if not planned.resume and self._report.begun:
+        if not planned.resume and self.report.begun:
             await self._stay(
                 "history-lost",
                 "none of its positions is stored any more: its topics were deleted or their store "
@@ -161,7 +141,7 @@ class Intake:
             opening = origin.open(planned.resume, begin_at=self.connector.begin_at)
             async with opening as stream, Helpers() as beside:
                 await self._pin(planned, planned.resume or stream.position)
-                self._say("running", begun=True)
+                self._standing.say("running", begun=True)
                 beside.start(self._look_around(origin))
                 await self._follow(planned, stream)
         except errors.OriginHistoryLost as error:
@@ -186,7 +166,7 @@ class Intake:
 
     async def _stay(self, state: ConnectorState, error: str, **more: object) -> NoReturn:
         """Until this reader is cancelled, because an operator has said what to do."""
-        self._say(state, error, **more)
+        self._standing.say(state, error, **more)
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nobody answers that")
 
@@ -194,12 +174,12 @@ class Intake:
 
     async def _planned(self) -> ConnectorPlan:
         topics = [self._topic(name) for name in self.connector.topics]
-        claims = [self._claim(topic, ref) for topic in topics for ref in topic.refs()]
-        await _all(claims)
+        claims = [self._handing_in.claim(topic, ref) for topic in topics for ref in topic.refs()]
+        await all_of(claims)
         refs = [ref for topic in topics for ref in topic.all_refs()]
-        found = await _all([self._reader.taken_in(ref, self._name) for ref in refs])
+        found = await all_of([self._reader.taken_in(ref, self._name) for ref in refs])
         # Whether it has begun, this reader may know before the coordinator does.
-        connector = replace(self.connector, begun=self._report.begun)
+        connector = replace(self.connector, begun=self.report.begun)
         return plan(connector, topics, dict(zip(refs, found, strict=True)))
 
     def _topic(self, name: str) -> Topic:
@@ -207,21 +187,6 @@ class Intake:
         if topic.repartition is not None and topic.repartition.phase == "sealing":
             raise errors.NotNow(f"{name} is being repartitioned; it goes on behind that")
         return topic
-
-    async def _claim(self, topic: Topic, ref: PartitionRef) -> Taken:
-        mark = IntakeMark(
-            connector=self._name,
-            epoch=self.epoch,
-            beginning=self.connector.beginning,
-            partitions=topic.partitions,
-        )
-        while True:
-            try:
-                return await self._taken(ref, mark, (), version=topic.version)
-            except errors.Overloaded as error:
-                # To begin anew with all of them would be more of the same.
-                self._say("retrying", error.message)
-            await self._partitions.change(timeout_s=self._options.backoff.initial_s)
 
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
         """Every partition says where it stands before any of them takes a change. One that has
@@ -233,7 +198,12 @@ class Intake:
             else []
             for ref in planned.unpinned()
         }
-        await _all([self._hand_in(planned, ref, pin, upto=position) for ref, pin in pins.items()])
+        await all_of(
+            [
+                self._handing_in.hand_in(planned, ref, pin, upto=position)
+                for ref, pin in pins.items()
+            ]
+        )
         self._bereft -= pins.keys()
 
     # --- reading ---------------------------------------------------------------------------------
@@ -251,36 +221,23 @@ class Intake:
                     await handing  # what was read before that is taken first
                     raise
                 await handing
-                self._check_versions(planned)
+                self._handing_in.check_versions(planned)
                 self._heard(changes)
                 is_due = loop.time() - refreshed_s >= self._options.refresh_s
                 if changes.events or is_due:
                     refreshed_s = loop.time() if is_due else refreshed_s
                     handing = helpers.start(self._take(planned, changes, refresh=is_due))
 
-    def _check_versions(self, planned: ConnectorPlan) -> None:
-        for name, intake in planned.topics.items():
-            topic = self._partitions.topic(name)
-            if (topic.version, topic.partitions) != (intake.version, intake.partitions):
-                raise errors.StaleVersion(
-                    f"{name} was repartitioned, or created anew: version {topic.version} with "
-                    f"{topic.partitions} partitions follows {intake.version} with "
-                    f"{intake.partitions}"
-                )
-
     def _heard(self, changes: Changes) -> None:
         lag_ms: int | None = 0
         if changes.events:
             lag_ms = max(self._machine.wall_ms() - changes.time_ms, 0) if changes.time_ms else None
-        self._report = replace(self._report, position=changes.position, lag_ms=lag_ms)
+        self._standing.heard(changes.position, lag_ms)
 
     async def _look_around(self, origin: Origin) -> None:
         while True:
             await asyncio.sleep(self._options.look_every_s)
-            standing = await origin.standing(self._report.position)
-            self._report = replace(
-                self._report, lag_records=standing.behind, history_ms=standing.history_ms
-            )
+            self._standing.looked(await origin.standing(self.report.position))
 
     async def _take(self, planned: ConnectorPlan, changes: Changes, *, refresh: bool) -> None:
         """Hand in all of `changes`, everywhere at once; `refresh`: also where there are none."""
@@ -298,8 +255,8 @@ class Intake:
         await self._take_turn(planned, last, upto=upto, refresh=refresh)
         if oversized is not None:
             raise self._too_large(oversized)
-        if self._report.state != "running":
-            self._say("running")
+        if self.report.state != "running":
+            self._standing.say("running")
         self._tries = self._replanned = 0
 
     async def _take_turn(
@@ -308,8 +265,13 @@ class Intake:
         parts, unrouted = planned.split(events)
         refs = planned.refs if refresh else parts
         if upto:
-            await _all([self._hand_in(planned, ref, parts.get(ref, ()), upto=upto) for ref in refs])
-        self._report = replace(self._report, left_out=self._report.left_out + unrouted)
+            await all_of(
+                [
+                    self._handing_in.hand_in(planned, ref, parts.get(ref, ()), upto=upto)
+                    for ref in refs
+                ]
+            )
+        self._standing.left_out(unrouted)
 
     def _too_large(self, event: Event) -> errors.ChangeTooLarge:
         what = f"{event.op} of {event.collection} {event.key}"
@@ -320,65 +282,6 @@ class Intake:
             what=what,
         )
 
-    # --- handing in ------------------------------------------------------------------------------
-
-    async def _hand_in(
-        self,
-        planned: ConnectorPlan,
-        ref: PartitionRef,
-        events: Sequence[Event],
-        *,
-        upto: str,
-        ends: bool = False,
-    ) -> None:
-        """Bring `ref` up to `upto`, in portions, until it is there."""
-        intake = planned.topics[ref.topic]
-        for portion, end in portions(
-            events, upto, most_events=self._options.events, most_bytes=self._options.bytes
-        ):
-            after = planned.reached.get(ref, "")
-            if not ends and after >= end:
-                continue
-            mark = IntakeMark(
-                connector=self._name,
-                epoch=self.epoch,
-                beginning=self.connector.beginning,
-                partitions=intake.partitions,
-                after=after,
-                upto=end,
-                ends=ends,
-                forgets_below=planned.forgets_below(ref),
-            )
-            taken = await self._insist(
-                lambda mark=mark, portion=portion: self._taken(  # type: ignore[misc]
-                    ref, mark, portion, version=intake.version
-                ),
-                planned,
-            )
-            planned.reached[ref] = taken.position
-            self._report = replace(self._report, taken=self._report.taken + taken.added)
-
-    async def _taken(
-        self, ref: PartitionRef, mark: IntakeMark, events: Sequence[Event], *, version: int
-    ) -> Taken:
-        async with self._gate:
-            return await self._taking_in.take_in(ref, mark, events, version=version)
-
-    async def _insist(
-        self, hand_in: Callable[[], Awaitable[Taken]], planned: ConnectorPlan
-    ) -> Taken:
-        """Try until it is taken. Raises StaleVersion and IntakeGap, which no second try mends."""
-        tries = 0
-        while True:
-            try:
-                return await hand_in()
-            except (errors.NotNow, errors.StorageFailed) as error:
-                self._say("retrying", error.message)
-            delay_s = self._options.backoff.delay_s(tries, jitter=self._machine.jitter())
-            tries += 1
-            await self._partitions.change(timeout_s=delay_s)
-            self._check_versions(planned)
-
     # --- what can't be read ----------------------------------------------------------------------
 
     async def _end(self, planned: ConnectorPlan, why: str) -> NoReturn:
@@ -388,7 +291,7 @@ class Intake:
                 continue
             reached = planned.reached[ref]
             marker = _lost(f"lost/{self._name}/{self.connector.beginning}/{ref.partition}", reached)
-            await self._hand_in(planned, ref, [marker], upto=reached, ends=True)
+            await self._handing_in.hand_in(planned, ref, [marker], upto=reached, ends=True)
         await self._stay(
             "history-lost",
             f"{why}; say where to go on with `headgate connector reset {self._name} --to …`",
@@ -407,9 +310,9 @@ class Intake:
         marker = _lost(f"skipped/{self._name}/{error.position}", error.position)
         parts, _ = planned.split([marker])
         # Everywhere, also where a former version has the record: who stays would read it again.
-        await _all(
+        await all_of(
             [
-                self._hand_in(planned, ref, parts.get(ref, ()), upto=error.position)
+                self._handing_in.hand_in(planned, ref, parts.get(ref, ()), upto=error.position)
                 for ref in planned.refs
             ]
         )
@@ -417,16 +320,3 @@ class Intake:
 
 def _lost(event_id: str, position: str) -> Event:
     return Event(event_id, LOST, None, "lost", "", None, position)
-
-
-async def _all(awaitables: Sequence[Awaitable[T]]) -> list[T]:
-    """All results; where one fails, the others are ended before that is raised."""
-    async with Helpers() as helpers:
-        started = [helpers.start(one) for one in awaitables]
-        if started:
-            await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
-        return [one.result() for one in sorted(started, key=_failed_first)]
-
-
-def _failed_first(future: asyncio.Future[Any]) -> bool:
-    return not (future.done() and not future.cancelled() and future.exception() is not None)

@@ -18,7 +18,8 @@ from headgate.model.topology import Owner, Topology
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.ports.origin import OpenOrigin
-from headgate.services.ingest.intake import Intake, IntakeOptions
+from headgate.services.ingest.intake import Intake
+from headgate.services.ingest.intake_options import IntakeOptions
 from headgate.services.ingest.partitions import Partitions
 from headgate.services.ingest.taking_in import TakingIn
 from headgate.tasks import Crew

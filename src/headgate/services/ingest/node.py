@@ -41,7 +41,7 @@ from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
 from headgate.ports.machine import Machine
 from headgate.ports.origin import OpenOrigin
-from headgate.services.ingest.intake import IntakeOptions
+from headgate.services.ingest.intake_options import IntakeOptions
 from headgate.services.ingest.intakes import Intakes
 from headgate.services.ingest.origin_checks import OriginChecks
 from headgate.services.ingest.peers import ProducePeers
