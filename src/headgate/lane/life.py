@@ -16,6 +16,7 @@ from headgate.decide.states import Life, Table
 
 class Hold(StrEnum):
     WAITING = "waiting"
+    RESTING = "resting"
     READING = "reading"
     ENDING = "ending"
     GIVING_UP = "giving up"
@@ -23,19 +24,31 @@ class Hold(StrEnum):
 
 class HoldEvent(StrEnum):
     CLAIMED = "claimed"
+    RESTS = "can claim nothing"
     ENDS = "ends"
 
 
 HOLD = Table(
     Hold.WAITING,
     moves={
-        Hold.WAITING: {HoldEvent.CLAIMED: Hold.READING, HoldEvent.ENDS: Hold.GIVING_UP},
+        Hold.WAITING: {
+            HoldEvent.CLAIMED: Hold.READING,
+            HoldEvent.RESTS: Hold.RESTING,
+            HoldEvent.ENDS: Hold.GIVING_UP,
+        },
+        Hold.RESTING: {HoldEvent.ENDS: Hold.ENDING},
         Hold.READING: {HoldEvent.ENDS: Hold.ENDING},
         Hold.ENDING: {HoldEvent.ENDS: Hold.ENDING},
-        Hold.GIVING_UP: {HoldEvent.ENDS: Hold.GIVING_UP, HoldEvent.CLAIMED: Hold.ENDING},
+        Hold.GIVING_UP: {
+            HoldEvent.ENDS: Hold.GIVING_UP,
+            HoldEvent.CLAIMED: Hold.ENDING,
+            HoldEvent.RESTS: Hold.ENDING,
+        },
     },
     means={
         Hold.WAITING: "it has claimed nothing: whoever held its partitions goes on",
+        Hold.RESTING: "it could claim nothing, and waits for the end of its window without another "
+        "try: a lane that fails would cost the others of its router their window",
         Hold.READING: "it has claimed partitions, and reads, matches and delivers",
         Hold.ENDING: "it settles what is in flight, saves its positions and says goodbye",
         Hold.GIVING_UP: "it says goodbye without having begun",

@@ -52,6 +52,7 @@ from headgate.lane.life import (
 from headgate.lane.matching import Matching
 from headgate.lane.partition import SourcePartition
 from headgate.lane.reading import Reading
+from headgate.lane.reporting import Reporting
 from headgate.lane.saving import Saving
 from headgate.model import control
 from headgate.model.event import Fence, PartitionRef
@@ -151,15 +152,21 @@ class Lane:
             crossing=self._crossing,
             machine=machine,
         )
+        self._reporting = Reporting(
+            spec,
+            holding=self.holding,
+            matching=self._matching,
+            reading=self._reading,
+            dispatcher=self._dispatcher,
+            ledger=self._ledger,
+            saving=self._saving,
+            machine=machine,
+        )
         self._reason = ""
         self._beginning = Beginning(ports.notes, self._note)
         self._claiming = Claiming(spec, ports.checkpoints, self._note)
         self._proof: asyncio.Task[None] | None = None
-        self._rests = False
-        """It could claim nothing, and waits for the end of its window without trying any more."""
         self._window_until_s = asyncio.get_running_loop().time() + spec.settings.window_s
-        self._started_s = machine.wall_s()
-        self._cpu_before_s = machine.cpu_s()
 
     async def receipt(self) -> LaneReceipt:
         return await asyncio.shield(self._receipt)
@@ -218,17 +225,14 @@ class Lane:
         if self.holding.partitions:
             await self._dispatcher.flush(settings.flush_timeout_s)
             await self._saving.save_all(settings.checkpoint_timeout_s)
-        await session.send(self._lane_report())
+        await session.send(self._reporting.report())
 
     # --- beginning -------------------------------------------------------------------------------
 
     async def _begin(self, session: ControlSession) -> Left | None:
-        """Claim what is planned once the subscriptions are there; or return what else to begin
-        with."""
+        """Claim what is planned once the subscriptions are there, or find that nothing can be; or
+        return what else to begin with."""
         while self._life.state is Hold.WAITING:
-            if self._rests:
-                await self._ends()
-                continue
             if await self._may_begin(session):
                 await self._begin_as_told(session)
                 continue
@@ -254,7 +258,7 @@ class Lane:
             await self._prove(session)
         elif self._claiming.failed and hearing.is_same(session, stream):
             # A failed lane would cost the others of its router their window.
-            self._rests = True
+            self._life.meets(HoldEvent.RESTS)
             await self._say_claimed(session)
 
     async def _may_begin(self, session: ControlSession) -> bool:
@@ -327,7 +331,7 @@ class Lane:
         await session.send(control.Claimed(self.holding.owned(), asked_ms))
         self._hearing.life.meets(StandingEvent.PROVED)
         if failed := tuple(self._claiming.failed.values()):
-            await session.send(self._lane_report(unclaimed=failed))
+            await session.send(self._reporting.report(unclaimed=failed))
 
     async def _look_after(self, session: ControlSession) -> None:
         """Whoever holds the rest of what was planned may die while the coordinator is away."""
@@ -400,7 +404,7 @@ class Lane:
             attempt=spec.attempt,
             assignment=spec.assignment,
             owns=self.holding.owned(),
-            wants=() if self._has_begun or self._rests else spec.owns,
+            wants=() if self._has_begun or self._life.state is Hold.RESTING else spec.owns,
             generation=self._topology.generation,
             revision=self._adopted.revision,
         )
@@ -500,30 +504,7 @@ class Lane:
             self._crossing.reached.clear()
             self._ports.notes.give_sign()
             await self._reading.look_ahead()
-            await session.send(self._lane_report(unclaimed=self._claiming.failing))
-
-    def _lane_report(self, *, unclaimed: tuple[Owner, ...] = ()) -> control.LaneReport:
-        dispatcher, partitions = self._dispatcher, self.holding.partitions.values()
-        return control.LaneReport(
-            partitions=tuple(
-                p.report(dispatcher.halt_of(p.ref), parked=dispatcher.is_behind(p.ref))
-                for p in partitions
-            ),
-            read=self._reading.read,
-            matched=self._reading.matched,
-            delivered=self._ledger.delivered,
-            filter_errors=self._matching.filter_errors,
-            cpu_s=round(self._machine.cpu_s() - self._cpu_before_s, 3),
-            links=self._dispatcher.links(),
-            letters=self._dispatcher.error,
-            gaps=self._reading.gaps,
-            checkpoints=max((p.save_error for p in partitions), default=""),
-            checkpoints_saved=self._saving.saves,
-            checkpoint_errors=self._saving.errors,
-            routing=self._ledger.routing.so_far(),
-            saving=self._saving.took.so_far(),
-            unclaimed=unclaimed,
-        )
+            await session.send(self._reporting.report(unclaimed=self._claiming.failing))
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -543,7 +524,7 @@ class Lane:
         # A fresh position leaves the successor little to repeat.
         await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
-        if self._rests or not self._may_hold:
+        if self._life.state is Hold.RESTING or not self._may_hold:
             self._end(self._reason)  # whoever held what it wanted still does
         await self._crew.failed()  # until everything ends
 
@@ -553,7 +534,7 @@ class Lane:
             self._window.meets(WindowEvent.HANDS_OVER)
 
     def _end(self, reason: str) -> None:
-        if self._life.state in (Hold.WAITING, Hold.READING):
+        if self._life.state in (Hold.WAITING, Hold.RESTING, Hold.READING):
             self._reason = reason
         self._life.meets(HoldEvent.ENDS)
 
@@ -562,21 +543,7 @@ class Lane:
 
     def _give_receipt(self) -> None:
         if not self._receipt.done():
-            self._receipt.set_result(self._written_receipt())
-
-    def _written_receipt(self) -> LaneReceipt:
-        return LaneReceipt(
-            lane=self._spec.lane,
-            window=self._spec.window,
-            pid=self._machine.pid(),
-            reason=self._reason,
-            fenced=not self.holding.partitions,
-            read=self._reading.read,
-            matched=self._reading.matched,
-            delivered=self._ledger.delivered,
-            started_s=self._started_s,
-            ended_s=self._machine.wall_s(),
-        )
+            self._receipt.set_result(self._reporting.receipt(self._reason))
 
 
 async def _always() -> bool:
