@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from operator import is_
 
 import structlog
 
@@ -29,15 +27,16 @@ from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.delivery.parts import ref_of
 from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Step, Wait
-from headgate.decide.latencies import Stopwatch
 from headgate.decide.settling import Outcome
-from headgate.errors import CallerError, HeadgateError, NotNow
+from headgate.errors import CallerError
+from headgate.lane.asked import Asked
 from headgate.lane.holding import Holding
 from headgate.lane.letters import LetterWriter
 from headgate.lane.redriving import Redriving
+from headgate.lane.sending import Sending
 from headgate.lane.sink import Sink
 from headgate.model.control import GatewayLink
-from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
+from headgate.model.delivery import Delivery, DeliveryAnswer, Verdict
 from headgate.model.event import PartitionRef
 from headgate.ports.letters import LetterStore
 from headgate.ports.machine import Machine
@@ -52,8 +51,6 @@ OUTCOMES: dict[Verdict, Outcome] = {
     "duplicate": "acknowledged",
     "no_subscriber": "released",
 }
-SLOWLY = 0.2
-"""Weight of the last round trip in the average."""
 WRITTEN_IN_S = 0.2
 """How long a batch waits for the dead letters of what is older."""
 
@@ -84,12 +81,9 @@ class GatewayPipeline:
         self.gateway_id = gateway_id
         self._rules = rules
         self._outbound = Outbound(rules, behind)
-        self._window, self._attempt = fence
-        self._transport = transport
         self._letters = letters
         self._holding = holding
         self._sink = sink
-        self._timeout_s = timeout_s
         self._jitter = machine.jitter
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -98,16 +92,19 @@ class GatewayPipeline:
         self._dead_marks: dict[PartitionRef, int] = {}
         """Of each partition the last dead letter, among all letters of the gateway; those that are
         written may be missing."""
-        self._prepared: DeliveryBatch | None = None
-        """What is probably sent next."""
-        self._waits_since_s: float | None = None
-        """For the gateway, or for a dead letter that has to be written first."""
-        self._round_trip_s = 0.0
-        self._round_trips = Stopwatch()
-        self._sent = self._acknowledged = self._released = 0
-        self._retries = self._failures = self._parked = self._dead = 0
-        self._asked: dict[int, asyncio.Future[Verdict | None]] = {}
-        """Who waits for what became of a delivery that an operator wants, by its identity."""
+        self._acknowledged = self._released = 0
+        self._retries = self._refusals = self._parked = self._dead = 0
+        self._asked = Asked()
+        self._sending = Sending(
+            gateway_id,
+            self._outbound,
+            self._asked,
+            fence=fence,
+            transport=transport,
+            holding=holding,
+            machine=machine,
+            timeout_s=timeout_s,
+        )
         self._turn = asyncio.Lock()
         """Whose it is may send, and say to the outbound what came of it."""
         self._redrives: asyncio.Queue[Redrive] = asyncio.Queue()
@@ -120,8 +117,7 @@ class GatewayPipeline:
             letters=letters,
             holding=holding,
             sink=sink,
-            send=self._send_or_fail,
-            drop=self.drop,
+            sending=self._sending,
             machine=machine,
             now_s=self._loop.time,
         )
@@ -144,14 +140,13 @@ class GatewayPipeline:
         """Deliver what an operator wants, once and outside the order; None without a verdict."""
         if not self._outbound.put_again(delivery, self._loop.time()):
             return None
-        answered: asyncio.Future[Verdict | None] = self._loop.create_future()
-        self._asked[id(delivery)] = answered
+        answer = self._asked.ask(delivery)
         self._wake.set()
-        return await answered
+        return await answer
 
     def drop(self, ref: PartitionRef) -> None:
         """The partition is somebody else's."""
-        self._give_up(self._outbound.drop(ref))
+        self._sending.drop(ref)
         self._wake.set()
 
     def fall_behind(self, ref: PartitionRef) -> None:
@@ -207,8 +202,7 @@ class GatewayPipeline:
 
     def pace_s(self, now_s: float) -> float:
         """How long a batch takes: on average, or the one under way if that is longer."""
-        waited_s = 0.0 if self._waits_since_s is None else now_s - self._waits_since_s
-        return max(self._round_trip_s, waited_s)
+        return self._sending.pace_s(now_s)
 
     def link(self) -> GatewayLink:
         condition = self._outbound.condition
@@ -217,10 +211,10 @@ class GatewayPipeline:
             waiting=len(self._outbound),
             pressure=condition.pressure.level,
             breaker=condition.breaker.state,
-            sent=self._sent,
+            sent=self._sending.sent,
             acknowledged=self._acknowledged,
             retries=self._retries,
-            failures=self._failures,
+            failures=self._refusals + self._sending.failures,
             parked=self._parked,
             redriven=self._redriving.counts.redriven,
             dead=self._dead + self._redriving.counts.dead,
@@ -228,7 +222,7 @@ class GatewayPipeline:
             error=condition.error,
             soft=condition.pressure.soft,
             hard=condition.pressure.hard,
-            round_trips=self._round_trips.so_far(),
+            round_trips=self._sending.round_trips.so_far(),
         )
 
     # --- the steps -------------------------------------------------------------------------------
@@ -316,9 +310,8 @@ class GatewayPipeline:
         if not refs:
             return True
         mark = max(self._dead_marks[ref] for ref in refs)
-        self._waits_since_s = self._loop.time()
-        is_written = await self._letters.written_within(WRITTEN_IN_S, self.gateway_id, mark)
-        self._waits_since_s = None
+        with self._sending.waits():
+            is_written = await self._letters.written_within(WRITTEN_IN_S, self.gateway_id, mark)
         self._dead_marks = {
             ref: mark
             for ref, mark in self._dead_marks.items()
@@ -333,98 +326,27 @@ class GatewayPipeline:
         if not deliveries:
             return DeliveryAnswer((), fill=self._outbound.condition.pressure.fill)
         try:
-            return await self._send_or_fail(deliveries)
+            return await self._sending.send(deliveries)
         except CallerError as error:
             log.error(LogEvent.DELIVERY_REJECTED, gateway=self.gateway_id, error=error.message)
-            self._failures += 1
+            self._refusals += 1
             self._outbound.refused(error.message, now_s=self._loop.time())
         return None
-
-    async def _send_or_fail(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
-        """None where it failed, of which the outbound knows; raises CallerError where the gateway
-        won't take them."""
-        try:
-            return await self._send(deliveries)
-        except CallerError:
-            raise
-        except HeadgateError as error:
-            log.warning(LogEvent.DELIVERY_FAILED, gateway=self.gateway_id, error=error.message)
-            self._failures += 1
-            now_s, jitter = self._loop.time(), self._jitter()
-            self._give_up(self._outbound.failed(error.message, now_s=now_s, jitter=jitter))
-            return None
-
-    async def _send(self, deliveries: list[Delivery]) -> DeliveryAnswer:
-        url = self._holding.urls.get(self.gateway_id)
-        if url is None:
-            raise NotNow(f"nobody knows where gateway {self.gateway_id} is")
-        batch = self._batch(deliveries)
-        self._waits_since_s = began_s = self._loop.time()
-        try:
-            answer = await self._transport.deliver(
-                url,
-                batch,
-                timeout_s=self._timeout_s,
-                meanwhile=partial(self._prepare_next, url),
-            )
-        except HeadgateError:
-            raise
-        except Exception as error:
-            # Whatever it is, these deliveries are still owed.
-            log.exception(LogEvent.UNEXPECTED, gateway=self.gateway_id)
-            raise NotNow(f"delivering to {self.gateway_id} failed: {error}") from error
-        finally:
-            self._waits_since_s = None
-        took_s = self._loop.time() - began_s
-        self._round_trip_s += SLOWLY * (took_s - self._round_trip_s)
-        self._round_trips.took(took_s)
-        self._sent += 1
-        return answer
-
-    def _batch(self, deliveries: list[Delivery]) -> DeliveryBatch:
-        prepared, self._prepared = self._prepared, None
-        process = self._holding.incarnations.get(self.gateway_id, "")
-        if (
-            prepared is not None
-            and prepared.incarnation == process
-            and _are_the_same(prepared.deliveries, deliveries)
-        ):
-            return prepared
-        sender = self.gateway_id, self._window, self._attempt
-        return DeliveryBatch(*sender, tuple(deliveries), process)
-
-    def _prepare_next(self, url: str) -> None:
-        """While a gateway is busy with a batch: make the next one ready, if it is full already."""
-        here, upcoming = self.gateway_id, self._outbound.upcoming()
-        wanted = [self._holding.wanted(delivery, here) for delivery in upcoming]
-        sent = [delivery for delivery in wanted if delivery is not None]
-        if sent:
-            self._prepared = self._batch(sent)
-            self._transport.prepare(url, self._prepared)
 
     # --- what an operator wants ------------------------------------------------------------------
 
     async def _deliver_again(self, batch: list[Delivery]) -> None:
         try:
-            answer = await self._send_or_fail(batch)
+            answer = await self._sending.send(batch)
         except CallerError:
-            self._failures += 1
+            self._refusals += 1
             for delivery in self._outbound.again_refused(now_s=self._loop.time()):
-                self._answer(delivery, "rejected")
+                self._asked.answer(delivery, "rejected")
             return
         if answer is not None:
             self._outbound.sent_again(fill=answer.fill, now_s=self._loop.time())
             for delivery, verdict in zip(batch, answer.verdicts, strict=True):
-                self._answer(delivery, verdict)
-
-    def _answer(self, delivery: Delivery, verdict: Verdict | None) -> None:
-        answered = self._asked.pop(id(delivery), None)
-        if answered is not None and not answered.done():
-            answered.set_result(verdict)
-
-    def _give_up(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            self._answer(delivery, None)
+                self._asked.answer(delivery, verdict)
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -438,7 +360,3 @@ class GatewayPipeline:
     def _overtaken(self, delivery: Delivery) -> None:
         ref = ref_of(delivery)
         self._sink.overtaken(ref, f"gateway {self.gateway_id} has seen a newer owner of {ref}")
-
-
-def _are_the_same(some: Sequence[Delivery], others: Sequence[Delivery]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))

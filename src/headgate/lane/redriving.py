@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import structlog
 from msgspec.structs import replace
 
-from headgate.decide.delivery.behind import Page
+from headgate.decide.delivery import letter_pages
 from headgate.decide.delivery.letters_at_once import LettersAtOnce
 from headgate.decide.delivery.parked import Parked
 from headgate.decide.delivery.rules import LEFT, DeliveryRules
@@ -39,6 +39,7 @@ from headgate.errors import CallerError, Fenced, HeadgateError
 from headgate.lane.elders import Elders
 from headgate.lane.holding import Holding
 from headgate.lane.letters import LetterWriter
+from headgate.lane.sending import Sending
 from headgate.lane.sink import Sink, let_go
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryAnswer, Verdict
 from headgate.model.event import PartitionRef
@@ -87,8 +88,7 @@ class RedriveCounts:
 
 
 class Redriving:
-    """`turn` is taken to send; `send` delivers, or fails, of which the outbound knows (None), or
-    raises CallerError; `drop` lets go of a partition, `now_s` is the loop's clock."""
+    """`turn` is taken to send, `now_s` is the loop's clock."""
 
     def __init__(
         self,
@@ -101,8 +101,7 @@ class Redriving:
         letters: LetterWriter,
         holding: Holding,
         sink: Sink,
-        send: Callable[[list[Delivery]], Awaitable[DeliveryAnswer | None]],
-        drop: Callable[[PartitionRef], None],
+        sending: Sending,
         machine: Machine,
         now_s: Callable[[], float],
     ) -> None:
@@ -114,8 +113,7 @@ class Redriving:
         self._letters = letters
         self._holding = holding
         self._sink = sink
-        self._send = send
-        self._drop = drop
+        self._sending = sending
         self._machine = machine
         self._now_s = now_s
         self._through: dict[PartitionRef, int] = {}
@@ -153,7 +151,7 @@ class Redriving:
         for ref in step.refs:
             if ref not in fences:
                 self._horizons.pop(ref, None)
-                self._drop(ref)  # its letters are somebody else's
+                self._sending.drop(ref)  # its letters are somebody else's
         refs = [ref for ref in horizons if ref in fences]
         each = self._at_once.each(step)
         found = await self._store.parked(
@@ -179,7 +177,7 @@ class Redriving:
     async def _send_pages(self, letters: Sequence[Letter], step: Redrive, fences: Fences) -> bool:
         """One after the other, for as long as each goes through as a whole; True when all did. Of
         what is to come again one alone: somebody may have no room for it."""
-        pages, done = _in_pages(letters, step.each), _Done()
+        pages, done = letter_pages.in_pages(letters, step.each), _Done()
         is_alone = any(letter.delivery.redelivery for letter in letters)
         whole = False
         for page in pages:
@@ -265,7 +263,7 @@ class Redriving:
         """Whether all of them are done with."""
         fences = self._holding.fences()
         letters = [self._as_passed(letter) for letter in letters]
-        from_seqs = _from_seqs(letters, step)
+        from_seqs = letter_pages.from_seqs(letters, step)
         sending: list[tuple[Letter, Delivery]] = []
         unwanted: list[Letter] = []
         for letter in letters:
@@ -312,7 +310,7 @@ class Redriving:
                 if not parked.may_redrive(self._now_s()):
                     return False
                 parked.redriving(len(letters), full=largest >= step.each)
-                answer = await self._send([delivery for _, delivery in letters])
+                answer = await self._sending.send([delivery for _, delivery in letters])
         except CallerError as error:
             if parked.redrive_refused(len(letters), now_s=self._now_s()):
                 await self._reject([letters[0][0]], error.message, fences)
@@ -333,7 +331,7 @@ class Redriving:
         rejected = by_verdict.get("rejected", [])
         through = [one for verdict in SETTLING_VERDICTS for one in by_verdict.get(verdict, ())]
         forward = {letter.ref for letter in (*through, *rejected)}
-        pages = _pages([letter for letter, _ in letters], by_verdict, answer)
+        pages = letter_pages.answered([letter for letter, _ in letters], by_verdict, answer)
         stuck = {letter.ref for letter in by_verdict.get("retry", ())} - forward
         self._parked.redriven(
             fill=answer.fill,
@@ -380,38 +378,3 @@ class Redriving:
         if halting:
             await self._store.put(halting, fences, now_ms=now_ms)
         self._passed.difference_update(letter.id for letter in letters)
-
-
-def _in_pages(letters: Sequence[Letter], each: int) -> list[list[Letter]]:
-    """Pages of up to `each` letters of every partition, in their order."""
-    pages: list[list[Letter]] = []
-    so_far: Counter[PartitionRef] = Counter()
-    for letter in letters:
-        number = so_far[letter.ref] // each
-        so_far[letter.ref] += 1
-        while len(pages) <= number:
-            pages.append([])
-        pages[number].append(letter)
-    return pages
-
-
-def _from_seqs(letters: Sequence[Letter], step: Redrive) -> dict[PartitionRef, int]:
-    """Where the pages begin, of the partitions of which somebody may not have room for all."""
-    paged = {one.ref for one in letters if one.delivery.redelivery} | step.after_seqs.keys()
-    return {ref: step.after_seqs.get(ref, 0) + 1 for ref in paged}
-
-
-def _pages(
-    letters: Sequence[Letter], by_verdict: Mapping[Verdict, list[Letter]], answer: DeliveryAnswer
-) -> dict[PartitionRef, Page | None]:
-    """What came of the letters of each partition; None where it may not go on behind them."""
-    wanted_seqs = {PartitionRef(one.topic, one.partition): one.wanted_seq for one in answer.go_on}
-    settled = {one.ref for verdict in SETTLING_VERDICTS for one in by_verdict.get(verdict, ())}
-    stuck = {one.ref for one in by_verdict.get("retry", ())}
-    last_seqs = {letter.ref: letter.delivery.seq for letter in letters}
-    return {
-        ref: Page(last_seq, wanted_seqs[ref], through=ref in settled, whole=ref not in stuck)
-        if ref in wanted_seqs
-        else None
-        for ref, last_seq in last_seqs.items()
-    }
