@@ -44,6 +44,7 @@ class LogEvent(StrEnum):
     LEADERSHIP_LOST = "leadership_lost"
     TERM_FAILED = "term_failed"
     DRAINING = "draining"
+    RESTARTING = "restarting"
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     TOPOLOGY_APPLIED = "topology_applied"

@@ -75,6 +75,7 @@ class OperatedServer:
             Route("POST", "/v1/rebalance", self._rebalance),
             Route("POST", "/v1/nodes/{name}/drain", self._drain),
             Route("DELETE", "/v1/nodes/{name}/drain", self._drain),
+            Route("POST", "/v1/nodes/{name}/restart", self._restart),
         ]
 
     async def _status(self, _request: Request) -> Response:
@@ -121,6 +122,15 @@ class OperatedServer:
         state = "draining" if request.method == "POST" else "ready"
         at = self.now.nodes.index(node)
         self.now.nodes[at] = node = msgspec.structs.replace(node, state=state)
+        self.on_change()
+        return json_response(node)
+
+    async def _restart(self, request: Request) -> Response:
+        name = request.params["name"]
+        node = next((node for node in self.now.nodes if node.id == name), None)
+        if node is None:
+            raise errors.NotFound(f"there is no node {name}: see `headgate node list`")
+        self.calls.append(f"restart {name}")
         self.on_change()
         return json_response(node)
 

@@ -163,3 +163,53 @@ async def test_a_callers_mistake_is_one_sentence_and_code_2(
 def test_the_status_of_a_draining_node_survives_json() -> None:
     made = owned_by("r-1")
     assert msgspec.json.decode(msgspec.json.encode(made), type=Status) == made
+
+
+def as_process(number: int, **fields: object) -> Status:
+    """r-1 in its `number`th life."""
+    made = owned_by("r-1", "r-2", draining="")
+    nodes = [
+        msgspec.structs.replace(node, incarnation=f"life {number}", **fields)
+        if node.id == "r-1"
+        else node
+        for node in made.nodes
+    ]
+    return msgspec.structs.replace(made, nodes=nodes)
+
+
+async def test_a_restart_says_what_the_node_keeps(operated: OperatedServer) -> None:
+    operated.now = as_process(1)
+    result = await headgate("node", "restart", "r-1", url=operated.url)
+    assert (result.code, result.err) == (0, "r-1 restarts; it keeps its 1 partition\n")
+    assert operated.calls == ["restart r-1"]
+
+
+async def test_waiting_for_a_restart_ends_with_another_process_that_is_ready(
+    operated: OperatedServer,
+) -> None:
+    operated.now = as_process(1)
+    operated.then = [
+        as_process(1),
+        as_process(1, state="lost"),
+        NotNow("the coordinator is away"),
+        as_process(2, state="starting"),
+        as_process(2),
+    ]
+    result = await headgate("node", "restart", "r-1", "--wait", url=operated.url)
+    assert (result.code, result.err.splitlines()[-1]) == (0, "r-1 is back")
+    assert operated.then == []
+
+
+async def test_a_node_that_does_not_come_back_is_waited_for_within_bounds(
+    operated: OperatedServer,
+) -> None:
+    operated.now = as_process(1)
+    result = await headgate("node", "restart", "r-1", "--wait", "--timeout", "1s", url=operated.url)
+    assert result.code == 1
+    assert "r-1 isn't back after 1 s" in result.err
+
+
+async def test_the_coordinator_is_not_restarted_by_itself(operated: OperatedServer) -> None:
+    result = await headgate("node", "restart", "c-1", url=operated.url)
+    assert (result.code, operated.calls) == (2, [])
+    assert "c-1 is the coordinator" in result.err

@@ -19,29 +19,37 @@ def test_the_first_signal_stops_and_the_second_does_not_wait(
 ) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    stopping = asyncio.Event()
+    stopping = roles._Stopping()
     roles._stop(stopping, signal.SIGTERM)
     assert stopping.is_set()
+    assert not stopping.returns
     assert codes == []
     roles._stop(stopping, signal.SIGTERM)
     assert codes == [143]
 
 
 class Service:
-    """A role that can't go on."""
+    """A role that can't go on, or is to begin anew, or goes on until it is told to stop."""
 
-    def __init__(self, failure: Exception) -> None:
+    def __init__(self, failure: Exception | None = None, *, is_to_restart: bool = False) -> None:
         self.failure = failure
-        self.stopped = False
+        self.is_to_restart = is_to_restart
+        self.is_up = asyncio.Event()
+        self.stopped: list[bool] = []
+        """Whether it returns, each time that it was stopped."""
 
     async def start(self) -> str:
         return "here"
 
     async def failed(self) -> None:
-        raise self.failure
+        self.is_up.set()
+        if self.failure is not None:
+            raise self.failure
+        if not self.is_to_restart:
+            await asyncio.Event().wait()
 
-    async def stop(self) -> None:
-        self.stopped = True
+    async def stop(self, *, returns: bool) -> None:
+        self.stopped.append(returns)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +62,34 @@ async def test_a_role_that_can_not_go_on_stops_and_says_why(
     monkeypatch.setattr(roles, "_build", lambda *_: service)
     with pytest.raises(type(failure)):
         await roles._serve("coordinator", Config(), supervised=False)
-    assert service.stopped
+    assert service.stopped == [False]
+
+
+async def test_a_role_that_is_to_begin_anew_says_that_it_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service(is_to_restart=True)
+    monkeypatch.setattr(roles, "_build", lambda *_: service)
+    assert await roles._serve("coordinator", Config(), supervised=False)
+    assert service.stopped == [True]
+
+
+@pytest.mark.parametrize(
+    ("number", "returns"),
+    [(signal.SIGTERM, False), (signal.SIGUSR1, True)],
+    ids=["stop", "stop to return"],
+)
+async def test_a_signal_says_whether_the_role_returns(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, returns: bool
+) -> None:
+    service = Service()
+    monkeypatch.setattr(roles, "_build", lambda *_: service)
+    serving = asyncio.create_task(roles._serve("coordinator", Config(), supervised=False))
+    async with asyncio.timeout(10):
+        await service.is_up.wait()
+        os.kill(os.getpid(), number)
+        assert not await serving, "whoever started it starts it again"
+    assert service.stopped == [returns]
 
 
 async def test_whoever_waits_for_the_coordinator_says_what_to_set(

@@ -147,7 +147,7 @@ def test_a_coordinator_that_does_not_let_go_keeps_no_connection_open() -> None:
             self.is_open = False
 
     class Stuck(MemoryControlSession):
-        async def close(self) -> None:
+        async def close(self, *, returns: bool = False) -> None:
             await asyncio.sleep(100.0)
 
     async def run() -> None:

@@ -326,6 +326,12 @@ async def test_who_closes_says_goodbye_and_hears_nothing_more(coordinator: Coord
     await session.close()
 
 
+async def test_who_is_about_to_begin_anew_says_so(coordinator: Coordinator) -> None:
+    session, _, conversation = await welcomed(coordinator)
+    await session.close(returns=True)
+    assert await conversation.heard() == Goodbye(returns=True)
+
+
 async def test_a_session_without_a_connection_can_be_closed(coordinator: Coordinator) -> None:
     session = coordinator.lost_session(hello)
     assert not await session.send(Unregister(1, ("s1",)))

@@ -30,7 +30,16 @@ from headgate.errors import (
     UnknownTopic,
 )
 from headgate.model.api import Health, ProduceAnswer
-from headgate.model.control import AckTopology, EpochTooLow, Hello, IngestReport, Refused, Welcome
+from headgate.model.control import (
+    AckTopology,
+    EpochTooLow,
+    Goodbye,
+    Hello,
+    IngestReport,
+    Refused,
+    Restart,
+    Welcome,
+)
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology
@@ -345,6 +354,15 @@ async def test_a_stop_finishes_what_was_accepted_and_refuses_what_is_new(serve: 
     assert (writer.closed, served.coordinator.session.closed) == (True, True)
     with pytest.raises(NotNow):
         await served.produce("single", {"document": {}})
+
+
+async def test_a_node_that_is_to_begin_anew_says_that_it_returns(serve: Serve) -> None:
+    served = await serve(FaultyLogWriter())
+    served.coordinator.say(Restart())
+    await asyncio.wait_for(served.node.failed(), 10)
+    assert served.node.is_to_restart
+    await served.node.stop(returns=True)
+    assert served.coordinator.sent[-1] == Goodbye(returns=True)
 
 
 async def test_a_stop_waits_for_writes_that_outlived_their_request(serve: Serve) -> None:

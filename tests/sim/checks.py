@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.feed_queue import Item
 from headgate.lane.run import Lane
 from headgate.model.api import Status
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSpec
+from headgate.services.coordinator.service import Coordinator
 from headgate.services.gateway.service import Gateway
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 EVERY_S: Final = 0.1
+KINDS: Final = {"ingest": "an ingest node", "router": "a router"}
 
 
 class Checks:
@@ -27,6 +30,7 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._bounds = world.cluster.config
+        self._passed_over: set[tuple[str, str, int]] = set()
         self._look()
 
     def _look(self) -> None:
@@ -42,6 +46,17 @@ class Checks:
             if isinstance(lane.lane, Lane):
                 yield from self._of_lane(lane, lane.lane)
         yield from self._positions()
+        for role in self._world.of("coordinator"):
+            if isinstance(role.node, Coordinator) and role.node._term is not None:
+                self._look_at_lapses(role.name, role.node._term.cluster)
+
+    def _look_at_lapses(self, leader: str, cluster: Cluster) -> None:
+        found = {(leader, name, ms) for name, times in cluster.lapses.items() for ms in times}
+        for _, name, _ in sorted(found - self._passed_over):
+            self._world.meets(f"{KINDS[name.partition('-')[0]]} is passed over")
+        self._passed_over |= found
+        if any(gateway.is_missed for gateway in cluster.of_role("gateway")):
+            self._world.meets("a gateway is missed")
 
     def _of_gateway(self, name: str, gateway: Gateway) -> Iterator[str]:
         subscriptions, most = gateway._subscriptions, self._bounds.gateway.subscriber_queue

@@ -308,6 +308,7 @@ def _config(chance: random.Random) -> Config:
             },
             "coordinator": {
                 "timeout": lease_s,
+                "grace": chance.choice((0.2, 0.5, 1.0, lease_s)),
                 "check_in": lease_s / 4,
                 "rebalance": chance.choice((1.0, 4.0)),
                 "learn_for": 6.0,

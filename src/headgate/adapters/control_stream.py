@@ -130,11 +130,11 @@ class StreamSession:
         while (message := await self._incoming.get()) is not None:
             yield message
 
-    async def close(self) -> None:
+    async def close(self, *, returns: bool = False) -> None:
         if self._closing:
             return
         self._closing = True
-        said = await self.send(Goodbye())
+        said = await self.send(Goodbye(returns))
         await self._crew.close(grace_s=GOODBYE_TIMEOUT_S if said else 0.0)
         while self._incoming.full():
             self._incoming.get_nowait()

@@ -1,23 +1,33 @@
-"""`headgate node`: who is there, and how one of them gives away what it owns."""
+"""`headgate node`: who is there, and how one of them gives away what it owns, or begins anew."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import time
 from typing import Annotated
 
 import msgspec
 import typer
 
-from headgate.cli.following import DEFAULT_TIMEOUT, TimeoutOption, WaitOption, none_left, seconds
+from headgate.cli.following import (
+    DEFAULT_TIMEOUT,
+    POLL_S,
+    TimeoutOption,
+    WaitOption,
+    none_left,
+    seconds,
+)
 from headgate.cli.moves import happened, owned
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
 from headgate.cli.tables import plural
 from headgate.client.http import HttpClient
-from headgate.errors import HeadgateError, InvalidRequest, NotFound
+from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, Timeout
 from headgate.model.api import NodeStatus, PlannedMove, Status
 
 app = typer.Typer(
-    help="List the nodes, and drain one of them.",
+    help="List the nodes, drain or restart one of them.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -76,6 +86,62 @@ def drain(
     drained = await_(_drain(url, node_id, cancel=cancel, wait_s=limit_s, quiet=as_json))
     if as_json:
         print_json(drained)
+
+
+@app.command()
+def restart(
+    node_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The node, as `headgate node list` names it.")
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is ready again.")] = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    url: UrlOption = NO_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a node stop and begin anew, in place; its partitions wait for it.
+
+    They do so for coordinator.timeout, then they go to others.
+    """
+    if not NODE_ID.fullmatch(node_id):
+        raise NotFound(f"there is no node {node_id!r}: see `headgate node list`", node=node_id)
+    limit_s = seconds(timeout) if wait else None
+    node = await_(_restart(url, node_id, wait_s=limit_s, quiet=as_json))
+    if as_json:
+        print_json(node)
+
+
+async def _restart(url: str, node_id: str, *, wait_s: float | None, quiet: bool) -> NodeStatus:
+    async with HttpClient(url) as client:
+        before = _node(await client.get("/v1/status", Status), node_id)
+        if before is not None and before.role == "coordinator":
+            raise InvalidRequest(
+                f"{node_id} is the coordinator, for which nothing has to wait: stop it, start it"
+            )
+        node = _decoded(await client.call("POST", f"/v1/nodes/{node_id}/restart"))
+        if not quiet:
+            say(f"{node_id} restarts; it keeps its {plural(node.partitions, 'partition')}")
+        if wait_s is not None:
+            node = await _back(client, node, wait_s)
+            if not quiet:
+                say(f"{node_id} is back")
+    return node
+
+
+async def _back(client: HttpClient, before: NodeStatus, wait_s: float) -> NodeStatus:
+    """The node as another process of its name, once that is ready. What answers may be the very
+    gateway that restarts."""
+    deadline_s = time.monotonic() + wait_s
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(NotNow):
+            found = _node(await client.get("/v1/status", Status), before.id)
+            is_new = found is not None and found.incarnation != before.incarnation
+            if found is not None and is_new and found.state in ("ready", "draining"):
+                return found
+        await asyncio.sleep(POLL_S)
+    raise Timeout(
+        f"{before.id} isn't back after {wait_s:g} s: see `headgate node list`, or wait longer with "
+        "--timeout"
+    )
 
 
 async def _status(url: str) -> Status:

@@ -1,8 +1,10 @@
 """`headgate coordinator|ingest|router|gateway`: one role in this process.
 
 A role prints one line, `ready` with its address, when it serves, logs to standard error, and ends
-on SIGTERM, Ctrl-C or, when supervised, when the supervisor is gone. A second signal doesn't wait
-for what is in flight: everything durable is on disk, and the rest is delivered again.
+on SIGTERM, Ctrl-C or, when supervised, when the supervisor is gone. SIGUSR1 ends it, too, and says
+that it will be back: what it owns waits for it. A second signal doesn't wait for what is in flight:
+everything durable is on disk, and the rest is delivered again. `headgate node restart` has it stop
+in the same way and begin anew in place, as the same process with the same command line.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
 
 class Service(Protocol):
-    """What every role offers: `start` names its address, `failed` raises when it can't go on."""
+    """What every role offers: `start` names its address, `failed` raises when it can't go on, and
+    returns when it is to begin anew."""
+
+    @property
+    def is_to_restart(self) -> bool: ...
 
     async def start(self) -> str: ...
 
     async def failed(self) -> None: ...
 
-    async def stop(self) -> None: ...
+    async def stop(self, *, returns: bool) -> None: ...
 
 
 def coordinator(
@@ -129,26 +135,37 @@ def _run(role: str, loaded: LoadedConfig, supervised: bool) -> None:
 
     configure_logging(loaded.config.log_level, role=role, node_id=loaded.config.client_id)
     if sys.platform == "win32":
-        asyncio.run(_serve(role, loaded.config, supervised))
+        begins_anew = asyncio.run(_serve(role, loaded.config, supervised))
     else:
         import uvloop
 
-        uvloop.run(_serve(role, loaded.config, supervised))
+        begins_anew = uvloop.run(_serve(role, loaded.config, supervised))
+    if begins_anew:
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the command line of this process
 
 
-async def _serve(role: str, config: Config, supervised: bool) -> None:
-    stopping = asyncio.Event()
+class _Stopping(asyncio.Event):
+    """Set when the role is to end; `returns`: to begin anew, which it says to the coordinator."""
+
+    returns = False
+
+
+async def _serve(role: str, config: Config, supervised: bool) -> bool:
+    """Returns whether it is to begin anew."""
+    stopping = _Stopping()
     loop = asyncio.get_running_loop()
     notice_callbacks(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopping, number)
+    if sys.platform != "win32":
+        loop.add_signal_handler(signal.SIGUSR1, _stop_to_return, stopping)
     from headgate.adapters.processes import collect_rarely, on_parent_gone
 
     if supervised:
         on_parent_gone(lambda: loop.call_soon_threadsafe(stopping.set))
     await first_of(_coordinator_answers(role, config), stopping.wait())
     if stopping.is_set():
-        return
+        return False
     service = _build(role, config)
     try:
         address = await first_of(service.start(), stopping.wait())
@@ -157,13 +174,20 @@ async def _serve(role: str, config: Config, supervised: bool) -> None:
             print(f"ready {address}", flush=True)
             await first_of(service.failed(), stopping.wait())
     finally:
-        await service.stop()
+        await service.stop(returns=stopping.returns or service.is_to_restart)
+    return service.is_to_restart and not stopping.is_set()
 
 
-def _stop(stopping: asyncio.Event, number: int) -> None:
+def _stop(stopping: _Stopping, number: int) -> None:
     if stopping.is_set():
         os._exit(128 + number)
     stopping.set()
+
+
+def _stop_to_return(stopping: _Stopping) -> None:
+    if not stopping.is_set():
+        stopping.returns = True
+        stopping.set()
 
 
 async def _coordinator_answers(role: str, config: Config) -> None:

@@ -184,7 +184,9 @@ class CoordinatorSettings(Section):
     ingest_imbalance: Imbalance = 0
     """How many more log partitions than its peers an ingest node may keep."""
     timeout: DurationMs = seconds("30s")
-    """Time without a check-in after which a node is lost and its partitions move."""
+    """Time without a check-in after which a node is lost, and its partitions move in any case."""
+    grace: DurationMs = seconds("2s")
+    """Time without a connection after which a node's partitions move, if others can take them."""
     check_in: Duration = seconds("5s")
     """Time between two check-ins of a node; at most a third of the timeout."""
     learn_for: Annotated[float, DurationUnit(plain_ms=True), Field(ge=0)] = seconds("60s")

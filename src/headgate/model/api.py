@@ -214,6 +214,10 @@ class NodeStatus(msgspec.Struct, frozen=True):
     pid: int = 0
     last_seen_ms_ago: int = 0
     partitions: int = 0
+    incarnation: str = ""
+    """Another one with every start."""
+    lapses: int = 0
+    """How often, in the last ten minutes, its partitions went to others because it was gone."""
 
 
 class PlannedMove(msgspec.Struct, frozen=True, rename={"from_id": "from", "to_id": "to"}):

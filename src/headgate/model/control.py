@@ -67,7 +67,10 @@ class CheckIn(Message, frozen=True):
 
 
 class Goodbye(Message, frozen=True):
-    """I leave on purpose: nobody has to wait for my lease to end."""
+    """I leave on purpose: nobody has to wait for my lease to end. With `returns` I am about to
+    begin anew: what I have is to wait for me until then."""
+
+    returns: bool = False
 
 
 class Sealed(msgspec.Struct, frozen=True, array_like=True):
@@ -403,6 +406,10 @@ class EndWindow(Message, frozen=True):
     window: int = 0
 
 
+class Restart(Message, frozen=True):
+    """An operator wants the node to stop, to say that it `returns`, and to begin anew."""
+
+
 class AllRead(Message, frozen=True):
     """To a router that starts: lanes read everything that is its own."""
 
@@ -510,6 +517,7 @@ FromCoordinator = (
     | SubscriptionChanges
     | Assign
     | EndWindow
+    | Restart
     | AllRead
     | LetGo
     | AssignTargets

@@ -32,8 +32,9 @@ class ControlSession(Protocol):
         that stood still everything that waited for it is news, and it is connected until it finds
         that it isn't."""
 
-    async def close(self) -> None:
-        """Say goodbye if connected, then end; `messages()` ends too."""
+    async def close(self, *, returns: bool = False) -> None:
+        """Say goodbye if connected, and whether the node `returns`, then end; `messages()` ends
+        too."""
 
 
 class HelloSource(Protocol):

@@ -69,6 +69,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
         http_port=settings.http_port,
         timing=Timing(
             lease_ms=round(settings.timeout * 1000),
+            grace_ms=round(min(settings.grace, settings.timeout) * 1000),
             check_in_ms=round(settings.check_in * 1000),
             lane_report_timeout_ms=round(config.router.lane_report_timeout * 1000),
             rebalance_ms=round(settings.rebalance * 1000),

@@ -17,6 +17,7 @@ Events
     saves ROUTER                  its lanes save positions, and notice what isn't theirs any more
     cut off X / back X / back all the stream of X breaks / is there again, the process is the same
     kill X / leave X              the process dies / ends on purpose
+    restart X                     the process ends, and says that it will be back
     freeze X / thaw X             the process stands still, and its stream stays
     late X / catch up X           X applies what it is pushed only when it catches up
     time 31s                      everybody who can checks in every second
@@ -36,6 +37,7 @@ Events
 
 Expectations
     owner X ID|nobody [epoch N], log X ID|nobody [epoch N]
+    shares of TOPIC ID N, …       how many of its log partitions each node has
     intake NAME ID|nobody [epoch N]   which node reads a connector
     connectors LIST|none
     beginning of NAME N at X [stored]   in which epoch it began, where, and whether it has stored

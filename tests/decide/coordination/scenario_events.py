@@ -146,6 +146,11 @@ def _leave(stage: Stage, name: str) -> None:
     stage.sim.leave(stage.node(name))
 
 
+@event(r"restart (\S+)")
+def _restart(stage: Stage, name: str) -> None:
+    stage.sim.leave(stage.node(name), returns=True)
+
+
 @event(r"freeze (.+)")
 def _freeze(stage: Stage, name: str) -> None:
     for peer in stage.some(name):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from headgate.decide.coordination.connector_status import describe_connector
 from headgate.model.connector import intake_ref
 from headgate.model.topology import Owner
@@ -17,6 +19,13 @@ def _owned(stage: Stage, table: str, ref: str, node_id: str, epoch: str | None) 
     owner = owners.get(partition(ref), Owner(partition(ref), "", 0))
     assert (owner.node_id or "nobody") == node_id, f"it is {owner.node_id or 'nobody'}"
     assert epoch is None or owner.epoch == int(epoch), f"the epoch is {owner.epoch}"
+
+
+@expectation(r"shares of (\S+) (.+)")
+def _shares(stage: Stage, topic: str, shares: str) -> None:
+    found = Counter(o.node_id for o in stage.sim.cluster.logs.owned() if o.ref.topic == topic)
+    told = ", ".join(f"{node_id} {count}" for node_id, count in sorted(found.items()))
+    assert told == shares, f"they are {told}"
 
 
 @expectation(r"intake (\S+) (\S+)(?: epoch (\d+))?")

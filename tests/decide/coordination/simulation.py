@@ -227,9 +227,11 @@ class Simulation:
             )
 
     def live_gateways(self) -> Iterator[Gateway]:
+        """Those that live, and that the coordinator doesn't miss."""
         for node in self.cluster.topology().of_role("gateway"):
-            peer = self.nodes.get(node.id)
-            if isinstance(peer, Gateway) and peer.alive:
+            peer, member = self.nodes.get(node.id), self.cluster.members.get(node.id)
+            is_missed = member is not None and member.is_missed
+            if isinstance(peer, Gateway) and peer.alive and not is_missed:
                 yield peer
 
     # --- streams ---------------------------------------------------------------------------------
@@ -294,13 +296,13 @@ class Simulation:
                 self.kill(lane)
         self.bury()
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, peer: Peer, *, returns: bool = False) -> None:
         """The process ends on purpose, its lanes first."""
         if isinstance(peer, Router):
             for lane in self.lanes_of(peer):
                 lane.end()
         peer.alive = False
-        peer.say(control.Goodbye())
+        peer.say(control.Goodbye(returns))
         self.bury()
 
     def bury(self) -> None:

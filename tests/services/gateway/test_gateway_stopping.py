@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from headgate.model.api import Health
+from headgate.model.control import Goodbye, Restart
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.world import WAIT_S, World, running, until
 
@@ -96,6 +97,16 @@ async def test_the_lease_is_given_back_at_the_end() -> None:
         await world.gateway.stop()
         assert world.coordinator.session is not None
         assert world.coordinator.session.closed
+
+
+async def test_a_gateway_that_is_to_begin_anew_says_that_it_returns() -> None:
+    async with running() as world:
+        assert world.coordinator.session is not None
+        world.coordinator.session.push(Restart())
+        await asyncio.wait_for(world.gateway.failed(), WAIT_S)
+        assert world.gateway.is_to_restart
+        await world.gateway.stop(returns=True)
+        assert world.coordinator.received[-1] == Goodbye(returns=True)
 
 
 async def test_a_gateway_counts_what_it_decided(world: World) -> None:

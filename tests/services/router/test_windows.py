@@ -272,6 +272,19 @@ async def test_a_stop_waits_for_the_receipts_of_the_window() -> None:
 
 
 @on_virtual_time
+async def test_a_router_that_is_to_begin_anew_ends_its_window_and_says_that_it_returns() -> None:
+    async with ready() as stage:
+        stage.coordinator.say(control.Restart())
+        await asyncio.wait_for(stage.router.failed(), 1.0)
+        assert stage.router.is_to_restart
+        stopping = asyncio.ensure_future(stage.router.stop(returns=True))
+        await stage.coordinator.heard(control.EndMyWindow(1, "the router stops"))
+        stage.lanes[0].returns("the router stops")
+        await asyncio.wait_for(stopping, 1.0)
+        assert stage.coordinator.sent[-1] == control.Goodbye(returns=True)
+
+
+@on_virtual_time
 async def test_two_who_stop_a_router_at_once_both_wait_for_its_end() -> None:
     async with ready() as stage:
         [lane] = stage.lanes

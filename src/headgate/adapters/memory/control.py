@@ -67,10 +67,10 @@ class MemoryControlSession:
             self._heard_s = asyncio.get_running_loop().time()
         return self._heard_s
 
-    async def close(self) -> None:
+    async def close(self, *, returns: bool = False) -> None:
         if self.closed:
             return
-        await self.send(Goodbye())
+        await self.send(Goodbye(returns))
         self.cut()
         self.closed = True
         self._incoming.put_nowait(None)

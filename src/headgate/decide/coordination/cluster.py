@@ -27,6 +27,7 @@ from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import (
     connecting,
     consuming,
+    grace,
     hints,
     intakes,
     membership,
@@ -157,7 +158,7 @@ class Cluster(State):
         )
 
     def closed(self, session: int, now_ms: int) -> list[Effect]:
-        """The stream is over without a goodbye: the lease decides."""
+        """The stream is over without a goodbye: the grace decides, or the lease."""
         return [] if self.clients.pop(session, None) else self._closed(session, now_ms)
 
     @whole
@@ -166,7 +167,7 @@ class Cluster(State):
         self.sessions.pop(session, None)
         if member is not None:
             member.session = None
-            member.seen_ms = now_ms
+            member.seen_ms = member.gone_ms = now_ms
         self.lanes.lose(session, now_ms=now_ms)
         return subscribing.settle_floor(self)
 
@@ -199,8 +200,9 @@ class Cluster(State):
             if somebody is not None:
                 somebody.seen_ms = now_ms
         match message:
-            case control.Goodbye():
-                return self._withheld(membership.goodbye(self, session, now_ms))
+            case control.Goodbye(returns):
+                said = membership.goodbye(self, session, now_ms, returns=returns)
+                return self._withheld(said)
             case control.AckTopology():
                 return self._acknowledged(session, message, now_ms)
             case control.AckSubscriptions(revision) if lane is not None:
@@ -328,6 +330,7 @@ class Cluster(State):
             effects += membership.end_learning(self)
         if not self.learning.is_on:
             effects += self._end_leases(now_ms)
+            effects += grace.tick(self, now_ms)
             effects += subscribing.expire(self, now_ms)
             windows.watch_idle(self, now_ms)
             expired = self.lanes.unread(now_ms - self.timing.lease_ms)
@@ -389,6 +392,11 @@ class Cluster(State):
         """A coordinator that was paused has heard nobody; that is nobody else's fault."""
         absent_ms = now_ms - self._ticked_ms
         self._ticked_ms = now_ms
+        if absent_ms > self.timing.grace_ms // 2:
+            # Whoever came back meanwhile may still wait to be heard.
+            for member in self.members.values():
+                if member.gone_ms is not None:
+                    member.gone_ms = min(now_ms, member.gone_ms + absent_ms)
         if absent_ms < ABSENCE_MS:
             return
         self.started_ms += absent_ms
@@ -534,6 +542,13 @@ class Cluster(State):
         if (error := operating.drain_refusal(self, node_id, draining=draining)) is not None:
             return [Refuse(error)]
         return operating.drain(self, node_id, now_ms, draining=draining)
+
+    @whole
+    def restart(self, node_id: str) -> list[Effect]:
+        """Let a node stop and begin anew; it keeps what it has meanwhile."""
+        if (error := operating.restart_refusal(self, node_id)) is not None:
+            return [Refuse(error)]
+        return operating.restart(self, node_id)
 
     @whole
     def operate_connector(self, wish: connecting.Wish) -> list[Effect]:

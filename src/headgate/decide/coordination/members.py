@@ -13,7 +13,8 @@ from headgate.model.topology import Node, Owner, Role
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`lease_ms` is how long a silent member keeps what it has.
+    """`lease_ms` is how long a silent member keeps what it has, `grace_ms` one whose connection is
+    gone, where others can take it (grace.py).
 
     Plans are made every `rebalance_ms`, and `settle_ms` after somebody came or went, so that a
     whole rack that starts is planned for once. A donor has `handoff_ms` to let go of a partition.
@@ -24,6 +25,7 @@ class Timing:
     """
 
     lease_ms: int = 30_000
+    grace_ms: int = 2_000
     check_in_ms: int = 5_000
     lane_report_timeout_ms: int = 5_000
     rebalance_ms: int = 10_000
@@ -65,6 +67,12 @@ class Member:
     hello: Hello
     session: int | None
     seen_ms: int
+    gone_ms: int | None = None
+    """Since when its stream is broken; None while it isn't, or where it said that it would be."""
+    is_missed: bool = False
+    """That has lasted longer than the grace: nobody waits for what it would have to say."""
+    trial_until_ms: int | None = None
+    """Until then it keeps what it has and is given nothing: it comes and goes (grace.py)."""
     generation: int = 0
     assignment: int = 0
     grown_at: int = 0

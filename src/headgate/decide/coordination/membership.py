@@ -1,7 +1,8 @@
 """Members come, come back, and go.
 
-Loss of a connection alone changes nothing: the lease decides. A process of a known id that wasn't
-here before gets what its former self had, under new epochs.
+Loss of a connection alone takes nothing from anybody for a while: the grace decides where others
+can take over (grace.py), the lease in the end. A process of a known id that wasn't here before gets
+what its former self had, under new epochs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from headgate.decide.coordination import (
     consuming,
+    damping,
     intakes,
     moving,
     operating,
@@ -43,6 +45,7 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
     if not restarted:
         member.assignment = known.assignment if known is not None else hello.assignment
         member.grown_at = known.grown_at if known is not None else 0
+    member.trial_until_ms = damping.trial_until_ms(state, hello.node_id, now_ms)
     state.members[hello.node_id] = member
     state.expected.pop(hello.node_id, None)
     state.learning.missing.discard(hello.node_id)
@@ -157,7 +160,8 @@ def told(state: State, session: int, effects: list[Effect]) -> list[Effect]:
     return effects if is_there else [*effects, push]
 
 
-def goodbye(state: State, session: int, now_ms: int) -> list[Effect]:
+def goodbye(state: State, session: int, now_ms: int, *, returns: bool) -> list[Effect]:
+    """Whoever `returns` keeps what it has until its lease ends, and is only gone until then."""
     role, node_id = state.sessions.pop(session, (None, ""))
     if role == "lane":
         state.lanes.end(session, now_ms=now_ms)
@@ -166,6 +170,9 @@ def goodbye(state: State, session: int, now_ms: int) -> list[Effect]:
         state.clients.pop(session, None)
         return []
     state.members[node_id].seen_ms = now_ms
+    if returns:
+        state.members[node_id].session = None
+        return subscribing.settle_floor(state)
     state.draining.discard(node_id)
     return member_gone(state, node_id, now_ms) + subscribing.settle_floor(state)
 
@@ -199,10 +206,7 @@ def _without(state: State, node_id: str, role: Role) -> list[Effect]:
         return subscribing.registry_lost(state, node_id) + changed(state)
     if role == "router":
         return moving.without_router(state, node_id)
-    for owner in state.logs.of_node(node_id):
-        state.logs.release(owner.ref)
-    intakes.release(state, node_id)
-    return moving.place_ownerless(state)
+    return moving.without_ingest(state, node_id)
 
 
 # --- learning --------------------------------------------------------------------------------

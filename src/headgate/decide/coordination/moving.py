@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from headgate.decide.coordination import windows
+from headgate.decide.coordination import damping, intakes, windows
 from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.handoffs import Handoff
 from headgate.decide.coordination.ownership import NOBODY, Ownership
@@ -29,8 +29,9 @@ GATHER_MS = 250
 def planned(state: State, role: Role) -> Sequence[Move]:
     """What the plan for the nodes of `role` would move; nothing that is on its way already.
 
-    Nodes that are cut off, and what they own, are left as they are until their lease ends, and so
-    are routers that are still starting. What belongs to a node that nobody knows is nobody's.
+    Nodes that are cut off, and what they own, are left as they are until they are passed over or
+    their lease ends, and so are routers that are still starting, and whoever is on trial. What
+    belongs to a node that nobody knows is nobody's.
     """
     moving = state.handoffs.by_ref if role == "router" else {}
     return _planned(state, role, table_of(state, role), state.refs(), moving)
@@ -50,7 +51,7 @@ def _planned(
     moving: Mapping[PartitionRef, Handoff],
 ) -> Sequence[Move]:
     connected = [m for m in state.of_role(role) if m.session is not None]
-    started = [member for member in connected if not member.is_starting]
+    started = [m for m in connected if not m.is_starting and m.trial_until_ms is None]
     members = started or connected or state.of_role(role)
     owners = {ref: owner.node_id for ref, owner in table.owners.items()}
     owners |= {ref: handoff.move.to_id for ref, handoff in moving.items()}
@@ -59,7 +60,11 @@ def _planned(
     refs = [ref for ref in there if owners.get(ref, NOBODY) not in away]
     staying = here - state.draining
     candidates = [
-        Candidate(m.hello.node_id, m.hello.weight, bool(staying) and m.hello.node_id not in staying)
+        Candidate(
+            m.hello.node_id,
+            damping.weight(state, m),
+            draining=bool(staying) and m.hello.node_id not in staying,
+        )
         for m in members
     ]
     moves = plan(
@@ -81,10 +86,12 @@ def place_ownerless(
     state: State,
     *,
     grown: Iterable[str] = (),
+    shrunk: Iterable[str] = (),
     fenced: Iterable[Owner] = (),
     to_all: bool = False,
 ) -> list[Effect]:
-    """Give away what nobody owns, and nothing else; `fenced` has changed hands already."""
+    """Give away what nobody owns, and nothing else; `fenced` has changed hands already, and routers
+    in `shrunk` have lost something."""
     taken = list(fenced)
     if not state.learning.is_on:
         for move in _homeless(planned(state, "ingest")):
@@ -95,7 +102,7 @@ def place_ownerless(
             state.sources.take(move.ref, move.to_id) for move in _homeless(planned(state, "router"))
         ]
     grown = {*grown, *(owner.node_id for owner in taken)}
-    return changed(state, grown=grown, fenced=taken, to_all=to_all)
+    return changed(state, grown=grown, shrunk=shrunk, fenced=taken, to_all=to_all)
 
 
 def _homeless(moves: Iterable[Move]) -> list[Move]:
@@ -209,6 +216,14 @@ def started(state: State, session: int) -> list[Effect]:
     return [Persist(state.to_store())]
 
 
+def without_ingest(state: State, node_id: str) -> list[Effect]:
+    """Go on without an ingest node: what it had goes to others, as far as there are any."""
+    for owner in state.logs.of_node(node_id):
+        state.logs.release(owner.ref)
+    intakes.release(state, node_id)
+    return place_ownerless(state)
+
+
 def without_router(state: State, router_id: str) -> list[Effect]:
     """Go on without a router: what it had goes to others, from the last checkpoint on."""
     fenced = []
@@ -224,7 +239,7 @@ def without_router(state: State, router_id: str) -> list[Effect]:
             fenced.append(state.sources.take(ref, move.to_id))
     for owner in state.sources.of_node(router_id):
         state.sources.release(owner.ref)
-    return place_ownerless(state, fenced=fenced)
+    return place_ownerless(state, shrunk={router_id}, fenced=fenced)
 
 
 def renewed(state: State, router_id: str, kept: Collection[Owner]) -> list[Owner]:

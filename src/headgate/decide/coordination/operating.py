@@ -15,11 +15,12 @@ from headgate.decide.coordination import (
     topic_rules,
     topology_changes,
 )
-from headgate.decide.coordination.effects import Effect, Persist
+from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.unknown_topic import unknown_topic
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow
+from headgate.model import control
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import topic_of
 from headgate.model.topology import Placement, Topic
@@ -160,6 +161,24 @@ def drain_refusal(state: State, node_id: str, *, draining: bool) -> HeadgateErro
             node=node_id,
         )
     return None
+
+
+def restart_refusal(state: State, node_id: str) -> HeadgateError | None:
+    member = state.members.get(node_id)
+    if member is None:
+        return NotFound(f"there is no node {node_id}: see `headgate node list`", node=node_id)
+    if member.session is None:
+        return NotNow(
+            f"{node_id} is lost, so nobody can tell it: start it where it runs", node=node_id
+        )
+    return None
+
+
+def restart(state: State, node_id: str) -> list[Effect]:
+    """Tell a node to begin anew; that it will be back it says itself, when it stops."""
+    session = state.members[node_id].session
+    assert session is not None
+    return [Send(session, control.Restart())]
 
 
 def drain(state: State, node_id: str, now_ms: int, *, draining: bool) -> list[Effect]:

@@ -246,6 +246,8 @@ def _node(cluster: Cluster, member: Member, now_ms: int) -> api.NodeStatus:
         hello.pid,
         max(0, now_ms - member.seen_ms),
         0 if table is None else len(table.of_node(hello.node_id)),
+        hello.incarnation,
+        len(cluster.lapses.get(hello.node_id, ())),
     )
 
 

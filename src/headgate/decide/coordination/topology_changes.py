@@ -73,12 +73,14 @@ def claimed_at_last(state: State, owner: Owner) -> None:
 def assign_routers(state: State) -> list[Effect]:
     """Assign where the checkpoints are fenced and every live gateway has adopted the epochs.
 
-    A checkpoint that can't be claimed keeps nobody from the rest. Windows that lack something end.
+    One that is missed doesn't count: should it live, then the first delivery of the new lane fences
+    the former one there, whose deliveries are as good until then. A checkpoint that can't be
+    claimed keeps nobody from the rest. Windows that lack something end.
     """
     effects: list[Effect] = []
     if any(node.role == "gateway" for node in state.expected.values()):
         return effects  # it may be alive and take deliveries, and adopts nothing before it is back
-    gateways = state.of_role("gateway")
+    gateways = [one for one in state.of_role("gateway") if not one.is_missed]
     for router_id, generation in list(state.unassigned.items()):
         member = state.members.get(router_id)
         if member is None or member.session is None:

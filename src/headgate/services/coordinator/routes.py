@@ -81,6 +81,7 @@ class CoordinatorRoutes:
             Route("POST", "/v1/rebalance", self._rebalance),
             Route("POST", "/v1/nodes/{name}/drain", self._drain),
             Route("DELETE", "/v1/nodes/{name}/drain", self._end_drain),
+            Route("POST", "/v1/nodes/{name}/restart", self._restart),
             *self.vitals.table(),
             *self._letters.table(),
             *self._connectors.table(),
@@ -272,6 +273,13 @@ class CoordinatorRoutes:
         term, node_id = self._term(), request.params["name"]
         await term.apply(lambda now: term.cluster.drain(node_id, now, draining=draining))
         log.info(LogEvent.DRAINING, node=node_id, draining=draining)
+        status = await self._described(term)
+        return json_response(next(node for node in status.nodes if node.id == node_id))
+
+    async def _restart(self, request: Request) -> Response:
+        term, node_id = self._term(), request.params["name"]
+        await term.apply(lambda _: term.cluster.restart(node_id))
+        log.info(LogEvent.RESTARTING, node=node_id)
         status = await self._described(term)
         return json_response(next(node for node in status.nodes if node.id == node_id))
 

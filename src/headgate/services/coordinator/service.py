@@ -174,8 +174,13 @@ class Coordinator:
         """Waits for as long as the coordinator works; raises what keeps it from doing so."""
         await self._crew.failed()
 
-    async def stop(self, grace_s: float = 2.0) -> None:
-        """Carry out what was decided, give the leadership back, leave; bounded at every step."""
+    is_to_restart = False
+    """Nobody tells a coordinator to: it owns nothing that would have to wait for it."""
+
+    async def stop(self, grace_s: float = 2.0, *, returns: bool = False) -> None:
+        """Carry out what was decided, give the leadership back, leave; bounded at every step. One
+        that `returns` does no more: another may lead meanwhile."""
+        del returns
         self._routes.vitals.stopping = True
         self._crew.cancel()
         self._hang_all()

@@ -28,6 +28,7 @@ from headgate.model.control import (
     Refused,
     Registered,
     RegistrationComplete,
+    Restart,
     ToCoordinator,
     Welcome,
 )
@@ -78,6 +79,8 @@ class Hearing:
         self._registering = registering
         self._subscribers = subscribers
         self._groups = groups
+        self.restart = asyncio.Event()
+        """Set when an operator wants this process to begin anew."""
         self._refused: tuple[float, float] | None = None
         """When the coordinator refused us first, and last, since it welcomed us."""
 
@@ -98,6 +101,8 @@ class Hearing:
                 await self._pushed(topology)
             case AssignTargets() | RefuseConsumer() | LetGo():
                 self._groups.heard(message)
+            case Restart():
+                self.restart.set()
             case Refused(reason=reason):
                 self._turned_away(reason)
             case _:

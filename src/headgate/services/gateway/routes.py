@@ -144,6 +144,7 @@ class PublicRoutes:
                 RebalanceAnswer,
             ),
             Route("POST", "/v1/nodes/{name}/drain", ask, "Drain a node.", response=NodeStatus),
+            Route("POST", "/v1/nodes/{name}/restart", ask, "Restart a node.", response=NodeStatus),
             Route(
                 "DELETE", "/v1/nodes/{name}/drain", ask, "End the draining.", response=NodeStatus
             ),

@@ -47,7 +47,7 @@ from headgate.services.gateway.routes import PublicRoutes
 from headgate.services.gateway.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import WebSocketServer
-from headgate.tasks import Crew, deaths
+from headgate.tasks import Crew, deaths, first_of
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -200,12 +200,19 @@ class Gateway:
         self.delivery_url = await self._listener.start()
         self._routes.ws_url = self.ws_url
 
-    async def failed(self) -> None:
-        """Waits for as long as the gateway can go on, and raises what keeps it from doing so."""
-        await self._crew.failed()
+    @property
+    def is_to_restart(self) -> bool:
+        """Whether an operator wants this process to begin anew."""
+        return self._hearing.restart.is_set()
 
-    async def stop(self) -> None:
-        """Take nothing more, send what waits, tell every subscriber, then leave."""
+    async def failed(self) -> None:
+        """Waits for as long as the gateway can go on, and raises what keeps it from doing so;
+        returns when it is to begin anew."""
+        await first_of(self._crew.failed(), self._hearing.restart.wait())
+
+    async def stop(self, *, returns: bool = False) -> None:
+        """Take nothing more, send what waits, tell every subscriber, then leave, for good or until
+        it `returns`."""
         loop, timeout_s = asyncio.get_running_loop(), self._options.stop_timeout_s
         deadline_s = loop.time() + timeout_s
         self._crew.dismiss()
@@ -220,7 +227,7 @@ class Gateway:
         await self._crew.close()
         await self._subscriptions.crew.close(grace_s=LAST_WORDS_S)
         if self._session is not None:
-            await self._session.close()
+            await self._session.close(returns=returns)
         await self._calls.close()
         await self._reader.close()
         await self._checkpoints.close()

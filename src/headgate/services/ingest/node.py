@@ -32,6 +32,7 @@ from headgate.model.control import (
     PushTopology,
     Recall,
     Refused,
+    Restart,
     Welcome,
 )
 from headgate.model.http import JSON, Request, Response, Route, json_response
@@ -50,7 +51,7 @@ from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.taking_in import TakingIn
 from headgate.services.ingest.vitals import Vitals
 from headgate.services.ingest.writing import Writing, WritingOptions
-from headgate.tasks import Crew, deaths
+from headgate.tasks import Crew, deaths, first_of
 from headgate.telemetry import LogEvent
 
 log = structlog.get_logger()
@@ -134,6 +135,7 @@ class Ingest:
         self._crew = Crew("ingest")
         self._unapplied: Topology | None = None
         self._applying = asyncio.Lock()
+        self._restart = asyncio.Event()
         self.url = ""
 
     # --- life ------------------------------------------------------------------------------------
@@ -156,12 +158,19 @@ class Ingest:
         self._crew.keep("retention", self._retention().run)
         return self.url
 
-    async def failed(self) -> None:
-        """Waits for as long as the node can go on, and raises what keeps it from doing so."""
-        await self._crew.failed()
+    @property
+    def is_to_restart(self) -> bool:
+        """Whether an operator wants this process to begin anew."""
+        return self._restart.is_set()
 
-    async def stop(self) -> None:
-        """Refuse what is new, finish what was accepted, give everything back."""
+    async def failed(self) -> None:
+        """Waits for as long as the node can go on, and raises what keeps it from doing so; returns
+        when it is to begin anew."""
+        await first_of(self._crew.failed(), self._restart.wait())
+
+    async def stop(self, *, returns: bool = False) -> None:
+        """Refuse what is new, finish what was accepted, give everything back, unless it
+        `returns`."""
         timeout_s = self._options.stop_timeout_s
         deadline_s = self._now_s() + timeout_s
         self._vitals.stopping = True
@@ -171,7 +180,7 @@ class Ingest:
         await self._http.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
         await self._crew.close()
         if self._session is not None:
-            await self._session.close()
+            await self._session.close(returns=returns)
         self._writing.close()
         await self._calls.close()
         await self._writer.close()
@@ -217,6 +226,8 @@ class Ingest:
             case PushTopology(topology=topology):
                 self._unapplied = topology
                 await self._apply(session)
+            case Restart():
+                self._restart.set()
             case Refused(reason=reason):
                 # The session tries again: whoever has our name may be a ghost of ourselves.
                 log.warning(LogEvent.REFUSED, reason=reason)

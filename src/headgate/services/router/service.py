@@ -94,6 +94,7 @@ class Router:
         self._loop = asyncio.get_running_loop()
         self._crew = Crew("router")
         self._stops = asyncio.Lock()
+        self._restart = asyncio.Event()
         self.url = ""
 
     # --- starting --------------------------------------------------------------------------------
@@ -159,10 +160,15 @@ class Router:
 
     # --- watching --------------------------------------------------------------------------------
 
+    @property
+    def is_to_restart(self) -> bool:
+        """Whether an operator wants this process to begin anew."""
+        return self._restart.is_set()
+
     async def failed(self) -> None:
         """Keep windows running; raises WindowsDied when there is nothing left to run them on, or
-        what else it can't do without."""
-        await first_of(self._keep_running(), self._crew.failed())
+        what else it can't do without. Returns when it is to begin anew."""
+        await first_of(self._keep_running(), self._crew.failed(), self._restart.wait())
 
     async def _keep_running(self) -> None:
         while not self._is_stopping():
@@ -186,15 +192,15 @@ class Router:
     def _is_stopping(self) -> bool:
         return is_stopping(self._life.state)
 
-    async def stop(self) -> None:
-        """End the window, wait for its receipts, then stop what runs it; bounded at every step. A
-        `start` that is under way must have been cancelled before. Doing it twice is fine: whoever
-        comes second waits for the first."""
+    async def stop(self, *, returns: bool = False) -> None:
+        """End the window, wait for its receipts, then stop what runs it; bounded at every step.
+        What it owns goes to others then, unless it `returns`. A `start` that is under way must have
+        been cancelled before. Doing it twice is fine: whoever comes second waits for the first."""
         async with self._stops:
             if self._life.state is not State.STOPPED:
-                await self._stop()
+                await self._stop(returns=returns)
 
-    async def _stop(self) -> None:
+    async def _stop(self, *, returns: bool) -> None:
         self._life.meets(Event.STOP)
         ports, current, lane = self._ports, self._current, self._settings.lane
         self._crew.dismiss()
@@ -203,7 +209,7 @@ class Router:
         while current.plan and not ports.windows.is_dead and self._loop.time() < deadline_s:
             await self._news.until(lambda: current.plan is None, WATCH_S)
         await ports.windows.stop()
-        await self._stream.close()
+        await self._stream.close(returns=returns)
         await self._crew.close()
         await ports.windows.close()
         await ports.listener.stop(1.0)
@@ -279,6 +285,8 @@ class Router:
                     window = number or self._bearings.window
                     self._current.told_to_end(window, now_s=self._loop.time())
                     log.info(LogEvent.WINDOW_ENDS, window=window, reason=reason)
+                case control.Restart():
+                    self._restart.set()
                 case control.Refused(reason):
                     log.warning(LogEvent.REFUSED, reason=reason)
                 case _:

@@ -44,6 +44,6 @@ class Stream:
         if self._session is not None:
             await self._session.send(message)
 
-    async def close(self) -> None:
+    async def close(self, *, returns: bool = False) -> None:
         if self._session is not None:
-            await self._session.close()
+            await self._session.close(returns=returns)
