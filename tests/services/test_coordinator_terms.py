@@ -20,7 +20,7 @@ from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicE
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.event import Fence, PartitionRef, Record
-from headgate.model.stored import StoredReset
+from headgate.model.stored import StoredReset, StoredState
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from tests.decide.coordination.faults import Fault
@@ -200,6 +200,34 @@ def test_whoever_asked_for_what_hangs_is_answered_when_the_term_ends() -> None:
         await stage.end(term)
         with pytest.raises(NotNow, match="another begins"):
             await asking
+
+    on_stage(play)
+
+
+def test_nobody_acts_on_what_is_decided_before_it_is_kept_whoever_goes_away() -> None:
+    async def play(stage: Stage, term: FailingTerm) -> None:
+        goes_on, save = asyncio.Event(), stage.kept.save
+
+        async def slow(state: StoredState) -> None:
+            await goes_on.wait()
+            await save(state)
+
+        stage.kept.save = slow  # type: ignore[method-assign]
+        created = term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
+        asking = asyncio.ensure_future(created)
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(
+            term.until(lambda: "flights" in term.cluster.topics, timeout_s=60)
+        )
+        deciding = asyncio.ensure_future(term.apply(lambda _: []))
+        await asyncio.sleep(1)
+        assert "flights" in term.cluster.topics
+        assert not waiting.done()
+        assert not deciding.done()
+        asking.cancel()
+        goes_on.set()
+        await asyncio.gather(waiting, deciding)
+        assert [topic.name for topic in stage.kept.saved[-1].topics] == ["flights"]
 
     on_stage(play)
 

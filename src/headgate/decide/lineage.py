@@ -145,6 +145,8 @@ def boundaries(topic: Topic) -> dict[PartitionRef, int]:
 
 def contradictions(topic: Topic) -> Iterator[str]:
     """Why the versions of `topic` can't have followed each other, a phrase each."""
+    if not (topic.former or topic.after or topic.original):
+        return  # it has had one only
     known = [*topic.former, FormerVersion(topic.version, topic.after, topic.after)]
     for before, after in pairwise(known):
         if after.version <= before.version:

@@ -9,9 +9,10 @@ Invariant: a state that contradicts itself takes nobody's place (invariants.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import wraps
+from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headgate.decide.coordination import invariants
@@ -19,7 +20,10 @@ from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.state import State
 
 IN_PLACE = frozenset({"registry", "clients", "lane_totals", "growth", "settling", "load"})
+Values = Callable[[Any], tuple[Any, ...]]
+
 _FIELDS: dict[type, tuple[str, ...]] = {}
+_VALUES: dict[type, Values] = {}
 
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
@@ -34,8 +38,8 @@ def whole(decide: Decision[S, P]) -> Decision[S, P]:
     def decided(state: S, /, *args: P.args, **kwargs: P.kwargs) -> list[Effect]:
         draft = drafted(state)
         effects = checked(draft, decide(draft, *args, **kwargs))
-        for name in _changing(type(state)):
-            setattr(state, name, getattr(draft, name))
+        for name, part in _parts(draft):
+            setattr(state, name, part)
         return effects
 
     return decided
@@ -58,8 +62,21 @@ def _changing(kind: type[Any]) -> tuple[str, ...]:
     """What an instance holds, of a kind that can be changed."""
     if kind not in _FIELDS:
         can_change = is_dataclass(kind) and not kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        _FIELDS[kind] = tuple(field.name for field in fields(kind)) if can_change else ()
+        names = tuple(field.name for field in fields(kind)) if can_change else ()
+        _FIELDS[kind] = names
+        # Of one name it would be the value, and not a tuple of one.
+        _VALUES[kind] = attrgetter(*names) if len(names) > 1 else _the_only(names)
     return _FIELDS[kind]
+
+
+def _the_only(names: tuple[str, ...]) -> Values:
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _parts(value: object) -> Iterable[tuple[str, Any]]:
+    """By name, of something that can be changed."""
+    kind = type(value)
+    return zip(_FIELDS[kind], _VALUES[kind](value), strict=True)
 
 
 def _rows_copied(table: dict[Any, Any]) -> dict[Any, Any]:
@@ -71,12 +88,10 @@ def _rows_copied(table: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _fields_copied(value: T) -> T:
-    kind = type(value)
-    draft = object.__new__(kind)
-    for name in _FIELDS[kind]:
-        part = getattr(value, name)
-        copy = None if name in IN_PLACE else _COPIERS[type(part)]
-        setattr(draft, name, part if copy is None else copy(part))
+    draft = object.__new__(type(value))
+    for name, part in _parts(value):
+        copy = _COPIERS[type(part)]
+        setattr(draft, name, part if copy is None or name in IN_PLACE else copy(part))
     return draft
 
 

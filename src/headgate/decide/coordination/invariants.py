@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from headgate.decide.coordination.ownership import NOBODY
@@ -49,16 +50,20 @@ class Invariant:
 
 def contradictions(state: State, scales: Collection[Scale] = SCALES) -> Iterator[str]:
     """Everything that is wrong with `state`, one sentence each."""
-    for invariant in INVARIANTS:
-        if invariant.scale in scales:
-            for what in invariant.broken(state):
-                yield f"{invariant.name}: {what}"
+    for invariant in _of(tuple(scales)):
+        for what in invariant.broken(state):
+            yield f"{invariant.name}: {what}"
 
 
 def check(state: State, scales: Collection[Scale] = SCALES) -> None:
     """Raises Contradiction for the first thing that is wrong."""
     for sentence in contradictions(state, scales):
         raise Contradiction(sentence)
+
+
+@cache
+def _of(scales: tuple[Scale, ...]) -> tuple[Invariant, ...]:
+    return tuple(invariant for invariant in INVARIANTS if invariant.scale in scales)
 
 
 # --- who is there ------------------------------------------------------------------------------
@@ -195,7 +200,10 @@ def _connectors(state: State) -> Iterator[str]:
             yield f"{name} is {connector}"
     if state.learning.is_on:
         return  # nobody has said yet who reads what
-    owners, known = state.intakes.owners, {n.id for n in state.nodes() if n.role == "ingest"}
+    owners = state.intakes.owners
+    if not owners and not state.connectors:
+        return
+    known = {n.id for n in state.nodes() if n.role == "ingest"}
     if differing := owners.keys() ^ {intake_ref(name) for name in state.connectors}:
         yield f"{differing} are connectors without a row, or rows without one"
         return

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -94,6 +94,8 @@ class Term:
         self._changed = asyncio.Condition(self._lock)
         self._crew = Crew("coordinator")
         self._applying: set[asyncio.Task[Any]] = set()
+        self._watching = 0
+        """How many wait until what is decided makes something true."""
         self._broken = asyncio.Event()
         self._error: Exception | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -219,7 +221,13 @@ class Term:
 
         Raises why it is refused, or NotNow when the term ends by it or is over.
         """
-        deciding = self._finished("decision", self._apply_whole(decide, by))
+        if self._applying or self._watching:
+            whole = self._apply_whole(decide, by)
+        elif effects := await self._applied_at_once(decide, by):
+            whole = self._carry_out_whole(effects)
+        else:
+            return
+        deciding = self._finished("decision", whole)
         try:
             await asyncio.shield(deciding)
         except asyncio.CancelledError:
@@ -228,6 +236,23 @@ class Term:
                 # It hung, and the end of the term didn't wait for it: nobody cancelled who asked.
                 raise _over() from None
             raise
+
+    async def _applied_at_once(self, decide: Decide, by: Hello | None) -> list[Effect]:
+        """What is decided while nobody else has anything to decide, and that only has to be told,
+        as nearly everything, needs no task of its own. Returns what has to be waited for, if that
+        is more: nobody else decides until it is carried out."""
+        await self._lock.acquire()  # at once: nobody has it
+        effects: list[Effect] = []
+        try:
+            effects = _unless_refused(self._decided(decide, by))
+            if all(isinstance(effect, Send | Hang) for effect in effects):
+                with self._or_over():
+                    self._tell(effects)
+                effects = []
+        finally:
+            if not effects:
+                self._lock.release()
+        return effects
 
     def _finished(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begun, and brought to its end before that of the term, if it doesn't take too long."""
@@ -239,8 +264,12 @@ class Term:
     async def until(self, condition: Callable[[], bool], *, timeout_s: float) -> None:
         """Wait until what was decided makes `condition` true; raises TimeoutError, or NotNow when
         the term ends before that."""
-        async with asyncio.timeout(timeout_s), self._lock:
-            await self._changed.wait_for(lambda: self.is_over or condition())
+        self._watching += 1
+        try:
+            async with asyncio.timeout(timeout_s), self._lock:
+                await self._changed.wait_for(lambda: self.is_over or condition())
+        finally:
+            self._watching -= 1
         self._check_goes_on()
 
     async def left_behind(self) -> dict[str, Fences]:
@@ -269,13 +298,20 @@ class Term:
     async def _apply_whole(self, decide: Decide, by: Hello | None) -> None:
         async with self._lock:
             try:
-                match effects := self._decided(decide, by):
-                    case [Refuse(error)]:
-                        raise error
+                effects = _unless_refused(self._decided(decide, by))
                 while effects:
                     effects = await self._carried_out(effects)
             finally:
                 self._changed.notify_all()
+
+    async def _carry_out_whole(self, effects: list[Effect]) -> None:
+        """What was decided by whoever took the lock for it."""
+        try:
+            while effects:
+                effects = await self._carried_out(effects)
+        finally:
+            self._changed.notify_all()
+            self._lock.release()
 
     def _decided(self, decide: Decide, by: Hello | None = None) -> list[Effect]:
         """What follows; whatever `decide` raises is a fault of this program, which may strike again
@@ -291,9 +327,15 @@ class Term:
             ) from error
 
     async def _carried_out(self, effects: list[Effect]) -> list[Effect]:
-        """Returns what follows; whatever goes wrong ends the term, half-way as it is."""
-        try:
+        """Returns what follows."""
+        with self._or_over():
             return await self._carry_out(effects)
+
+    @contextlib.contextmanager
+    def _or_over(self) -> Iterator[None]:
+        """Whatever goes wrong while it is carried out ends the term, half-way as it is."""
+        try:
+            yield
         except HeadgateError as error:
             self._break(error)
             raise
@@ -311,12 +353,8 @@ class Term:
         follow_up: list[Effect] = []
         for effect in effects:
             match effect:
-                case Send(session, message):
-                    if (stream := self._streams.get(session)) is not None:
-                        stream.send(message)
-                case Hang(session):
-                    if (stream := self._streams.get(session)) is not None:
-                        stream.hang()
+                case Send() | Hang():
+                    self._tell((effect,))
                 case Persist(state):
                     self._check_goes_on()
                     await self._store.save(state)
@@ -325,6 +363,16 @@ class Term:
                 case Refuse():
                     raise AssertionError("refused, and decided all the same")
         return follow_up
+
+    def _tell(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(session, message):
+                    if (stream := self._streams.get(session)) is not None:
+                        stream.send(message)
+                case Hang(session):
+                    if (stream := self._streams.get(session)) is not None:
+                        stream.hang()
 
     async def _fence(self, wanted: FenceCheckpoints) -> list[Effect]:
         """Claim the positions and the letters. A store that is away is asked again with a later
@@ -419,6 +467,14 @@ class Term:
 
     async def extent(self, ref: PartitionRef) -> Extent:
         return await self._reader.extent(ref)
+
+
+def _unless_refused(effects: list[Effect]) -> list[Effect]:
+    """Raises why, where that is all that came of it."""
+    match effects:
+        case [Refuse(error)]:
+            raise error
+    return effects
 
 
 def _over() -> NotNow:
