@@ -8,9 +8,15 @@ from collections.abc import AsyncIterator
 
 from headgate.adapters.control_stream import QUEUE_BOUND, ServerStream
 from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
+from headgate.adapters.memory.control_network import (
+    MemoryControlNetwork,
+    MemoryControlServer,
+    NetworkControlSession,
+)
 from headgate.model.control import AdoptionFloor, CheckedIn, CheckIn, Hello, Unregister, Welcome
 from headgate.ports.control import ControlStream
 from headgate.tasks import Helpers
+from tests.virtual_time import run_virtual
 from tests.waiting import until
 
 LOOPBACK = "127.0.0.1"
@@ -81,6 +87,33 @@ async def test_who_has_much_to_say_and_to_hear_checks_in_too() -> None:
             while coordinator.check_ins < 2:
                 await session.send(Unregister(1, ("s",)))
                 await asyncio.sleep(0.005)
+
+
+def test_a_coordinator_that_says_nothing_for_three_check_ins_is_left() -> None:
+    """Also where it still takes what is said, as one that stands still does."""
+
+    async def play() -> None:
+        network, streams = MemoryControlNetwork(), [0]
+
+        async def welcomes_only(stream: ControlStream, _hello: Hello) -> None:
+            streams[0] += 1
+            stream.send(Welcome("coordinator", lease_ms=60_000, check_in_ms=10_000))
+            await stream.write_until_hung()
+
+        server = MemoryControlServer(network)
+        await server.start(welcomes_only, "coordinator-1", [1])
+        session = NetworkControlSession(
+            network, "coordinator-1:1", lambda: HELLO, jitter=lambda: 0.5
+        )
+        await asyncio.sleep(29.0)
+        assert session.connected
+        assert streams == [1]
+        await asyncio.sleep(3.0)
+        assert streams == [2]
+        await session.close()
+        await server.stop(0)
+
+    run_virtual(play())
 
 
 async def test_who_has_more_to_say_than_is_taken_begins_anew() -> None:

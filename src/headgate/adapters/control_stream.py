@@ -8,7 +8,6 @@ in by itself, because a node that forgets to is indistinguishable from a dead on
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -46,6 +45,9 @@ HELLO_TIMEOUT_S = 10.0
 """A node that connects says its hello at once; whoever doesn't is none, and costs a stream."""
 WELCOME_TIMEOUT_S = 5.0
 """A frozen coordinator still accepts connections; whoever gets no answer asks the next one."""
+
+SILENT_CHECK_INS = 3
+"""A coordinator that says nothing for as long as so many of them take is as good as gone."""
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode_from_coordinator = msgspec.msgpack.Decoder(FromCoordinator).decode
@@ -189,7 +191,7 @@ class StreamSession:
     ) -> bool:
         """All that comes, until the stream ends; True when the coordinator welcomed us."""
         welcomed = False
-        while (data := await self._read(pipe, outgoing, welcomed)) is not None:
+        while (data := await self._read(pipe, welcomed)) is not None:
             if welcomed and self._outgoing is None:
                 raise ConnectionError("there was more to say than the coordinator takes")
             if writing.done():
@@ -211,23 +213,12 @@ class StreamSession:
                 return False  # it says the same next time, so it asks ever less often
         return welcomed
 
-    async def _read(
-        self, pipe: Pipe, outgoing: asyncio.Queue[ToCoordinator], welcomed: bool
-    ) -> bytes | None:
-        """The next message; a coordinator that is silent for too long is asked, then given up."""
-        async with Helpers() as helpers:
-            reading = helpers.start(pipe.read())
-            if not welcomed:
-                await asyncio.wait({reading}, timeout=WELCOME_TIMEOUT_S)
-            else:
-                await asyncio.wait({reading}, timeout=self._check_in_s)
-                if not reading.done():
-                    with contextlib.suppress(asyncio.QueueFull):
-                        outgoing.put_nowait(CheckIn())
-                    await asyncio.wait({reading}, timeout=2 * self._check_in_s)
-            if not reading.done():
-                raise TimeoutError
-            return reading.result()
+    async def _read(self, pipe: Pipe, welcomed: bool) -> bytes | None:
+        """The next message. A coordinator answers every check-in: one that is silent for too long
+        is given up, and the connection with it."""
+        patience_s = SILENT_CHECK_INS * self._check_in_s if welcomed else WELCOME_TIMEOUT_S
+        async with asyncio.timeout(patience_s):
+            return await pipe.read()
 
     async def _write(self, pipe: NodePipe, outgoing: asyncio.Queue[ToCoordinator]) -> None:
         """All that is said, and a check-in every so often, whatever else is said meanwhile."""
