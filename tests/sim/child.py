@@ -1,8 +1,8 @@
 """Runs one after the other: `python -m tests.sim.child`.
 
-An order is a line, SEED [FAULTS LEFT OUT …], and an `Ended` is the answer. Each run has a process
-of its own that is forked for it and ends with it, because what was killed in a run must never be
-collected; this one only loads what all of them need, once.
+An order is a line, SEED [FAULTS LEFT OUT …], and an `Ended` is the answer. What was killed in a run
+must never be collected, so runs are lived in processes that are forked for a few of them and end
+behind the last one, or behind one that failed; this one only loads what all of them need, once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ import msgspec
 
 from headgate.tasks import deaths
 from tests.sim.children import Ended
-from tests.sim.run import lived
+from tests.sim.run import Run, lived
 
 RUN_TIMEOUT_S: Final = 300
+RUNS: Final = 6
+"""Lived in one process: half of what a process costs is what it takes over from its parent."""
+NO_MORE: Final = 3
+"""What such a process ends with when nothing more is asked for."""
 WARMING_UP: Final = (1, 2, 3)
 """Seeds that are lived before any other and judged by nobody: whatever Python does once, when code
 runs for the first time, no run has to do. They stay as they ended."""
@@ -28,36 +32,47 @@ runs for the first time, no run has to do. They stay as they ended."""
 
 def main() -> None:
     kept = [lived(seed) for seed in WARMING_UP]
-    deaths.forget()
     gc.disable()  # nothing ends at a moment that only the collector chose
     gc.freeze()
-    for order in sys.stdin:
-        seed, *without = map(int, order.split())
+    over = False
+    while not over:
         child = os.fork()
         if not child:
-            signal.alarm(RUN_TIMEOUT_S)
-            _live(seed, without)
+            _live_some()
         _, status = os.waitpid(child, 0)
-        if status:
-            _answer(Ended(seed, [_why(os.waitstatus_to_exitcode(status))]))
+        code = os.waitstatus_to_exitcode(status)
+        over = code == NO_MORE
+        if code not in (0, NO_MORE):
+            _answer(Ended(0, [_why(code)]))  # whoever asked knows the seed
     assert kept
     os._exit(0)
 
 
-def _live(seed: int, without: list[int]) -> None:
-    try:
-        ended = _ended(seed, without)
-    except BaseException:  # noqa: BLE001 - nobody else would hear of it
-        ended = Ended(seed, [traceback.format_exc()])
-    _answer(ended)
-    os._exit(0)  # nothing that was killed in it is collected
+def _live_some() -> None:
+    kept = []
+    for _ in range(RUNS):
+        signal.alarm(0)
+        if not (order := sys.stdin.readline()):
+            os._exit(NO_MORE)
+        seed, *without = map(int, order.split())
+        signal.alarm(RUN_TIMEOUT_S)
+        deaths.forget()
+        try:
+            run = lived(seed, without)
+            ended = _ended(run)
+            kept.append(run)  # nothing that was killed in it is collected
+        except BaseException:  # noqa: BLE001 - nobody else would hear of it
+            ended = Ended(seed, [traceback.format_exc()])
+        _answer(ended)
+        if ended.violations:
+            break
+    os._exit(0)
 
 
-def _ended(seed: int, without: list[int]) -> Ended:
-    run = lived(seed, without)
+def _ended(run: Run) -> Ended:
     oracle, scheduler = run.world.oracle, run.world.scheduler
     return Ended(
-        seed,
+        run.seed,
         oracle.violations,
         scheduler.digest,
         scheduler.now_s,

@@ -60,7 +60,7 @@ class Child:
         answer = answers.readline()
         if not answer:
             raise RuntimeError(f"the child ended with {self._process.wait()}, at seed {seed}")
-        return msgspec.json.decode(answer, type=Ended)
+        return msgspec.structs.replace(msgspec.json.decode(answer, type=Ended), seed=seed)
 
 
 _own = threading.local()

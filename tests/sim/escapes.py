@@ -59,6 +59,7 @@ def watched(scheduler: Scheduler) -> Iterator[None]:
         for owner, name in _forbidden():
             replacement = _told(scheduler, f"{owner.__name__}.{name}", getattr(owner, name))
             stack.enter_context(mock.patch.object(owner, name, replacement))
+        stack.enter_context(mock.patch.object(os, "sched_yield"))  # nobody is to go first
         _watching.append(scheduler)
         try:
             yield

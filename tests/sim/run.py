@@ -44,8 +44,10 @@ READY_S: Final = 120.0
 FAULTS_S: Final = 15.0
 CALM_S: Final = 400.0
 """After the last fault, everything is there within that."""
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 0.5
 """Whether it is."""
+ANSWER_S: Final = 1.0
+"""For `status` to answer."""
 STEP_S: Final = 0.5
 """Between two faults, on average."""
 QUIET_S: Final = 4.0
@@ -226,7 +228,7 @@ class Run:
                     answers.append(await client.get("/v1/status", Status))
 
         world.client("operator", asks)
-        world.live_for(LOOK_EVERY_S, done=lambda: bool(answers))
+        world.live_for(ANSWER_S, done=lambda: bool(answers))
         return wrong_sums(world, answers[0]) if answers else "status doesn't answer"
 
     def _unfinished(self) -> str:

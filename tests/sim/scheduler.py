@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any, Final, Literal, NoReturn, TypeVar
+from weakref import ref
 
 T = TypeVar("T")
 State = Literal["running", "frozen", "killed"]
@@ -174,6 +175,8 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         self._ready: deque[SimulatedHandle] = deque()
         self._waits = False
         """Whether the scheduler has it among those with something to do."""
+        self._tasks: list[ref[asyncio.Task[Any]]] = []
+        """Every one it ever had, as far as they are left."""
         self._buried: list[object] = []
 
     def __repr__(self) -> str:
@@ -197,34 +200,28 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
     def kill(self) -> None:
         if self.state != "killed":
             self.state = "killed"
-            self._buried.extend(asyncio.all_tasks(self))
+            self._buried.extend(task for one in self._tasks if (task := one()) is not None)
 
     def take_turn(self) -> int:
-        """Run what is ready now, as a turn of any event loop does; returns how much that was."""
+        """Run what is ready now, as a turn of any event loop does; returns how much that was. The
+        scheduler has made it the loop that runs."""
         self._waits = False
         if self.state != "running":
             return 0
         ready, count = self._ready, len(self._ready)
-        scheduler = self._scheduler
-        scheduler.running = self
-        asyncio._set_running_loop(self)
-        try:
-            for _ in range(count):
-                handle = ready.popleft()
-                if handle._is_cancelled:
-                    continue
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - as asyncio's own do
-                    what = f"Exception in callback {handle._callback}"
-                    self.call_exception_handler({"message": what, "exception": error})
-                if not self.is_running():  # by its own hand
-                    break
-        finally:
-            asyncio._set_running_loop(None)
-            scheduler.running = None
+        for _ in range(count):
+            handle = ready.popleft()
+            if handle._is_cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio's own do
+                what = f"Exception in callback {handle._callback}"
+                self.call_exception_handler({"message": what, "exception": error})
+            if not self.is_running():  # by its own hand
+                return count
         if ready and not self._waits:
             self._wake()
         return count
@@ -240,7 +237,7 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
     def _wake(self) -> None:
         if not self._waits and self.state == "running":
             self._waits = True
-            self._scheduler.has_something_to_do(self)
+            self._scheduler.to_do.append(self)
 
     def finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         self.call_soon(self.create_task, generator.aclose())
@@ -295,7 +292,9 @@ class Process(_AbstractLoop):  # type: ignore[misc]  # Any as a base
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        return NumberedTask(coro, loop=self, name=name, context=context)
+        task = NumberedTask(coro, loop=self, name=name, context=context)
+        self._tasks.append(ref(task))
+        return task
 
     get_debug = staticmethod(bool)
     """Never; every future asks, which nothing in Python need answer."""
@@ -347,7 +346,8 @@ class Scheduler:
         self.running: Process | None = None
         """Whose turn it is."""
         self._chance = random.Random(f"scheduler {seed}")
-        self._to_do: list[Process] = []
+        self.to_do: list[Process] = []
+        """Those that have something to do."""
         self._timers: list[tuple[float, int, Process, SimulatedHandle]] = []
         self._numbers = itertools.count()
         self._taken = array("d")
@@ -375,18 +375,20 @@ class Scheduler:
 
         Raises Escape; Stuck where nothing can happen any more before that.
         """
-        timers, to_do, taken = self._timers, self._to_do, self._taken
+        timers, to_do, taken = self._timers, self.to_do, self._taken
         chance, due = self._chance.random, heappop
-        with _without_collector(), _finalizing():
+        with _without_collector(), _unlisted(), _finalizing(), self._running():
             while self.now_s < until_s:
                 while timers and timers[0][0] <= self.now_s:
                     _, _, process, handle = due(timers)
                     process.comes_due(handle)
                 if to_do:
-                    place = int(chance() * len(to_do))
-                    process = to_do[place]
-                    to_do[place] = to_do[-1]
-                    to_do.pop()
+                    process = to_do.pop()
+                    if to_do and (place := int(chance() * (len(to_do) + 1))) < len(to_do):
+                        process, to_do[place] = to_do[place], process
+                    if process is not self.running:
+                        self.running = process
+                        asyncio._set_running_loop(process)
                     count = process.take_turn()
                     self.turns += 1
                     self.now_s += TURN_S
@@ -402,10 +404,16 @@ class Scheduler:
                 else:
                     raise Stuck(f"everybody waits and no timer is set, at {self.now_s:.3f} s")
 
-    # --- from processes --------------------------------------------------------------------------
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Between two runs nobody is."""
+        try:
+            yield
+        finally:
+            self.running = None
+            asyncio._set_running_loop(None)
 
-    def has_something_to_do(self, process: Process) -> None:
-        self._to_do.append(process)
+    # --- from processes --------------------------------------------------------------------------
 
     def remind(self, at_s: float, process: Process, handle: SimulatedHandle) -> None:
         """Let `handle` come due then."""
@@ -427,6 +435,20 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def _unlisted() -> Iterator[None]:
+    """asyncio's own list of all tasks, of which nobody asks here, costs as much as many tasks do:
+    each process has its own."""
+    of_asyncio: Any = asyncio.tasks
+    is_new = hasattr(of_asyncio, "_scheduled_tasks")  # from Python 3.12 on
+    everybody = of_asyncio._scheduled_tasks if is_new else of_asyncio._all_tasks
+    everybody.add = lambda _task: None
+    try:
+        yield
+    finally:
+        del everybody.add
 
 
 @contextmanager
