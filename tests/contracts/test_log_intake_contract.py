@@ -132,6 +132,21 @@ async def test_another_beginning_begins_anew(logs: Opened) -> None:
     assert await reader.taken_in(REF, "shop") == [IntakePosition(1, 1, 2, 2, "c")]
 
 
+async def test_where_a_former_beginning_ended_is_known_until_the_next_has_begun(
+    logs: Opened,
+) -> None:
+    """Its reader may die before that, and the next one has to tell what is left out."""
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    await take_in(writer, mark(upto="m"), "m")
+    await take_in(writer, mark(epoch=2, beginning=2))
+    assert await reader.taken_in(REF, "shop") == [IntakePosition(1, 1, 2, 1, "m")]
+    with pytest.raises(ConnectorFenced):
+        await take_in(writer, mark("m", "n"), "n")
+    await take_in(writer, mark(upto="c", epoch=2, beginning=2), "b")
+    assert await reader.taken_in(REF, "shop") == [IntakePosition(1, 1, 2, 2, "c")]
+
+
 async def test_where_history_is_lost_nothing_of_that_beginning_follows(logs: Opened) -> None:
     writer, reader = logs.writer(), logs.reader()
     await writer.open(REF, epoch=1)

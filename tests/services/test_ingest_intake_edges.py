@@ -252,6 +252,59 @@ async def test_a_reset_that_the_coordinator_has_forgotten_is_asked_for_again(sta
     assert f"headgate connector reset {NAME}" in said.error
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["at once", "by the next reader"])
+def test_one_that_begins_behind_where_it_was_says_so_in_every_partition(dies: bool) -> None:
+    """An operator's reset leaves changes out: nobody behind the log has heard of that. A reader
+    that dies between its claims and its first position leaves that to the next one."""
+
+    async def scenario() -> None:
+        stage = Stage(1)
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        stage.history.commit(*(change(number) for number in range(20)))
+        await stage.until(lambda: not stage.behind())
+        stage.connector = replace(stage.connector, paused=True)
+        await stage.publish()
+        stage.history.commit(*(change(number) for number in range(20, 40)))
+        stage.connector = replace(stage.connector, paused=False)
+        stage.reset_connector("position:30")
+        if dies:
+            stage.history.is_away = True
+            await stage.publish()
+            await stage.until_state("retrying")
+            stage.move_connector(TWO)
+            stage.history.is_away = False
+        await stage.publish()
+        left_out = {f"{number:012d}" for number in range(21, 31)}
+        await stage.until(lambda: stage.behind() == left_out - {f"{30:012d}"})
+        lost = [one for one in stage.records() if one.op == "lost"]
+        assert [(one.partition, one.source) for one in lost] == [
+            (number, f"{30:012d}") for number in range(4)
+        ]
+        for number in range(4):
+            mine = [one.source for one in stage.records() if one.partition == number]
+            assert mine == sorted(mine, key=str), "in its place"
+        await stage.repartition(6)
+        stage.history.commit(*(change(number) for number in range(40, 60)))
+        await stage.until(lambda: stage.behind() == left_out - {f"{30:012d}"})
+        assert [one.op for one in stage.records()].count("lost") == 4, "said once"
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+@on_a_stage
+async def test_one_that_begins_before_where_it_was_leaves_nothing_out(stage: Stage) -> None:
+    stage.history.commit(*(change(number) for number in range(20)))
+    await stage.until(lambda: not stage.behind())
+    await asyncio.sleep(5)
+    stage.reset_connector("position:10")
+    await stage.publish()
+    await stage.until(lambda: len(stage.records()) == 30)
+    assert "lost" not in {one.op for one in stage.records()}
+
+
 class _InOneBatch(MemoryOrigin):
     def __init__(self, history: MemoryHistory, **_: Any) -> None:
         super().__init__(history)

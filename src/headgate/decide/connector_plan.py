@@ -106,6 +106,8 @@ class ConnectorPlan:
     """Those that have lost the position which they had."""
     former_reach: str = ""
     """Behind this, nothing is asked of former versions."""
+    before: Mapping[str, str] = field(default_factory=dict)
+    """By topic, how far all its partitions were when it began anew, here or elsewhere."""
     _routed: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -116,6 +118,11 @@ class ConnectorPlan:
         """Those that have stored no position yet: each gets that of the beginning before any
         change, so that a batch that goes missing leaves a gap."""
         return [ref for ref in self.refs if ref not in self.reached]
+
+    def lacking(self, position: str) -> frozenset[PartitionRef]:
+        """Those that lack something if they go on from `position`, and nobody knows what."""
+        begun_behind = {name for name, before in self.before.items() if before < position}
+        return self.bereft | {ref for ref in self.unpinned() if ref.topic in begun_behind}
 
     def topic_of(self, collection: str) -> str | None:
         if collection not in self._routed:
@@ -182,6 +189,7 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
     intakes: dict[str, TopicIntake] = {}
     needed: list[str] = []
     former_reach = ""
+    before: dict[str, str] = {}
     for topic in topics:
         by_version = _by_version(connector, topic, found)
         present = by_version.pop(topic.version, FormerIntake(topic.partitions, {}))
@@ -196,6 +204,8 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
         former = tuple(by_version[version] for version in sorted(by_version, reverse=True))
         if _all_had_one(connector, present, former):
             bereft |= set(topic.refs()) - reached.keys()
+        if left_at := _left_at(connector, topic, found, (present, *former)):
+            before[topic.name] = left_at
         intakes[topic.name] = TopicIntake(topic.name, topic.version, topic.partitions, former)
         needed += _needed((present, *former))
         former_reach = max([former_reach, *(p for one in former for p in one.reached.values())])
@@ -208,6 +218,7 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
         frozenset(ended),
         frozenset(bereft),
         former_reach,
+        before,
     )
 
 
@@ -235,6 +246,21 @@ def _all_had_one(
         return bool(different)
     before = _needed(former)
     return bool(before) and max(different) > min(before)
+
+
+def _left_at(
+    connector: Connector, topic: Topic, found: Found, versions: Iterable[FormerIntake]
+) -> str:
+    """How far it was in all partitions of `topic` before it began anew; empty: nowhere, or all of
+    them have begun anew since."""
+    if any(one.is_complete for one in versions):
+        return ""
+    ends = []
+    for ref in topic.all_refs():
+        former = [one for one in found.get(ref, ()) if one.beginning < connector.beginning]
+        if reached := max((one.position for one in former), default=""):
+            ends.append(reached)
+    return min(ends, default="")
 
 
 def _by_version(connector: Connector, topic: Topic, found: Found) -> dict[int, FormerIntake]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from headgate.errors import ConnectorFenced, IntakeGap, InvalidRequest
 from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark, IntakePosition
@@ -36,6 +38,10 @@ def admit(
     Raises ConnectorFenced, IntakeGap or InvalidRequest, as ports.log.LogWriter.take_in says.
     """
     _check_newest(ref, stored, mark)
+    former = next((one for one in stored if one.version == version), None)
+    if former is not None and former.beginning < mark.beginning and not mark.upto:
+        # Where another beginning ended says what this one leaves out, until it has begun itself.
+        return Admitted((), replace(former, epoch=mark.epoch))
     had = next((one for one in stored if _is_of(one, mark, version)), None)
     reached, has_ended = (had.position, had.ended) if had is not None else ("", False)
     if mark.upto and mark.after > reached:

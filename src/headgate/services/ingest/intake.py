@@ -190,8 +190,8 @@ class Intake:
 
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
         """Every partition says where it stands before any of them takes a change. One that has
-        lost what it had says so: nobody knows what it lacks."""
-        bereft = planned.bereft | self._bereft
+        lost what it had, or begins anew behind that, says so: nobody knows what it lacks."""
+        bereft = planned.lacking(position) | self._bereft
         pins = {
             ref: [_lost(f"bereft/{self._name}/{position}/{ref.partition}", position)]
             if ref in bereft
