@@ -122,8 +122,12 @@ def _overtaken(state: State, node_id: str, said: control.ConnectorTooLow) -> lis
 
 
 def recall(state: State, topology: Topology) -> None:
-    """The newest memory is right about which connectors there are."""
-    state.connectors = {one.name: one for one in topology.connectors}
+    """The newest memory is right about which connectors there are.
+
+    Whether one has stored something is news that may not have come so far. It counts as begun: none
+    begins anew because of what nobody remembers, and who finds nothing stored says so.
+    """
+    state.connectors = {one.name: replace(one, begun=True) for one in topology.connectors}
     for owner in topology.intakes:
         state.intakes.claim(owner)
 

@@ -134,8 +134,9 @@ class Intake:
         if not planned.resume and self.report.begun:
             await self._stay(
                 "history-lost",
-                "none of its positions is stored any more: its topics were deleted or their store "
-                f"was lost; say where to go on with `headgate connector reset {self._name} --to …`",
+                "none of its positions is stored: its topics were deleted, their store was lost, "
+                "or its coordinator's before it began; say where to go on with "
+                f"`headgate connector reset {self._name} --to …`",
             )
         try:
             opening = origin.open(planned.resume, begin_at=self.connector.begin_at)
