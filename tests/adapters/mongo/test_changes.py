@@ -96,7 +96,7 @@ def test_what_is_about_no_document_and_no_collection_makes_no_event(kind: str) -
 
 
 def test_a_change_is_described_by_what_an_operator_can_look_for() -> None:
-    assert described(plain(4)) == 'insert of shop.items _id={"$numberLong":"4"}'
+    assert described(plain(4)) == "insert of shop.items _id=4"
     drop = {"operationType": "drop", "ns": {"db": "shop", "coll": "items"}}
     assert described(drop) == "drop of shop.items"
 

@@ -24,10 +24,18 @@ KEYS: list[Any] = [
     pytest.param(HEX, f'"{HEX}"', id="text like an ObjectId"),
     pytest.param(HEX.upper(), HEX.upper(), id="text in capitals"),
     pytest.param("4b1613", "4b1613", id="text"),
-    pytest.param("5", "5", id="text of digits"),
-    pytest.param(5, '{"$numberLong":"5"}', id="int"),
-    pytest.param(Int64(5), '{"$numberLong":"5"}', id="int64, which MongoDB takes for the same"),
-    pytest.param(5.5, '{"$numberDouble":"5.5"}', id="double"),
+    pytest.param("5", '"5"', id="text of a number"),
+    pytest.param("007", "007", id="text of digits that no number has"),
+    pytest.param("5.", "5.", id="text of almost a number"),
+    pytest.param("-1.5E+3", '"-1.5E+3"', id="text of a number with an exponent"),
+    pytest.param(5, "5", id="int"),
+    pytest.param(-5, "-5", id="negative int"),
+    pytest.param(Int64(5), "5", id="int64, which MongoDB takes for the same"),
+    pytest.param(5.0, "5", id="double, which MongoDB takes for the same"),
+    pytest.param(-0.0, "0", id="double of nothing"),
+    pytest.param(5.5, "5.5", id="double with a fraction"),
+    pytest.param(2.0**63, "9.223372036854776e18", id="double beyond all integers"),
+    pytest.param(float("nan"), '{"$numberDouble":"NaN"}', id="no number"),
     pytest.param(Decimal128("5"), '{"$numberDecimal":"5"}', id="decimal"),
     pytest.param('{"a":1}', '"{\\"a\\":1}"', id="text like a document"),
     pytest.param({"a": 1}, '{"a":1}', id="document"),
@@ -54,8 +62,11 @@ IDENTIFIERS = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats()
     | st.text(st.characters(codec="utf-8"), max_size=6)
+    | st.integers(-9, 9).map(float)
+    | st.integers(-9, 9).map(str)
+    | st.floats().map(str)
     | st.sampled_from(
-        [HEX, f'"{HEX}"', '""', "", "5", "null", '{"$numberLong":"5"}', ObjectId(HEX)]
+        [HEX, f'"{HEX}"', '""', "", "null", '{"$numberDouble":"NaN"}', ObjectId(HEX), "1e300"]
     )
     | st.binary(max_size=3).map(Binary),
     lambda inner: st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
@@ -65,9 +76,12 @@ IDENTIFIERS = st.recursive(
 
 @given(IDENTIFIERS, IDENTIFIERS)
 def test_different_ids_have_different_keys(one: object, other: object) -> None:
+    numbers = type(one) in (int, float) and type(other) in (int, float)
     if key_of(one) == key_of(other):
-        assert type(one) is type(other)
+        assert numbers or type(one) is type(other)
         assert one == other or (one is not None and repr(one) == repr(other))
+    elif numbers:
+        assert one != other, "MongoDB takes them for the same"
 
 
 @given(IDENTIFIERS)

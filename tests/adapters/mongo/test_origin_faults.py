@@ -188,7 +188,7 @@ async def test_a_change_that_is_too_large_stops_at_itself_and_can_be_passed(
             found += await events(stream, 1)
     assert [event.key for event in found] == [
         "big",
-        *(f'{{"$numberLong":"{n}"}}' for n in range(7)),
+        *map(str, range(7)),
     ]
     async with a_stream(lone_mongodb.url, **settings, earlier="off", after=behind) as stream:
         assert len(documents(await events(stream, 6))) == 6
@@ -212,7 +212,7 @@ async def test_a_change_that_cant_be_decoded_stops_at_itself(
         async with origin.open(stopped.value.position, begin_at=BEGIN_NOW) as stream:
             found += await events(stream, 1)
     assert documents(found) == [{"_id": 0}, {"_id": 2}]
-    assert stopped.value.what.endswith('_id={"$numberLong":"1"}')
+    assert stopped.value.what.endswith("_id=1")
 
 
 async def test_a_position_that_history_doesnt_hold_is_lost_history(

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from bson import Int64, ObjectId, Timestamp
+from bson import ObjectId, Timestamp
 
 from headgate.adapters.mongo.bson_json import Document, to_json
 from headgate.errors import OriginRefused
@@ -25,7 +25,11 @@ ID_BYTES = 12
 _HEX = re.compile(r"82[0-9A-F]{16}(?:[0-9A-F]{2})+").fullmatch
 _BEFORE_ALL = "29296E04"
 """How a token ends that names no change: of type 0, with neither index, collection nor key."""
-_READS_AS_ANOTHER = re.compile(r'[0-9a-f]{24}|["{\[].*|true|false|null|', re.DOTALL).fullmatch
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_READS_AS_ANOTHER = re.compile(
+    rf'[0-9a-f]{{24}}|["{{\[].*|true|false|null|{_NUMBER}|', re.DOTALL
+).fullmatch
+_LONG_MAX = 2**63
 
 
 def position_of(token: Document) -> str:
@@ -64,17 +68,18 @@ def is_change(position: str) -> bool:
 
 def key_of(identifier: object) -> str:
     """The text of an `_id`, another for each: an ObjectId's digits, a text as it is, anything else
-    as extended JSON. A text that reads like one of the others is put in quotes."""
+    as extended JSON. A text that reads like one of the others is put in quotes. 5 and 5.0 are one
+    `_id` to MongoDB, so they have one key."""
     kind = type(identifier)
     if kind is ObjectId:
         return str(identifier)
     if kind is str:
         text: Any = identifier
         return msgspec.json.encode(text).decode() if _READS_AS_ANOTHER(text) else text
-    if kind is int or kind is Int64:
-        return f'{{"$numberLong":"{identifier}"}}'
-    if kind is float:
-        return f'{{"$numberDouble":"{identifier}"}}'
+    if isinstance(identifier, float) and -_LONG_MAX <= identifier < _LONG_MAX:
+        whole = int(identifier)
+        if whole == identifier:
+            return str(whole)
     return to_json(identifier).decode()
 
 
