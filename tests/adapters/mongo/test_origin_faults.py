@@ -194,17 +194,64 @@ async def test_a_change_that_is_too_large_stops_at_itself_and_can_be_passed(
         assert len(documents(await events(stream, 6))) == 6
 
 
+NO_UUID = b"\x05%b\x00\x00\x00\x00\x00\x03"
+"""A field. PyMongo reads no UUID of another length than 16, and the server stores one."""
+
+
+def raw_document(*fields: bytes) -> RawBSONDocument:
+    body = b"".join(fields) + b"\x00"
+    return RawBSONDocument((len(body) + 4).to_bytes(4, "little") + body)
+
+
+async def test_a_change_whose_document_cant_be_decoded_stops_at_itself(
+    lone_mongodb: MongoReplicaSet, database: Database
+) -> None:
+    """The update itself can be: it has no document, and the one that is looked up can't be. Those
+    before it, which are looked up along with it, come first."""
+    raw: Any = database.get_collection("a")
+    await raw.insert_one(raw_document(b"\x10_id\x00\x01\x00\x00\x00", NO_UUID % b"u"))
+    await database.a.insert_many([{"_id": 0}, {"_id": 2}])
+    async with an_origin(lone_mongodb.url, database=database.name) as origin:
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            for number in range(3):
+                await database.a.update_one({"_id": number}, {"$set": {"n": number}})
+            found: list[Event] = []
+            refused: list[ChangeTooLarge] = []
+            for _ in range(2):
+                with pytest.raises(ChangeTooLarge, match="decoded") as stopped:
+                    await take_all(stream, found)
+                refused.append(stopped.value)
+        assert refused[0].position == refused[1].position
+        assert refused[0].what == f"update of {database.name}.a _id=1"
+        async with origin.open(refused[0].position, begin_at=BEGIN_NOW) as stream:
+            found += await events(stream, 1)
+    assert documents(found) == [{"_id": 0, "n": 0}, {"_id": 2, "n": 2}]
+
+
+async def test_a_change_whose_key_cant_be_decoded_stops_at_itself(
+    lone_mongodb: MongoReplicaSet, database: Database
+) -> None:
+    raw: Any = database.get_collection("a")
+    async with an_origin(lone_mongodb.url, database=database.name) as origin:
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await raw.insert_one(raw_document(NO_UUID % b"_id"))
+            await database.a.insert_one({"_id": 2})
+            with pytest.raises(ChangeTooLarge, match="decoded") as stopped:
+                await take_all(stream, [])
+        assert stopped.value.what == f"insert of {database.name}.a"
+        async with origin.open(stopped.value.position, begin_at=BEGIN_NOW) as stream:
+            assert documents(await events(stream, 1)) == [{"_id": 2}]
+
+
 async def test_a_change_that_cant_be_decoded_stops_at_itself(
     lone_mongodb: MongoReplicaSet, database: Database
 ) -> None:
-    """PyMongo reads no UUID of another length than 16, and the server stores one: `u` is such."""
-    wrong = b"\x10_id\x00\x01\x00\x00\x00\x05u\x00\x00\x00\x00\x00\x03\x00"
-    wrong = (len(wrong) + 4).to_bytes(4, "little") + wrong
+    wrong = raw_document(b"\x10_id\x00\x01\x00\x00\x00", NO_UUID % b"u")
     async with an_origin(lone_mongodb.url, database=database.name) as origin:
         async with origin.open("", begin_at=BEGIN_NOW) as stream:
             await database.a.insert_one({"_id": 0})
             raw = database.get_collection("a")
-            await raw.insert_one(RawBSONDocument(wrong))
+            await raw.insert_one(wrong)
             await database.a.insert_one({"_id": 2})
             found: list[Event] = []
             with pytest.raises(ChangeTooLarge, match="decoded") as stopped:

@@ -11,12 +11,14 @@ server, so that what is held in memory is bounded.
 from __future__ import annotations
 
 from bson import Int64, Timestamp
+from bson.errors import BSONError
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from headgate.adapters.mongo.bson_json import Document, to_json
-from headgate.adapters.mongo.changes import lacks_document
+from headgate.adapters.mongo.changes import described, lacks_document
 from headgate.adapters.mongo.deployment import Deployment
-from headgate.adapters.mongo.identity import key_of
+from headgate.adapters.mongo.identity import key_of, position_of
+from headgate.errors import ChangeTooLarge
 
 Place = tuple[str, str]
 """Database and collection."""
@@ -29,15 +31,18 @@ class Lookup:
 
     async def complete(self, changes: list[Document]) -> list[Document]:
         """The first changes, as many as can be looked up at once, with their documents: at least
-        one. What isn't found stays without."""
+        one. What isn't found stays without. Raises ChangeTooLarge where the very first one's can't
+        be decoded."""
         while True:
             found = await self._find_all(changes)
             if found is not None:
                 return [_completed(change, found) for change in changes]
+            if len(changes) == 1:
+                raise _undecodable(changes[0])
             changes = changes[: len(changes) // 2]
 
     async def _find_all(self, changes: list[Document]) -> dict[tuple[Place, str], Document] | None:
-        """None: they are too much for one answer."""
+        """None: they are too much for one answer, or one can't be decoded."""
         lacking: dict[Place, dict[str, Document]] = {}
         for change in changes:
             if lacks_document(change):
@@ -46,7 +51,10 @@ class Lookup:
         at = changes[-1]["clusterTime"]
         found: dict[tuple[Place, str], Document] = {}
         for place, keys in lacking.items():
-            documents = await self._find(place, keys, at)
+            try:
+                documents = await self._find(place, keys, at)
+            except BSONError:
+                documents = None
             if documents is None:
                 return None
             found.update({(place, name): document for name, document in documents.items()})
@@ -55,7 +63,8 @@ class Lookup:
     async def _find(
         self, place: Place, keys: dict[str, Document], at: Timestamp
     ) -> dict[str, Document] | None:
-        """By the names of their keys; None: there is more than one answer holds, of several."""
+        """By the names of their keys; None: there is more than one answer holds, of several, or
+        what nobody can decode."""
         plain = [key["_id"] for key in keys.values() if len(key) == 1]
         found: dict[str, Document] = {}
         if plain:
@@ -92,6 +101,15 @@ class Lookup:
 
 def _place(change: Document) -> Place:
     return change["ns"]["db"], change["ns"]["coll"]
+
+
+def _undecodable(change: Document) -> ChangeTooLarge:
+    what = described(change)
+    return ChangeTooLarge(
+        f"the next change, {what}, is of a document that can't be decoded: skip it",
+        position=position_of(change["_id"]),
+        what=what,
+    )
 
 
 def _name(key: Document) -> str:

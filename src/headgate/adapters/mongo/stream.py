@@ -50,7 +50,8 @@ FORGET_TIMEOUT_S = 5.0
 SPLITS_SINCE = (6, 0, 9)
 _BEFORE = {"off": "off", "when_available": "whenAvailable", "required": "required"}
 _FULL = {"when_available": "whenAvailable", "lookup": "updateLookup", "required": "required"}
-_BARE = {"operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}
+_NAMELESS = {"operationType": 1, "ns": 1, "clusterTime": 1}
+_BARE = {**_NAMELESS, "documentKey": 1}
 
 
 class MongoChangeStream:
@@ -170,7 +171,10 @@ class MongoChangeStream:
         if not self._careful:
             self._careful = CAREFUL_MOST
             return
-        bare = await self._bare()
+        try:
+            bare = await self._bare(_BARE)
+        except BSONError:
+            bare = await self._bare(_NAMELESS)
         what = described(bare)
         why = (
             "can't be decoded"
@@ -183,10 +187,10 @@ class MongoChangeStream:
             what=what,
         ) from error
 
-    async def _bare(self) -> Document:
-        """The very next change, without documents."""
+    async def _bare(self, fields: Document) -> Document:
+        """The very next change, with these of its fields."""
         start = {"startAfter": token_of(self._read_to)}
-        stages = [{"$project": _BARE}, *await self._splitting()]
+        stages = [{"$project": fields}, *await self._splitting()]
         await self._open(start, {}, stages)
         try:
             for _ in range(LOOKS):
