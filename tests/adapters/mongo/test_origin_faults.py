@@ -278,6 +278,53 @@ async def test_a_position_that_history_doesnt_hold_is_lost_history(
                 await stream.next()
 
 
+async def test_a_quiet_stream_does_not_move_past_a_position_that_history_doesnt_hold(
+    lone_mongodb: MongoReplicaSet, database: Database
+) -> None:
+    """The server says so with the first change behind it, and lets the stream move on before
+    that: whoever opens it again there would never hear of it. The change is another database's."""
+    elsewhere = database.client[f"{database.name}_elsewhere"]
+    async with a_stream(lone_mongodb.url, database=elsewhere.name) as stream:
+        await elsewhere.a.insert_one({"_id": 1})
+        (event,) = await events(stream, 1)
+    await elsewhere.a.insert_one({"_id": 2})
+    with pytest.raises(OriginHistoryLost, match="reset"):
+        async with a_stream(
+            lone_mongodb.url, database=database.name, after=str(event.source)
+        ) as stream:
+            await events(stream, 1)
+    assert stream.position == event.source
+
+
+@pytest.mark.parametrize("last", ["insert", "transaction", "invalidate"])
+async def test_a_quiet_stream_moves_on_behind_what_history_holds(
+    lone_mongodb: MongoReplicaSet, database: Database, last: str
+) -> None:
+    settings = {"database": database.name, "collection": "a"}
+    elsewhere = database.client[f"{database.name}_elsewhere"]
+    await database.create_collection("a")
+    async with a_stream(lone_mongodb.url, **settings) as stream:
+        if last == "transaction":
+            three = [{"_id": number} for number in range(3)]
+            async with database.client.start_session() as session:
+                await session.with_transaction(
+                    lambda within: database.a.insert_many(three, session=within)
+                )
+        else:
+            await database.a.insert_one({"_id": 1})
+        if last == "invalidate":
+            await database.a.drop()
+        found = await events(stream, 3 if last == "transaction" else 2)
+        while stream.position == found[-1].source and last == "invalidate":
+            await stream.next()
+        position = stream.position if last == "invalidate" else str(found[-1].source)
+    await elsewhere.a.insert_one({"_id": 2})
+    async with a_stream(lone_mongodb.url, **settings, after=position) as stream:
+        async with asyncio.timeout(PATIENCE_S):
+            while stream.position == position:
+                assert not (await stream.next()).events
+
+
 async def test_a_cursor_that_the_server_forgot_is_an_outage(
     lone_mongodb: MongoReplicaSet, database: Database
 ) -> None:

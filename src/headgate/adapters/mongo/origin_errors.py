@@ -50,12 +50,7 @@ def origin_error(
             "correct it",
         )
     if code in HISTORY_LOST:
-        return OriginHistoryLost(
-            "MongoDB no longer has the changes that come next: its oplog was too short for the "
-            "time that nobody read, or was replaced; reset the connector, and enlarge the oplog "
-            f"({reason})",
-            reason=reason,
-        )
+        return history_lost(reason)
     if code in WRONG_CREDENTIALS:
         return OriginRefused(
             "MongoDB doesn't accept the user and the password of the setting uri: check both, and "
@@ -80,6 +75,15 @@ def origin_error(
     if isinstance(error, PyMongoError) and is_away(error):
         return OriginUnavailable(f"MongoDB {UNREACHABLE} ({reason})", reason=reason)
     return OriginUnavailable(f"MongoDB reports an error ({reason})", reason=reason)
+
+
+def history_lost(reason: str) -> OriginHistoryLost:
+    return OriginHistoryLost(
+        "MongoDB no longer has the changes that come next: its oplog was too short for the "
+        "time that nobody read, or was replaced; reset the connector, and enlarge the oplog "
+        f"({reason})",
+        reason=reason,
+    )
 
 
 NO_REPLICA_SET = (

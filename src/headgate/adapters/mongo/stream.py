@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from bson import Int64
+from bson import Int64, Timestamp
 from bson.errors import BSONError
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure, PyMongoError
@@ -32,9 +32,9 @@ from headgate.adapters.mongo.changes import (
     time_ms_of,
 )
 from headgate.adapters.mongo.deployment import Deployment
-from headgate.adapters.mongo.identity import position_of, token_of
+from headgate.adapters.mongo.identity import is_change, position_of, time_of, token_of
 from headgate.adapters.mongo.lookup import Lookup
-from headgate.adapters.mongo.origin_errors import TOO_LARGE, too_old
+from headgate.adapters.mongo.origin_errors import TOO_LARGE, history_lost, too_old
 from headgate.decide.mongo_settings import MongoSettings
 from headgate.errors import ChangeTooLarge, HeadgateError, OriginRefused, OriginUnavailable
 from headgate.ports.origin import Changes
@@ -82,6 +82,8 @@ class MongoChangeStream:
         self._read_to = ""
         self._careful = 0
         """So many changes are still read one by one."""
+        self._unproved = ""
+        """The change behind which it was opened, until something shows that the server has it."""
 
     @property
     def position(self) -> str:
@@ -101,6 +103,8 @@ class MongoChangeStream:
         if token is None:
             raise OriginUnavailable("MongoDB doesn't say where its stream stands: try again")
         self._position = self._read_to = position_of(token)
+        if "startAfter" in start and is_change(self._position):
+            self._unproved = self._position
 
     async def next(self) -> Changes:
         try:
@@ -133,6 +137,7 @@ class MongoChangeStream:
             await self._go_carefully(error)
             return
         changes = batch["nextBatch"]
+        await self._prove(is_shown=bool(changes))
         self._careful = max(0, self._careful - len(changes))
         self._read = self._fragments.whole(changes)
         if not self._fragments.waiting:
@@ -145,6 +150,32 @@ class MongoChangeStream:
         if self._cursor and changes and not self._careful:
             self._ahead = self._helpers.start(self._asked())
             await asyncio.sleep(0)  # its question leaves before we are busy
+
+    async def _prove(self, *, is_shown: bool) -> None:
+        """Before it moves on: the server has the change behind which it was opened. It looks for
+        that itself when it has another change to show, and until then passes over it. Else, as
+        after a restore, whoever opens the stream again further on would never hear of it."""
+        if self._unproved and not is_shown:
+            following = self._cursor, self._cursor_in
+            try:
+                is_there = await self._has_change_of(time_of(self._unproved))
+            finally:
+                await self._kill()
+                self._cursor, self._cursor_in = following
+            if not is_there:
+                raise history_lost("it doesn't hold the last change that was read")
+        self._unproved = ""
+
+    async def _has_change_of(self, time: Timestamp) -> bool:
+        """By its time alone: tokens are another after an upgrade of the server."""
+        await self._open({"startAtOperationTime": time}, {}, [{"$project": {"_id": 1}}])
+        for _ in range(LOOKS):
+            batch = await self._more(1)
+            for change in batch["nextBatch"]:
+                return time_of(position_of(change["_id"])) == time
+            if time_of(position_of(batch["postBatchResumeToken"])) > time:
+                return False
+        raise OriginUnavailable("MongoDB doesn't get to the last change that was read: try again")
 
     async def _next_batch(self) -> Document:
         if self._ahead is None:
