@@ -11,7 +11,7 @@ isn't placed into another partition again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -20,6 +20,7 @@ from math import gcd
 from msgspec.structs import replace
 
 from headgate.decide.placement import partition_of, routing_key
+from headgate.decide.whole_collection import concerned
 from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.event import WHOLE_COLLECTION, Event, PartitionRef
 from headgate.model.intake import IntakePosition
@@ -139,12 +140,12 @@ class ConnectorPlan:
         for event in events:
             everywhere = _is_everywhere(event)
             if everywhere and event.op == "lost":
-                names: Iterable[str] = self.topics
-            elif (name := self.topic_of(event.collection)) is None:
+                names: Collection[str] = self.topics
+            else:
+                names = self._topics_of(event)
+            if not names:
                 unrouted += 1
                 continue
-            else:
-                names = (name,)
             for name in names:
                 topic = self.topics[name]
                 numbers = range(topic.partitions) if everywhere else (self._place(topic, event),)
@@ -153,6 +154,13 @@ class ConnectorPlan:
                         taken = _at(event, number) if everywhere else event
                         parts.setdefault(PartitionRef(name, number), []).append(taken)
         return parts, unrouted
+
+    def _topics_of(self, event: Event) -> Collection[str]:
+        """Those of all collections that it concerns, each once."""
+        if event.op != "rename":
+            return () if (name := self.topic_of(event.collection)) is None else (name,)
+        found = (self.topic_of(one) for one in concerned(event))
+        return dict.fromkeys(name for name in found if name is not None)
 
     def _place(self, topic: TopicIntake, event: Event) -> int:
         return partition_of(routing_key(event), collection=event.collection, count=topic.partitions)

@@ -61,7 +61,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def record_of(delivery: Delivery) -> Record:
-    """What matching looks at of the record: its topic and, for shards, its key."""
+    """What matching looks at of the record: its topic, for shards its key, and, where a collection
+    was renamed, to what."""
     return Record(
         delivery.topic,
         delivery.partition,
@@ -71,7 +72,7 @@ def record_of(delivery: Delivery) -> Record:
         delivery.key,
         delivery.collection,
         delivery.op,
-        b"",
+        bytes(delivery.document) if delivery.op == "rename" else b"",
         None,
         None,
         delivery.time_ms,

@@ -130,6 +130,21 @@ async def test_drop_and_rename_are_told_and_the_stream_goes_on(
     assert [found[1].document, found[2].document] == [b'{"to":"b"}', b"null"]
 
 
+async def test_what_takes_the_place_of_a_collection_is_told_as_its_rename(
+    lone_mongodb: MongoReplicaSet, database: Database
+) -> None:
+    """MongoDB tells no drop of the collection that was there: that is what the new name says."""
+    await database.a.insert_one({"_id": "x"})
+    await database.b.insert_one({"_id": "y"})
+    async with a_stream(lone_mongodb.url, database=database.name) as stream:
+        await (await database.a.aggregate([{"$out": "b"}])).to_list()
+        await database.a.rename("b", dropTarget=True)
+        found = await events(stream, 4)
+    told = [(event.op, event.document) for event in found if event.op != "insert"]
+    assert told == [("rename", b'{"to":"b"}')] * 2
+    assert [event.collection for event in found][-1] == "a"
+
+
 async def test_one_collection_goes_on_behind_what_ends_its_stream(
     lone_mongodb: MongoReplicaSet, database: Database
 ) -> None:

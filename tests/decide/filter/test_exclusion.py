@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from headgate.decide.filter.plan import compile_filter, filter_of
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.filter.unparse import unparse
 from headgate.decide.matching.index import MatchIndex
+from headgate.decide.whole_collection import concerned
 from headgate.model.event import Op, Record
 from headgate.model.subscription import Subscription
 from tests.decide.filter.generated import TEXTS, conditions, documents
@@ -62,6 +64,19 @@ def test_a_filter_excludes_a_collection(where: str | None, excluded: bool) -> No
 
 def about(collection: str, op: Op = "drop") -> Record:
     return Record("t", 0, 1, 1, "e", None, collection, op, b"null", None, None, 0)
+
+
+def test_a_rename_concerns_who_wants_either_name() -> None:
+    wheres = {"one": "a", "other": "b", "third": "c"}
+    index = MatchIndex.of(
+        [Subscription(one, "g", "t", f'_collection == "{name}"') for one, name in wheres.items()]
+    )
+    renamed = msgspec.structs.replace(about("a", "rename"), document=b'{"to":"b"}')
+    assert {one: set(ids) for one, ids in index.match(renamed, None).by_gateway.items()} == {
+        "g": {"one", "other"}
+    }
+    for where, excluded in (('_collection != "a"', False), ('_collection == "c"', True)):
+        assert compile_filter(where).excludes(*concerned(renamed)) is excluded
 
 
 @pytest.mark.parametrize("op", ["truncate", "drop", "rename"])

@@ -17,6 +17,7 @@ from headgate.decide.filter.plan import compile_filter
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.gaps import is_marker, marked, notice
 from headgate.decide.targets import belongs
+from headgate.decide.whole_collection import concerned
 from headgate.model.control import (
     AdoptionFloor,
     Hello,
@@ -154,7 +155,7 @@ class FakeLanes:
     def _wants(self, one: Subscription, record: Record, document: object) -> bool:
         matches = compile_filter(one.where)
         if record.op in WHOLE_COLLECTION:
-            return not matches.excludes(record.collection)
+            return not matches.excludes(*concerned(record))
         return matches.matches(with_record_fields(document, record.key, record.collection))
 
     def delivery(self, record: Record, ids: tuple[str, ...], *, since: int = 0) -> Delivery:

@@ -78,6 +78,24 @@ async def test_whoever_does_not_exclude_the_collection_hears_of_the_whole_of_it(
     assert await heard(socket, len(wanted)) == wanted
 
 
+@pytest.mark.parametrize("way", ["live", "log", "broadcast"])
+async def test_whoever_asks_for_the_new_name_alone_hears_of_a_rename(
+    world: World, way: str
+) -> None:
+    """What the collection of that name had is gone, and nothing else says so."""
+    where = '_collection == "shop.orders.new"'
+    if way != "log":
+        socket = await subscribed(world, where)
+    records = [world.log.about("shop.orders", op) for op in ("drop", "rename")]
+    if way == "live":
+        await world.lanes.run()
+    elif way == "broadcast":
+        await world.lanes.deliver([copy_of(world.lanes.delivery(one, ())) for one in records])
+    else:
+        socket = await subscribed(world, where, from_="earliest")
+    assert await heard(socket, 1) == [("event", 2, "rename")]
+
+
 async def test_it_is_shown_without_a_key_and_a_rename_with_the_new_name(world: World) -> None:
     world.log.about("shop.orders", "drop")
     world.log.about("shop.orders", "rename")

@@ -7,11 +7,15 @@ that collection can match, and the filter excludes it. Everything else is unknow
 nothing: so is a condition that fails, one that also looks at another field, and an `||` with such a
 one in it.
 
-Invariant: the answer depends on the filter and the collection alone, so that a lane, a gateway and
+A record that concerns two collections (decide.whole_collection) is excluded where both are.
+
+Invariant: the answer depends on the filter and the collections alone, so that a lane, a gateway and
 whoever sends a letter again give the same one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from headgate.decide.filter.compile import condition
 from headgate.decide.filter.fast import Constants, Test
@@ -28,9 +32,12 @@ def exclusion_of(shape: Expression) -> Test | None:
     return condition(And(known)) if len(known) > 1 else condition(known[0])
 
 
-def excludes(exclusion: Test | None, constants: Constants, collection: str) -> bool:
-    """Whether a filter with that `exclusion` wants nothing of `collection`."""
-    return exclusion is not None and exclusion(known_of(collection), constants) is False
+def excludes(exclusion: Test | None, constants: Constants, known: Sequence[Document]) -> bool:
+    """Whether a filter with that `exclusion` wants nothing of any collection of which this is
+    `known`."""
+    if exclusion is None:
+        return False
+    return all(exclusion(one, constants) is False for one in known)
 
 
 def known_of(collection: str) -> Document:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headgate.decide.filter.check import check
 from headgate.decide.filter.compile import condition
-from headgate.decide.filter.exclusion import excludes, exclusion_of
+from headgate.decide.filter.exclusion import excludes, exclusion_of, known_of
 from headgate.decide.filter.fast import Constants, Test
 from headgate.decide.filter.parser import parse
 from headgate.decide.filter.shape import constants_of, generalise
@@ -37,9 +37,9 @@ class Filter:
     def matches(self, document: object) -> bool:
         return self.evaluate(document) is True
 
-    def excludes(self, collection: str) -> bool:
-        """Whether a record about the whole of `collection` doesn't concern it."""
-        return excludes(self.exclusion, self.constants, collection)
+    def excludes(self, *collections: str) -> bool:
+        """Whether a record about the whole of these doesn't concern it."""
+        return excludes(self.exclusion, self.constants, [*map(known_of, collections)])
 
 
 def compile_filter(where: str | None) -> Filter:

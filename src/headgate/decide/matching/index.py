@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.decide.filter.exclusion import known_of
+from headgate.decide.filter.exclusion import excludes, known_of
 from headgate.decide.filter.fast import Constants
 from headgate.decide.filter.paths import Document, Path
 from headgate.decide.filter.templates import Templates
@@ -30,6 +30,7 @@ from headgate.decide.matching.hanging import EVERYTHING, Entry, Part, Plan, plan
 from headgate.decide.matching.node import Node
 from headgate.decide.matching.sharded import Sharded
 from headgate.decide.targets import Shard, target_of
+from headgate.decide.whole_collection import concerned
 from headgate.errors import InvalidFilter
 from headgate.model.event import WHOLE_COLLECTION, Record
 from headgate.model.subscription import Subscription
@@ -231,7 +232,7 @@ class MatchIndex:
         if index is None:
             return _NOBODY
         if record.op in WHOLE_COLLECTION:
-            return Matched(self._not_excluding(record.topic, record.collection), 0)
+            return Matched(self._not_excluding(record.topic, concerned(record)), 0)
         by_gateway = dict(index.always)
         failures = _collect(index.tree, document, by_gateway)
         for count, some in index.shards.items():
@@ -242,16 +243,16 @@ class MatchIndex:
                 failures += _collect(shard.tree, document, by_gateway)
         return Matched(by_gateway, failures) if by_gateway or failures else _NOBODY
 
-    def _not_excluding(self, topic: str, collection: str) -> dict[str, tuple[str, ...]]:
-        """Whom a record about the whole of `collection` concerns, per gateway."""
+    def _not_excluding(self, topic: str, collections: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Whom a record about the whole of `collections` concerns, per gateway."""
         ids: defaultdict[str, list[str]] = defaultdict(list)
-        known = known_of(collection)
+        known = [known_of(one) for one in collections]
         for entries in self._entries.values():
             entry: Entry = entries if type(entries) is Entry else entries[0]  # type: ignore[index]
             subscription, exclusion = entry.subscription, entry.part.exclusion
             if subscription.topic != topic:
                 continue
-            if exclusion is None or exclusion(known, entry.constants) is not False:
+            if exclusion is None or not excludes(exclusion, entry.constants, known):
                 ids[subscription.gateway_id].append(subscription.id)
         return {gateway_id: tuple(found) for gateway_id, found in ids.items()}
 

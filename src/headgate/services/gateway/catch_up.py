@@ -23,6 +23,7 @@ from headgate.decide.gaps import dense, is_marker
 from headgate.decide.leaving import SoftDeletes, kind_for
 from headgate.decide.subscriber import Read
 from headgate.decide.targets import belongs
+from headgate.decide.whole_collection import concerned
 from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.ports.log import LogReader
 from headgate.services.gateway.subscriber import Subscriber
@@ -167,7 +168,7 @@ class CatchUp:
     def _message(self, matches: Filter, record: Record) -> bytes | None:
         """What the subscriber hears of `record`, as a lane would have put it."""
         if record.op in WHOLE_COLLECTION:
-            return None if matches.excludes(record.collection) else shared_part(record)
+            return None if matches.excludes(*concerned(record)) else shared_part(record)
         if matches.expression is None and self._soft_deletes is None:
             return shared_part(record)
         about, earlier = (record.key, record.collection), None

@@ -1,0 +1,37 @@
+"""Which topics get what a connector reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.decide.connector_plan import plan
+from headgate.model.connector import Connector, ConnectorRoute
+from headgate.model.event import Event, PartitionRef
+from headgate.model.topology import Topic
+
+ROUTES = (ConnectorRoute("orders*", "orders"), ConnectorRoute("carts", "carts"))
+CONNECTOR = Connector("shop", "mongodb", ROUTES, {}, beginning=1)
+TOPICS = (Topic("orders", 2), Topic("carts", 1))
+OF_ORDERS = [PartitionRef("orders", 0), PartitionRef("orders", 1)]
+OF_CARTS = [PartitionRef("carts", 0)]
+
+
+@pytest.mark.parametrize(
+    ("collection", "to", "refs", "unrouted"),
+    [
+        ("orders", "orders_old", OF_ORDERS, 0),
+        ("orders", "carts", OF_ORDERS + OF_CARTS, 0),
+        ("orders", "elsewhere", OF_ORDERS, 0),
+        ("tmp.agg_out.1", "carts", OF_CARTS, 0),
+        ("tmp.agg_out.1", "elsewhere", [], 1),
+    ],
+)
+def test_a_rename_goes_where_either_name_leads(
+    collection: str, to: str, refs: list[PartitionRef], unrouted: int
+) -> None:
+    """Once into each partition: what the collection of the new name had is gone."""
+    event = Event("r", b'{"to":"%s"}' % to.encode(), None, "rename", collection, None, "7")
+    parts, left_out = plan(CONNECTOR, TOPICS, {}).split([event])
+    assert sorted(parts) == sorted(refs)
+    assert all(len(events) == 1 for events in parts.values())
+    assert left_out == unrouted
