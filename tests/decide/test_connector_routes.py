@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.decide.connector_plan import plan
+from headgate.decide.connector_plan import ROUTED_MAX, plan
 from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
@@ -35,3 +35,10 @@ def test_a_rename_goes_where_either_name_leads(
     assert sorted(parts) == sorted(refs)
     assert all(len(events) == 1 for events in parts.values())
     assert left_out == unrouted
+
+
+def test_names_that_come_once_are_not_remembered_for_ever() -> None:
+    planned = plan(CONNECTOR, TOPICS, {})
+    for number in range(2 * ROUTED_MAX):
+        assert planned.topic_of(f"orders{number}") == "orders"
+    assert len(planned._routed) <= ROUTED_MAX

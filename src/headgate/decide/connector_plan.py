@@ -30,6 +30,9 @@ Found = Mapping[PartitionRef, Sequence[IntakePosition]]
 """What partitions have stored of one connector, of every version."""
 EVERYWHERE = WHOLE_COLLECTION | {"lost"}
 """What stands in every partition where it has no key."""
+ROUTED_MAX = 10_000
+"""So many names of collections are remembered with where they go: some are there for once only, as
+of what MongoDB's `$out` writes."""
 
 
 def in_turns(events: Sequence[Event]) -> list[Sequence[Event]]:
@@ -127,6 +130,8 @@ class ConnectorPlan:
 
     def topic_of(self, collection: str) -> str | None:
         if collection not in self._routed:
+            if len(self._routed) >= ROUTED_MAX:
+                self._routed.clear()
             self._routed[collection] = next(
                 (route.topic for route in self.routes if fnmatchcase(collection, route.pattern)),
                 None,
