@@ -37,7 +37,7 @@ from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from headgate.ports.control import HelloSource
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
 from tests.faulty_checkpoints import FaultyCheckpoints

@@ -14,7 +14,7 @@ import pytest
 from headgate import errors
 from headgate.client import Consumer, Event
 from headgate.decide.following.share import Share
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from tests.client.group_system import WAIT_S, GroupSystem, Worker, group_system, position_ref
 from tests.services.gateway.world import until
 

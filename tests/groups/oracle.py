@@ -36,7 +36,7 @@ from headgate.decide.placement import partition_of
 from headgate.model.client_messages import Event, Item, Resync
 from headgate.model.event import Fence
 from headgate.model.letters import Letter, NewLetter
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from tests.groups.giving_up import GivingUp, target_of
 from tests.groups.network import GroupLink
 

@@ -37,7 +37,7 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.connection import Reception
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import Fences, LetterStore
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.tasks import Crew

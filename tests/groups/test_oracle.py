@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.decide.placement import partition_of
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from tests.groups.oracle import Oracle
 
 TARGETS = 8

@@ -43,7 +43,7 @@ from headgate.model.event import Fence, Op, PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries

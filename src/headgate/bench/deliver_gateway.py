@@ -36,7 +36,7 @@ from headgate.model.control import (
 )
 from headgate.model.topology import Topic, Topology
 from headgate.ports.transport import DeliveryListener
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries

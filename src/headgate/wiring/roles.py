@@ -194,7 +194,11 @@ def coordinator_url(config: Config) -> str:
 
 def gateway_options(config: Config) -> GatewayOptions:
     from headgate.adapters.grpc.control import NOTICED_S
-    from headgate.services.gateway.consumer import CHECK_INS_MISSED, ConsumerBounds, sure_for_s
+    from headgate.services.gateway.consumer_bounds import (
+        CHECK_INS_MISSED,
+        ConsumerBounds,
+        sure_for_s,
+    )
     from headgate.services.gateway.service import DedupOptions, GatewayOptions
     from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
 

@@ -10,7 +10,7 @@ from headgate.errors import NotNow
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Tally, Tries
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.test_gateway_consumers import ack, assigned, commit, committed, join
 from tests.services.gateway.test_giving_up import NAME, given_up, is_silent, limited, nack

@@ -36,7 +36,7 @@ from headgate.model.delivery import (
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
 from headgate.model.topology import Owner
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries

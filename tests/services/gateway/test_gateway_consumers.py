@@ -19,7 +19,7 @@ from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.groups import Group, group_id
 from headgate.model.position import Tally
 from headgate.model.topology import FormerVersion, Topic
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.subscriptions import Bounds
 from headgate.tasks import deaths
 from tests.faulty_checkpoints import FaultyCheckpoints

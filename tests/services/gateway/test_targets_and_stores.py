@@ -10,7 +10,7 @@ from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.model.control import EpochTooLow
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.target import Target
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.test_gateway_consumers import (

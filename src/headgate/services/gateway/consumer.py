@@ -1,9 +1,9 @@
 """One consumer of a group at this gateway: what it owns, what it is sent, how it lets go.
 
 Invariants: a target is handed over only after its consumer has finished with it, or had its time;
-what a consumer hasn't acknowledged is bounded, per target and in all; targets take turns. Whatever
+what a consumer hasn't acknowledged is bounded, per target and in all (handing_out.py). Whatever
 ends a consumer, what it acknowledged is saved first, as far as the store allows, and what it had in
-hand counts as failed where it didn't say goodbye. What has to be alone in its hands is.
+hand counts as failed where it didn't say goodbye.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -29,7 +28,9 @@ from headgate.model.control import (
 )
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.failing import Again, Thing
+from headgate.services.gateway.handing_out import HandingOut, Sink
 from headgate.services.gateway.target import Acknowledged, Target
 from headgate.services.gateway.wire import joined_message, target_message
 from headgate.tasks import Crew
@@ -42,66 +43,8 @@ BURY_AGAIN_S = 1.0
 SAVE_AGAIN_S = 0.2
 SAVE_LAST_S = 10.0
 """For a store that fails when a consumer ends."""
-CHECK_INS_MISSED = 3
-"""After so many without an answer a connection to the coordinator is lost."""
-SURE_LEAST_S = 1.5
-"""More than passes between two looks whether the coordinator is there."""
 TELL_EVERY_S = 1.0
 """However often a consumer says that it needs more time."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerBounds:
-    """`prefetch` items may be unacknowledged per target, `in_hand` in all. A consumer has
-    `release_s` to finish with a target that goes elsewhere; positions are saved every `save_s`."""
-
-    prefetch: int = 100
-    in_hand: int = 1_000
-    release_s: float = 10.0
-    keep_s: float = 900.0
-    """For so long it can have more time, by saying again and again that it works on it."""
-    save_s: float = 1.0
-    join_s: float = 15.0
-    unsure_s: float = 30.0
-    """Less than a lease: for so long events are handed out that neither the coordinator nor the
-    store says are still this consumer's."""
-    noticed_s: float = 8.0
-    """After so long without a word of it, the coordinator doesn't count as connected."""
-    beyond_end_s: float = 30.0
-    """For a log that has lost what the group has seen of it to be moved on."""
-
-
-def sure_for_s(*, lease_s: float, check_in_s: float, noticed_s: float) -> float:
-    """How long events may be handed out after the coordinator was last thought to be there.
-
-    The lease of a gateway that is cut off began with its last check-in. It notices after
-    `noticed_s`, or a few check-ins; what is left of the lease by then is how long it may go on, and
-    half of a lease is enough. A lease that is too short for that leaves `SURE_LEAST_S`.
-    """
-    noticed_s = min(noticed_s, CHECK_INS_MISSED * check_in_s)
-    left_s = lease_s - check_in_s - noticed_s
-    return max(SURE_LEAST_S, min(lease_s / 2, left_s))
-
-
-class Sink(Protocol):
-    """The consumer's connection."""
-
-    @property
-    def has_left(self) -> bool:
-        """Whether the consumer has said that it leaves, and won't be back."""
-
-    @property
-    def free(self) -> bool:
-        """Whether an event may be written now; never to one that has left."""
-
-    def send(self, message: bytes) -> None:
-        """Write an event; only while it is `free`."""
-
-    def answer(self, message: bytes) -> None:
-        """Write anything else, now or as soon as it can be taken."""
-
-    def fail(self, error: errors.HeadgateError) -> None:
-        """End the connection, and say why."""
 
 
 class GroupConsumer:
@@ -139,11 +82,9 @@ class GroupConsumer:
         self._tell = tell
         self._make_target = make_target
         self._targets: dict[int, Target] = {}
-        self._waiting: dict[Target, None] = {}
-        """Targets that may have something to hand out, in the order of their turns."""
-        self._alone: Target | None = None
-        """Of which something is to be alone in the consumer's hands."""
-        self._flushing: asyncio.Handle | None = None
+        self._handing_out = HandingOut(
+            sink, self._targets, most=bounds.in_hand, blamed=bool(max_deliveries)
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         """Targets on their way out, which are never kept from it."""
@@ -190,14 +131,14 @@ class GroupConsumer:
         """It belongs to somebody else already, or will be given out anew."""
         if self._targets.get(target.number) is target:
             del self._targets[target.number]
-            self._waiting.pop(target, None)
+            self._handing_out.forget(target)
             self._may_work_on_more |= target.out > 0
             if target.is_open:
                 self._at_work = [one for one in self._at_work if one[0] != target.number]
             self.sink.answer(target_message("revoked", target.number, target.owner.epoch))
             self._last_saves[target.number] = saved = asyncio.Event()
             self._spawn("closing of a target", target, self._close(target, saved), self._closing)
-            self._all_ready()
+            self._handing_out.all_ready()
 
     async def _close(self, target: Target, saved: asyncio.Event) -> None:
         """What was acknowledged before it was taken away is saved, unless somebody was quicker and
@@ -242,7 +183,7 @@ class GroupConsumer:
             return  # it is asked for, and closed when its consumer is done
         epoch = target.owner.epoch
         self.sink.answer(target_message("assigned", target.number, epoch, target.starts))
-        target.begin(partial(self._ready, target))
+        target.begin(partial(self._handing_out.ready, target))
 
     async def _release(self, target: Target) -> None:
         """The consumer is asked also where nothing of it is in hand: it may work on what it had of
@@ -268,7 +209,7 @@ class GroupConsumer:
 
     async def _ask_for(self, target: Target) -> None:
         target.stop()
-        self._all_ready()
+        self._handing_out.all_ready()
         self.sink.answer(target_message("revoke", target.number, target.owner.epoch))
         await self._until_finished(target)
 
@@ -290,22 +231,22 @@ class GroupConsumer:
 
     def acknowledge(self, number: int, epoch: int, acks: Acknowledged) -> None:
         self._held(number, epoch).acknowledge(acks)
-        self._all_ready()
+        self._handing_out.all_ready()
 
     def nack(
         self, number: int, epoch: int, place: Place, deliveries: int, *, redelivery: bool
     ) -> None:
         """It failed with what it has there, for the time number `deliveries`."""
         self._held(number, epoch).nacked(place, deliveries, redelivery=redelivery)
-        self._all_ready()
+        self._handing_out.all_ready()
 
     def holds_back(self, number: int, epoch: int, items: Iterable[Again]) -> None:
         """It has these of the target, and its program has none of them."""
         target = self._held(number, epoch)
         target.holds_back(items)
         if target.wants_alone:
-            self._alone = target  # it has what it was to be alone with after all
-        self._all_ready()
+            self._handing_out.is_alone_with(target)  # it has what it was to be alone with after all
+        self._handing_out.all_ready()
 
     def renew(self, number: int, epoch: int) -> None:
         """It works on what it has of the target; that matters once the target is asked for."""
@@ -355,61 +296,19 @@ class GroupConsumer:
             said = target.buried(thing)
             if said is not None and self._has(target):
                 self.sink.answer(said)
-            self._ready(target)
+            self._handing_out.ready(target)
             return
 
     # --- to the consumer -------------------------------------------------------------------------
 
     @property
-    def _out(self) -> int:
-        """How much the consumer has in hand."""
-        return sum([target.out for target in self._targets.values()])
-
-    @property
     def _is_certain(self) -> bool:
         """Whether a failure now is that of the one thing it has in hand."""
-        return self._out == 1 and not self._may_work_on_more
-
-    def _is_alone(self, out: int) -> bool:
-        """Whether it works on nothing, of all that it has."""
-        return not out or not sum([target.worked_on for target in self._targets.values()])
-
-    def _all_ready(self) -> None:
-        for target in self.targets():
-            self._ready(target)
-
-    def _ready(self, target: Target) -> None:
-        if self.ended or not self._has(target):
-            return
-        self._waiting[target] = None
-        if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_soon(self.flush)
+        return self._handing_out.out == 1 and not self._may_work_on_more
 
     def flush(self) -> None:
-        """Hand out what waits, for as long as the connection and the bounds allow."""
-        self._flushing = None
-        out = self._out
-        while self._waiting and self.sink.free and out < self._bounds.in_hand:
-            target = self._alone if self._is_somebody_alone() else next(iter(self._waiting))
-            assert target is not None
-            self._waiting.pop(target, None)
-            if (failure := target.failure) is not None and not target.stopped:
-                self.sink.fail(failure)
-                return
-            message = target.take(alone=not self._max_deliveries or self._is_alone(out))
-            if target.wants_alone:
-                self._alone = target
-            if message is not None:
-                self.sink.send(message)
-                out += 1
-                self._waiting[target] = None
-            elif self._alone is target:
-                return
-
-    def _is_somebody_alone(self) -> bool:
-        if self._alone is not None and not (self._has(self._alone) and self._alone.wants_alone):
-            self._alone = None
-        return self._alone is not None
+        """There is room in the connection again."""
+        self._handing_out.flush()
 
     # --- saving ----------------------------------------------------------------------------------
 
@@ -442,7 +341,7 @@ class GroupConsumer:
     def _go_on(self, target: Target) -> None:
         if target.waits_to_be_sure and target.is_sure:
             target.waits_to_be_sure = False
-            self._ready(target)
+            self._handing_out.ready(target)
 
     async def _save(self, target: Target) -> None:
         try:
@@ -485,8 +384,7 @@ class GroupConsumer:
         certain = self._is_certain
         if not self.joined.done():
             self.joined.cancel()
-        if self._flushing is not None:
-            self._flushing.cancel()
+        self._handing_out.stop()
         targets = self.targets()
         for target in targets:
             target.stop()
@@ -501,7 +399,6 @@ class GroupConsumer:
             if isinstance(outcome, Exception):
                 log.error(LogEvent.UNEXPECTED, error=str(outcome))
         self._targets.clear()
-        self._waiting.clear()
         closing = (target.close() for target in targets)
         await asyncio.gather(*closing, *tuple(self._closing), return_exceptions=True)
 

@@ -29,10 +29,12 @@ from headgate.model.groups import Group, group_id, is_target
 from headgate.model.letters import Letter
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
-from headgate.services.gateway.consumer import ConsumerBounds, GroupConsumer, Sink
+from headgate.services.gateway.consumer import GroupConsumer
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.consumer_protocol import Join
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.group_letters import GroupLetters
+from headgate.services.gateway.handing_out import Sink
 from headgate.services.gateway.questions import where_in
 from headgate.services.gateway.subscriptions import Subscriptions
 from headgate.services.gateway.target import Target

@@ -35,7 +35,7 @@ from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.ports.transport import Accept, DeliveryListener
 from headgate.release import release
-from headgate.services.gateway.consumer import ConsumerBounds
+from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
