@@ -66,6 +66,28 @@ def about(collection: str, op: Op = "drop") -> Record:
     return Record("t", 0, 1, 1, "e", None, collection, op, b"null", None, None, 0)
 
 
+def test_the_same_record_in_another_partition_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes a look at every subscription, which are many."""
+    index = MatchIndex.of([Subscription("one", "g", "t", "total > 5")])
+    asked: list[tuple[str, ...]] = []
+    look = MatchIndex._not_excluding
+
+    def counted(self: MatchIndex, topic: str, collections: Any) -> dict[str, tuple[str, ...]]:
+        asked.append((topic, *collections))
+        return look(self, topic, collections)
+
+    monkeypatch.setattr(MatchIndex, "_not_excluding", counted)
+    for partition in range(3):
+        record = msgspec.structs.replace(about("a"), partition=partition)
+        assert index.match(record, None).by_gateway == {"g": ("one",)}
+    index.match(about("b"), None)
+    assert asked == [("t", "a"), ("t", "b")]
+    more = index.patched([Subscription("two", "g", "t")], ())
+    assert sorted(more.match(about("b"), None).by_gateway["g"]) == ["one", "two"]
+
+
 def test_a_rename_concerns_who_wants_either_name() -> None:
     wheres = {"one": "a", "other": "b", "third": "c"}
     index = MatchIndex.of(

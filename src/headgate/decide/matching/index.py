@@ -125,7 +125,7 @@ class TopicIndex:
 class MatchIndex:
     """Made by `empty`, `of` and `patched`; everything else only reads."""
 
-    __slots__ = ("_entries", "_plans", "_topics")
+    __slots__ = ("_entries", "_plans", "_topics", "_whole")
 
     def __init__(
         self,
@@ -136,6 +136,9 @@ class MatchIndex:
         self._topics = topics
         self._entries = entries
         self._plans = plans
+        self._whole: tuple[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]] | None = None
+        """Whom the last record about a whole collection concerned. The next is likely the same one
+        in another partition, and to find out takes a second or so per million."""
 
     @classmethod
     def empty(cls) -> MatchIndex:
@@ -232,7 +235,7 @@ class MatchIndex:
         if index is None:
             return _NOBODY
         if record.op in WHOLE_COLLECTION:
-            return Matched(self._not_excluding(record.topic, concerned(record)), 0)
+            return Matched(self._concerned(record.topic, concerned(record)), 0)
         by_gateway = dict(index.always)
         failures = _collect(index.tree, document, by_gateway)
         for count, some in index.shards.items():
@@ -243,8 +246,14 @@ class MatchIndex:
                 failures += _collect(shard.tree, document, by_gateway)
         return Matched(by_gateway, failures) if by_gateway or failures else _NOBODY
 
-    def _not_excluding(self, topic: str, collections: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def _concerned(self, topic: str, collections: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         """Whom a record about the whole of `collections` concerns, per gateway."""
+        about = topic, collections
+        if self._whole is None or self._whole[0] != about:
+            self._whole = about, self._not_excluding(topic, collections)
+        return dict(self._whole[1])
+
+    def _not_excluding(self, topic: str, collections: Sequence[str]) -> dict[str, tuple[str, ...]]:
         ids: defaultdict[str, list[str]] = defaultdict(list)
         known = [known_of(one) for one in collections]
         for entries in self._entries.values():
