@@ -1,4 +1,5 @@
-"""Refuses expressions that are well formed but can never mean anything: `5 && a`, `name * "x"`.
+"""Refuses expressions that are well formed but can never mean anything: `5 && a`, `name * "x"`; and
+those that could cost everybody else too much (cost.py).
 
 What a field holds is only known per document, so only kinds that show in the text itself are
 checked. A checked expression still may fail on a document; a refused one would fail on all.
@@ -8,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal as OneOf
 
-from headgate.decide.filter.automaton import Pattern
-from headgate.decide.filter.regex import PatternRefused
+from headgate.decide.filter.cost import check_cost
+from headgate.decide.filter.patterns import Pattern, PatternRefused
 from headgate.decide.filter.syntax import (
     And,
     Arithmetic,
@@ -53,6 +54,7 @@ _GIVES |= {"string": "string", "timestamp": "timestamp"}
 def check(expression: Expression) -> None:
     """Raises InvalidFilter unless `expression` can serve as a filter's condition."""
     _condition(expression)
+    check_cost(expression)
 
 
 def _condition(node: Expression) -> None:
@@ -155,11 +157,7 @@ def _pattern(node: Expression) -> None:
     try:
         Pattern(str(node.value))
     except PatternRefused as refused:
-        raise fault(
-            node.position,
-            f"the pattern is refused at its character {refused.offset + 1}: {refused.problem}",
-            pattern_offset=refused.offset,
-        ) from None
+        raise fault(node.position, f"the pattern is refused: {refused.problem}") from None
 
 
 def _timestamp(node: Expression) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from headgate.decide.filter.automaton import MAX_SUBJECT_CHARS, Pattern
 from headgate.decide.filter.fast import ORDERS, Constants, Test, fast_comparison
 from headgate.decide.filter.paths import Document, follow, path_of, step_into
+from headgate.decide.filter.patterns import Pattern
 from headgate.decide.filter.syntax import (
     And,
     Arithmetic,
@@ -159,8 +159,11 @@ def _comparison(node: Compare) -> Test:
             lambda document, given: equal(left(document, given), right(document, given))
         )
     if node.op == "in":
+        built = path_of(node.right) is None
         return _guarded(
-            lambda document, given: member(left(document, given), right(document, given))
+            lambda document, given: member(
+                left(document, given), right(document, given), instants=built
+            )
         )
     order = ORDERS[node.op]
     return _guarded(
@@ -173,8 +176,11 @@ def _text_test(node: Call) -> Test:
     if node.name == "matches":
         return _guarded(_pattern_test(left, Pattern(str(cast("Literal", node.arguments[1]).value))))
     if node.name == "contains":
+        built = path_of(node.arguments[0]) is None
         return _guarded(
-            lambda document, given: contains(left(document, given), right(document, given))
+            lambda document, given: contains(
+                left(document, given), right(document, given), instants=built
+            )
         )
     begins = node.name == "startsWith"
 
@@ -192,9 +198,10 @@ def _pattern_test(subject: Value, pattern: Pattern) -> Callable[[Document, Const
         text = subject(document, given)
         if type(text) is not str:
             return False
-        if len(text) > MAX_SUBJECT_CHARS:
+        found = pattern.found_in(text)
+        if found is None:
             raise Failed
-        return pattern.found_in(text)
+        return found
 
     return matches
 

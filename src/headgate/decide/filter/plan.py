@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from headgate.decide.filter.check import check
 from headgate.decide.filter.compile import condition
+from headgate.decide.filter.cost import cost_us
 from headgate.decide.filter.exclusion import excludes, exclusion_of, known_of
 from headgate.decide.filter.fast import Constants, Test
 from headgate.decide.filter.parser import parse
@@ -33,6 +34,11 @@ class Filter:
         if self.test is None:
             return True
         return self.test(document, self.constants) if type(document) is dict else False
+
+    @property
+    def cost_us(self) -> int:
+        """What it costs per document, at worst."""
+        return cost_us(self.expression)
 
     def matches(self, document: object) -> bool:
         return self.evaluate(document) is True

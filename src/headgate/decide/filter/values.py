@@ -1,7 +1,9 @@
 """What a filter computes with: JSON values, instants, "not there" and "failed".
 
-Invariants. Comparing never fails: what can't be compared is simply not equal and not ordered.
-Computing (arithmetic, size, conversions) with what is missing or of the wrong type raises Failed.
+Invariants. Comparing never fails for what values are: what can't be compared is simply not equal
+and not ordered. Computing (arithmetic, size, conversions) with what is missing or of the wrong type
+raises Failed. Whatever would take too long raises Failed, too: the MAX_… below say when, and
+cost.py what it takes up to there.
 Numbers compare exactly, whatever their size: Python compares int with float without rounding.
 A value of a document is never an Instant, so a string is read as one where it meets one.
 """
@@ -13,7 +15,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headgate.decide.filter.syntax import INT_MAX, INT_MIN, UINT_MAX, ArithmeticOp
 
@@ -31,6 +33,14 @@ MISSING: Final = Mark.MISSING
 
 MAX_BUILT_LENGTH = 65_536
 """Longest string or list that + may build: `a + a + …` must not multiply a large document."""
+MAX_ORDERED_CHARS = 65_536
+"""Of the shorter one of two texts that are brought in order."""
+MAX_SEARCHED_CHARS = 16_384
+"""Longest text that `contains` searches."""
+MAX_LISTED = 4_096
+"""Most elements of a list that `in` and `contains` look through."""
+MAX_COMPARED = 256
+"""Most elements of lists and fields of objects that one comparison looks at, in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +90,45 @@ def instant_of(value: object) -> Instant | None:
 
 
 def equal(left: object, right: object) -> bool:
-    """Deep equality. A stack instead of recursion: documents may nest deeper than Python can."""
+    """Deep equality."""
     if type(left) not in _CONTAINERS or type(right) not in _CONTAINERS:
         return _scalars_equal(left, right)
+    return _deep_equal(left, right, _Allowance())
+
+
+class _Allowance:
+    """How many elements may still be compared."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_COMPARED
+
+    def take(self, elements: int) -> None:
+        self._left -= elements
+        if self._left < 0:
+            raise Failed
+
+
+def _deep_equal(left: object, right: object, allowance: _Allowance) -> bool:
+    """A stack instead of recursion: documents may nest deeper than Python can."""
     pending: list[tuple[Any, Any]] = [(left, right)]
     while pending:
         one, other = pending.pop()
-        if type(one) is list and type(other) is list:
-            if len(one) != len(other):
+        kind = type(one)
+        if kind is not type(other) or kind not in _CONTAINERS:
+            if not _scalars_equal(one, other):
                 return False
-            pending.extend(zip(one, other, strict=True))
-        elif type(one) is dict and type(other) is dict:
-            if one.keys() != other.keys():
-                return False
-            pending.extend((value, other[key]) for key, value in one.items())
-        elif not _scalars_equal(one, other):
+            continue
+        if len(one) != len(other):
             return False
+        allowance.take(1 + len(one))
+        if kind is list:
+            pending.extend(zip(one, other, strict=True))
+        elif one.keys() != other.keys():
+            return False
+        else:
+            pending.extend((value, other[key]) for key, value in one.items())
     return True
 
 
@@ -123,6 +156,8 @@ def ordered(order: Order, left: object, right: object) -> bool:
     if kind in _NUMBERS and other_kind in _NUMBERS:
         return order(left, right)
     if kind is other_kind and (kind is str or kind is bool):
+        if kind is str and min(len(left), len(right)) > MAX_ORDERED_CHARS:  # type: ignore[arg-type]
+            raise Failed
         return order(left, right)
     if kind is Instant or other_kind is Instant:
         one, other = instant_of(left), instant_of(right)
@@ -133,19 +168,67 @@ def ordered(order: Order, left: object, right: object) -> bool:
 _NUMBERS = (int, float)
 
 
-def member(needle: object, haystack: object) -> bool:
+def member(needle: object, haystack: object, *, instants: bool = True) -> bool:
+    """`instants`: the list may have some, because it was built and isn't the document's own."""
     if type(haystack) is list:
-        return any(equal(needle, item) for item in haystack)
+        if len(haystack) > MAX_LISTED:
+            raise Failed
+        return _listed(needle, haystack, instants)
     if type(haystack) is dict:
         return type(needle) is str and needle in haystack
     return False
 
 
-def contains(whole: object, part: object) -> bool:
-    """A text that contains a text, or a list that contains an element."""
+def _listed(needle: object, elements: list[Any], instants: bool) -> bool:
+    kind = type(needle)
+    if kind is str:
+        if needle in elements:
+            return True
+        if not instants or Instant not in map(type, elements):
+            return False
+        return any(type(each) is Instant and _scalars_equal(needle, each) for each in elements)
+    if kind in _NUMBERS:
+        return _listed_number(needle, elements)
+    if kind is bool or needle is None:
+        return any(each is needle for each in elements)
+    if kind not in _CONTAINERS and kind is not Instant:
+        return False
+    allowance = _Allowance()
+    for each in elements:
+        if kind is Instant:
+            allowance.take(1)
+            if _scalars_equal(needle, each):
+                return True
+        elif type(each) is kind:
+            allowance.take(1)
+            if _deep_equal(needle, each, allowance):
+                return True
+    return False
+
+
+def _listed_number(needle: object, elements: list[Any]) -> bool:
+    """Python finds what is equal, at its own speed; true and false, which equal 1 and 0, don't
+    count."""
+    at = 0
+    while True:
+        try:
+            at = elements.index(needle, at)
+        except ValueError:
+            return False
+        if type(elements[at]) is not bool:
+            return True
+        at += 1
+
+
+def contains(whole: object, part: object, *, instants: bool = True) -> bool:
+    """A text that contains a text, or a list that contains an element; `instants` as in member."""
     if type(whole) is str:
-        return type(part) is str and part in whole
-    return type(whole) is list and member(part, whole)
+        if type(part) is not str:
+            return False
+        if len(whole) > MAX_SEARCHED_CHARS:
+            raise Failed
+        return part in whole
+    return type(whole) is list and member(part, whole, instants=instants)
 
 
 _TRUE, _FALSE, _NULL = ("bool", True), ("bool", False), ("null",)
@@ -182,9 +265,9 @@ def compute(op: ArithmeticOp, left: object, right: object) -> object:
     if type(left) in _NUMBERS and type(right) in _NUMBERS:
         return _on_doubles(op, double_of(left), double_of(right))
     if op == "+" and type(left) is type(right) and type(left) in (str, list):
-        built: Any = left + right  # type: ignore[operator]  # both str or both list
-        if len(built) <= MAX_BUILT_LENGTH:
-            return built
+        one, other = cast("Any", left), cast("Any", right)
+        if len(one) + len(other) <= MAX_BUILT_LENGTH:
+            return one + other
     raise Failed
 
 

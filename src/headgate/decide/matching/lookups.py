@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from itertools import groupby
 from typing import Any, Protocol, cast
 
-from headgate.decide.filter.values import Instant, instant_of, key_of
+from headgate.decide.filter.values import MAX_LISTED, Instant, instant_of, key_of
 from headgate.decide.matching.probes import Of, Table, cell_scale, coordinate
 from headgate.decide.matching.sharded import GROUP_BITS, Sharded, SortedKeys
 
@@ -67,9 +67,13 @@ def _equal(by_key: Sharded[Hashable, Any]) -> Lookup:
 def _elements(by_key: Sharded[Hashable, Any], *, also_in_texts: bool) -> Lookup:
     def look(value: object, found: list[Any]) -> None:
         if type(value) is list:
+            if len(value) > MAX_LISTED:
+                found.extend(by_key.values())  # all of them fail, unless something else is false
+                return
             keys = {item if type(item) is str else key_of(item) for item in value}
         elif type(value) is dict and not also_in_texts:
-            keys = set(value)
+            _names(by_key, value, found)
+            return
         elif type(value) is str and also_in_texts:
             found.extend(by_key.values())
             return
@@ -81,6 +85,17 @@ def _elements(by_key: Sharded[Hashable, Any], *, also_in_texts: bool) -> Lookup:
                 found.append(bucket)
 
     return look
+
+
+def _names(by_key: Sharded[Hashable, Any], names: Mapping[str, Any], found: list[Any]) -> None:
+    """Whatever is fewer is gone through: an object may have a hundred thousand fields."""
+    if by_key.size < len(names):
+        found.extend(bucket for key, bucket in by_key.items() if key in names)
+        return
+    for name in names:
+        bucket = by_key.get(name)
+        if bucket is not None:
+            found.append(bucket)
 
 
 def _prefixes(by_length: Mapping[int, Sharded[Hashable, Any]]) -> Lookup:

@@ -4,8 +4,9 @@ A probe is a condition on one field, and says in which table of a node a subscri
 under which keys. A record that meets the condition looks under one of these keys, at most once per
 subscription; it may look there without meeting the condition, unless the probe covers it.
 
-Invariant: a probe's condition never fails, so where it doesn't hold the filter that it is joined to
-by && is false, whatever else is in it.
+Invariant: where a record isn't found by a probe, its condition doesn't hold and doesn't fail, so
+the filter that it is joined to by && is false, whatever else is in it. A list too long to be looked
+through, on which a condition fails, is found by everybody who asks about it, and then asked.
 """
 
 from __future__ import annotations
@@ -99,10 +100,10 @@ def _probe(node: Expression, number: int) -> Probe | None:
         case Compare(op="in", left=field, right=SlotList() as items):
             return _one_of(path_of(field), items, number)
         case Compare(op="in", left=needle, right=field):
-            return _element(path_of(field), "member", needle, (number,))
+            return _element(path_of(field), "member", needle)
         case Call(name="contains"):
             # A text contains texts, too, and these aren't found by hash.
-            return _element(path_of(node.arguments[0]), "contains", node.arguments[1], ())
+            return _element(path_of(node.arguments[0]), "contains", node.arguments[1])
         case Call(name="startsWith"):
             return _prefix(path_of(node.arguments[0]), node.arguments[1])
         case _:
@@ -129,13 +130,11 @@ def _one_of(path: Path | None, items: SlotList, number: int) -> Probe | None:
     return Probe(path, "equal", 1, items.size, (number,), spread)
 
 
-def _element(
-    path: Path | None, kind: Kind, needle: Expression, covers: tuple[int, ...]
-) -> Probe | None:
+def _element(path: Path | None, kind: Kind, needle: Expression) -> Probe | None:
     key = _key(needle)
     if path is None or key is None:
         return None
-    return Probe(path, kind, 2, 1, covers, _under(Table(path, kind), key))
+    return Probe(path, kind, 2, 1, (), _under(Table(path, kind), key))
 
 
 def _prefix(path: Path | None, prefix: Expression) -> Probe | None:

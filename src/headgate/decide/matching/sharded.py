@@ -48,6 +48,11 @@ class Sharded(Generic[K, V]):
             for shard in group:
                 yield from shard.values()
 
+    def items(self) -> Iterator[tuple[K, V]]:
+        for group in self.groups:
+            for shard in group:
+                yield from shard.items()
+
     def changed(self, changes: Mapping[K, V | None]) -> Sharded[K, V]:
         """A map with `changes` on top; None takes a key out."""
         groups = self.groups.copy()
