@@ -10,7 +10,15 @@ import pytest
 from rich.console import Console
 
 from headgate.cli.status_view import ROWS_MAX, status_view
-from headgate.model.api import GatewayStatus, LaneStatus, MoveStatus, Status, Totals, WindowStatus
+from headgate.model.api import (
+    FilterStatus,
+    GatewayStatus,
+    LaneStatus,
+    MoveStatus,
+    Status,
+    Totals,
+    WindowStatus,
+)
 from headgate.model.control import GatewayLink
 from headgate.model.letters import GatewayLetters
 from tests.cli.command import headgate
@@ -23,7 +31,10 @@ BUSY = status(
         partition(1, router="r-2", epoch=4),
     ),
     lanes=[LaneStatus("r-1", 0, 8, 1, 99, ["flights:0"], 1_200, 600, 599, 2, 3, cpu=0.42)],
-    gateways=[GatewayStatus("g-1", 4, 17, 599)],
+    gateways=[GatewayStatus("g-1", 4, 17, 599, filter_cost_us=12_500)],
+    filters=[
+        FilterStatus("flights", 'squawk.matches("7[567]00")', 2_400, 7_200, 3, ["g-1"], ["acme"])
+    ],
     windows=[WindowStatus("r-1", "open", 8, 120.4)],
     moves=[MoveStatus("flights", 1, "r-1", "r-2", "starting", 1_500)],
     clients=12,
@@ -59,7 +70,8 @@ async def test_status_shows_everything_there_is(operated: OperatedServer) -> Non
         "flights:1 i-1 (1) r-2 (4) 0 - 10 - 10",
         "flights:1 r-1 -> r-2 starting 1.5 s",
         "r-1 0 flights:0 42% 1,200 600 599 2 8 1 99 0.3",
-        "g-1 4 17 599",
+        "g-1 4 17 599 12.5 ms",
+        '2.4 ms 3 7.2 ms flights g-1 acme squawk.matches("7[567]00")',
         "r-1 open 8 120 ms",
     ):
         assert result.shows(line), line

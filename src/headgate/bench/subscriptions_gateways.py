@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.bench.result import Failed
+from headgate.decide.filter.plan import compile_filter
 from headgate.model import control
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.registering import CHUNK
@@ -23,9 +24,14 @@ TOPIC = "flights"
 
 def subscriptions(gateway_id: str, first: int, count: int) -> Iterator[Subscription]:
     """One aircraft each, above an altitude."""
+    cost_us = compile_filter(_where(first)).cost_us
     for number in range(first, first + count):
-        where = f"icao == '{number:06x}' && altitude > {number % 40_000}"
-        yield Subscription(f"{number:024x}", gateway_id, TOPIC, where)
+        where = _where(number)
+        yield Subscription(f"{number:024x}", gateway_id, TOPIC, where, cost_us=cost_us)
+
+
+def _where(number: int) -> str:
+    return f"icao == '{number:06x}' && altitude > {number % 40_000}"
 
 
 class BareGateway:

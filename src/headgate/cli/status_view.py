@@ -29,6 +29,7 @@ from headgate.cli.tables import (
     topics_table,
 )
 from headgate.model.api import (
+    FilterStatus,
     GatewayStatus,
     LaneStatus,
     MoveStatus,
@@ -45,6 +46,8 @@ ROWS_MAX = 32
 """Most partitions, moves or lanes that are shown unasked."""
 TROUBLED_MAX = 10
 """Most of those in trouble, where there are too many partitions to show all."""
+WHERE_CHARS = 60
+"""Of a filter that are shown; --json has all of it."""
 LEARNING = (
     "the coordinator has lost its state and learns who owns what; nothing moves until every node "
     "has reported"
@@ -150,6 +153,8 @@ def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, Render
         yield "Lanes", _cut(lanes_table, status.lanes, everything)
     if status.gateways:
         yield "Gateways", gateways_table(status.gateways)
+    if status.filters:
+        yield "Costliest filters, for one document", filters_table(status.filters)
     if status.connectors:
         yield "Connectors", _cut(connectors_table, status.connectors, everything)
     if status.groups:
@@ -293,5 +298,29 @@ def _ref(text: str) -> tuple[str, int]:
 
 
 def gateways_table(gateways: Sequence[GatewayStatus]) -> Grid:
-    rows = [(g.id, str(g.subscribers), number(g.depth), number(g.sent)) for g in gateways]
-    return Grid(("gateway", "subscribers>", "waiting>", "sent>"), rows)
+    rows = [
+        (g.id, str(g.subscribers), number(g.depth), number(g.sent), duration_us(g.filter_cost_us))
+        for g in gateways
+    ]
+    return Grid(("gateway", "subscribers>", "waiting>", "sent>", "?filters at worst>"), rows)
+
+
+def filters_table(filters: Sequence[FilterStatus]) -> Grid:
+    rows = [
+        (
+            duration_us(one.cost_us),
+            number(one.subscriptions),
+            duration_us(one.together_us),
+            one.topic,
+            ", ".join(one.gateways),
+            ", ".join(one.tenants) or "-",
+            one.where if len(one.where) <= WHERE_CHARS else f"{one.where[:WHERE_CHARS]}…",
+        )
+        for one in filters
+    ]
+    columns = ("at worst>", "subscriptions>", "together>", "topic", "?gateways", "?tenants")
+    return Grid((*columns, "filter"), rows)
+
+
+def duration_us(microseconds: int) -> str:
+    return f"{microseconds / 1_000:,.1f} ms" if microseconds else "-"

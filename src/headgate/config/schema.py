@@ -360,6 +360,10 @@ class SubscriptionsSettings(Section):
     """Most subscriptions that name the same tenant."""
     max_total: Count = 1_000_000
     """Most subscriptions in all."""
+    max_cost_per_gateway: Annotated[Duration, Field(ge=seconds("10ms"))] = seconds("1s")
+    """Most time that the filters of one gateway may take together for one document, at worst."""
+    max_cost_per_tenant: Annotated[Duration, Field(ge=seconds("10ms"))] = seconds("1s")
+    """The same for the filters of the subscriptions that name the same tenant."""
     ttl: Annotated[float, DurationUnit(), Field(ge=0)] = 0.0
     """Time without a renewal by its gateway after which one ends (0s: with the gateway's lease)."""
 

@@ -318,6 +318,21 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     depth: int
     sent: int
     held: int = 0
+    filter_cost_us: int = 0
+    """What the filters of its subscriptions cost together, for one document, at worst."""
+
+
+class FilterStatus(msgspec.Struct, frozen=True):
+    """A filter, and what it costs per document at worst; `together_us` is that of all the
+    subscriptions that have it, of which `gateways` and `tenants` name up to five each."""
+
+    topic: str
+    where: str
+    cost_us: int
+    together_us: int
+    subscriptions: int
+    gateways: list[str] = []
+    tenants: list[str] = []
 
 
 class WindowStatus(msgspec.Struct, frozen=True):
@@ -384,6 +399,8 @@ class Status(msgspec.Struct, frozen=True):
     seen: list[str] = []
     """The roles of which it has heard somebody since then."""
     connectors: list[ConnectorInfo] = []
+    filters: list[FilterStatus] = []
+    """The costliest filters, the one first whose subscriptions cost most together."""
 
 
 class TopologyAnswer(msgspec.Struct, frozen=True):

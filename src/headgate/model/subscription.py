@@ -17,6 +17,8 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     for the quota of its `tenant`, if it names one. With a `ttl_ms` it ends when its gateway says
     nothing for so long; without (0), only with the gateway's lease. With a `shard` of (count,
     number) it is asked only about records whose key belongs to that target of a consumer group.
+    `cost_us` is what its filter costs per document at worst, as its gateway found; 0: nobody has
+    looked, or it has none.
     """
 
     id: str
@@ -27,6 +29,12 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     tenant: str = ""
     ttl_ms: int = 0
     shard: tuple[int, int] | None = None
+    cost_us: int = 0
+
+    @property
+    def charge_us(self) -> int:
+        """What a record costs because of it: of all targets of a group only one is asked."""
+        return self.cost_us if self.shard is None else -(-self.cost_us // self.shard[0])
 
     def sharing_names(self) -> Subscription:
         """The same with the names that a million others have too as one object each."""
@@ -39,4 +47,5 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             sys.intern(self.tenant),
             self.ttl_ms,
             self.shard,
+            self.cost_us,
         )

@@ -15,8 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headgate.decide.coordination.lifetimes import Lifetimes
-from headgate.decide.coordination.quotas import Quotas, Tenants
+from headgate.decide.coordination.quotas import Costs, Quotas, Tenants
+from headgate.decide.filter.plan import compile_filter
+from headgate.errors import InvalidFilter
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.groups import MAX_TARGETS
 from headgate.model.subscription import Subscription
@@ -60,6 +64,7 @@ class Registry:
     _stale: dict[str, set[str]] = field(default_factory=dict)
     """Per gateway that came back: the ids it has not named again yet."""
     _tenants: Tenants = field(default_factory=Tenants)
+    costs: Costs = field(default_factory=Costs)
     _lifetimes: Lifetimes = field(default_factory=Lifetimes)
     _snapshot: tuple[SubscriptionSnapshot, ...] = ()
 
@@ -113,6 +118,7 @@ class Registry:
             if not names <= self._of_gateway.get(gateway_id, set()):
                 yield f"{gateway_id} is to name {names} again, which it doesn't have"
         yield from self._tenants.contradictions(self.subscriptions.values())
+        yield from self.costs.contradictions(self.subscriptions.values())
         yield from self._lifetimes.contradictions(self.subscriptions.values())
 
     # --- gateways ------------------------------------------------------------------------------
@@ -142,7 +148,12 @@ class Registry:
         owned = self._of_gateway.setdefault(gateway_id, set())
         # After a restart, what it names was taken up before whoever has come meanwhile.
         was_here = gateway_id in self.kept and gateway_id in self.awaited
-        for subscription in subscriptions:
+        # What a gateway hasn't named again since it is back is about to end.
+        stale_us = sum(self.subscriptions[name].charge_us for name in stale)
+        for subscription in map(_with_cost, subscriptions):
+            if isinstance(subscription, _Refused):
+                refused[subscription.id] = subscription.reason
+                continue
             known = self.subscriptions.get(subscription.id)
             owner = gateway_id if known is None else known.gateway_id
             if subscription.gateway_id != gateway_id or owner != gateway_id:
@@ -151,9 +162,12 @@ class Registry:
             if reason := _impossible(subscription):
                 refused[subscription.id] = reason
                 continue
-            stale.discard(subscription.id)
+            if known is not None and subscription.id in stale:
+                stale.discard(subscription.id)
+                stale_us -= known.charge_us
             if known != subscription:
                 reason = self._refusal(known, subscription, len(owned), len(stale))
+                reason = reason or self._cost_refusal(known, subscription, stale_us)
                 if reason and not was_here:
                     refused[subscription.id] = reason
                     over_quota.append(subscription.id)
@@ -237,7 +251,6 @@ class Registry:
     ) -> str:
         of_tenant = self._tenants[wanted.tenant]
         if known is None:
-            # What a gateway hasn't named again since it is back is about to end.
             return self.quotas.refusal(
                 wanted,
                 of_gateway=owned - stale,
@@ -248,10 +261,23 @@ class Registry:
             return ""
         return self.quotas.tenant_refusal(wanted.tenant, of_tenant)
 
+    def _cost_refusal(self, known: Subscription | None, wanted: Subscription, stale_us: int) -> str:
+        before_us = known.charge_us if known is not None else 0
+        same_tenant = known is not None and known.tenant == wanted.tenant
+        if wanted.charge_us <= before_us and same_tenant:
+            return ""
+        return self.quotas.cost_refusal(
+            wanted,
+            of_gateway_us=self.costs.of_gateway(wanted.gateway_id) - stale_us - before_us,
+            of_tenant_us=self.costs.of_tenant(wanted.tenant) - (before_us if same_tenant else 0),
+        )
+
     def _put(self, known: Subscription | None, subscription: Subscription) -> Subscription:
         if known is not None:
             self._tenants.drop(known.tenant)
+            self.costs.drop(known)
             self._lifetimes.end(known)
+        self.costs.add(subscription)
         self._tenants.add(subscription.tenant)
         self.subscriptions[subscription.id] = subscription
         self._of_gateway[subscription.gateway_id].add(subscription.id)
@@ -261,6 +287,7 @@ class Registry:
         ended = [self.subscriptions.pop(name) for name in ids]
         for subscription in ended:
             self._tenants.drop(subscription.tenant)
+            self.costs.drop(subscription)
             self._lifetimes.end(subscription)
             owned = self._of_gateway[subscription.gateway_id]
             owned.discard(subscription.id)
@@ -278,6 +305,23 @@ class Registry:
         self._snapshot = ()
         self.revision += 1
         return SubscriptionChanges(self.revision, upserts, removals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    id: str
+    reason: str
+
+
+def _with_cost(wanted: Subscription) -> Subscription | _Refused:
+    """A gateway that is older than costs names none: then its filter is looked at here, and one
+    that nobody would take today is refused before a lane hears of it."""
+    if wanted.where is None or wanted.cost_us:
+        return wanted
+    try:
+        return replace(wanted, cost_us=compile_filter(wanted.where).cost_us)
+    except InvalidFilter as error:
+        return _Refused(wanted.id, error.message)
 
 
 def _impossible(wanted: Subscription) -> str:

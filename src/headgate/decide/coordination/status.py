@@ -12,6 +12,7 @@ import msgspec
 from headgate.decide.coordination import accounting, moving
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.connector_status import describe_connectors
+from headgate.decide.coordination.filter_status import costliest
 from headgate.decide.coordination.group_status import describe_groups, planned_targets
 from headgate.decide.coordination.members import Member
 from headgate.decide.lineage import boundaries
@@ -68,7 +69,14 @@ def describe(
         topics=topics,
         lanes=_lanes(cluster, now_ms),
         gateways=[
-            api.GatewayStatus(m.hello.node_id, r.subscribers, r.depth, r.sent, r.held)
+            api.GatewayStatus(
+                m.hello.node_id,
+                r.subscribers,
+                r.depth,
+                r.sent,
+                r.held,
+                cluster.registry.costs.of_gateway(m.hello.node_id),
+            )
             for m in gateways
             if isinstance(r := m.report, control.GatewayReport)
         ],
@@ -98,6 +106,7 @@ def describe(
         totals=accounting.sum_of(topic.totals for topic in topics),
         groups=describe_groups(cluster),
         connectors=describe_connectors(cluster, now_ms=now_ms),
+        filters=costliest(cluster.registry.costs),
     )
 
 

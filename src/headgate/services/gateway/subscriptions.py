@@ -194,6 +194,7 @@ class Subscriptions:
                 question.tenant,
                 ttl_ms=ttl_ms,
                 shard=question.shard,
+                cost_us=matches.cost_us,
             ),
             name=question.name or own_id,
             matches=matches,
