@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import structlog
 
 from headgate.decide.gaps import Gap, dense, is_marker, marked, runs
+from headgate.decide.pacing import Pace
 from headgate.errors import CorruptRecord, OperatorError
 from headgate.lane.crossing import Crossing
 from headgate.lane.delivering import Dispatcher
@@ -42,8 +43,9 @@ HELD_S = 0.05
 """How often a lane looks whether a partition may be read again whose letters wait for their store
 (thousands do, so the store isn't out of work before that) or that waits for others."""
 TURN = 100
-"""Records that are matched in one go: about half a millisecond. A delivery takes a few turns of the
-event loop, and how long those are is how many deliveries per second there can be to a gateway."""
+"""Records that are matched in one go: about half a millisecond, and where they take longer, as many
+as fit into a turn (decide.pacing). A delivery takes a few turns of the event loop, and how long
+those are is how many deliveries per second there can be to a gateway."""
 
 
 class Reading:
@@ -68,6 +70,7 @@ class Reading:
         self._saving = saving
         self._crossing = crossing
         self._machine = machine
+        self._pace = Pace(machine.monotonic_s)
         self._is_level = False
         """Was everything read that there was?"""
         self.read = self.matched = self.gaps = 0
@@ -151,11 +154,13 @@ class Reading:
         if gap := partition.gap_before(found[0], settings.gap_max_s):
             self._pass(partition, gap)
         records = self._crossing.cleared(partition, dense(found))
-        for begin in range(0, len(records), TURN):
+        taken = 0
+        while taken < len(records):
             if not self._may_read(partition):
                 return False
-            self._take(partition, records[begin : begin + TURN])
-            # Pipelines and acknowledgements get their turn in between.
+            self._pace.begin()
+            taken += self._take(partition, records[taken : taken + TURN])
+            # Pipelines, acknowledgements and signs of life get their turn in between.
             await asyncio.sleep(0)
         return len(found) == limit or len(records) < len(found)
 
@@ -220,32 +225,62 @@ class Reading:
         for gateway_id in gateways:
             self._dispatcher.put(gateway_id, partition.notice(gap))
 
-    def _take(self, partition: SourcePartition, records: Sequence[Record]) -> None:
-        """No await in here, so what is said of a marker has its place between the records."""
+    def _take(self, partition: SourcePartition, records: Sequence[Record]) -> int:
+        """How many were taken: at least one, and no more when the turn is over. No await in here,
+        so what is said of a marker has its place between the records."""
+        taken = 0
         for run in runs(records):
             if is_marker(run[0]):
                 self._pass(partition, marked(run[0]))
                 partition.accept(run[0])
                 self.read += 1
-            else:
-                self._match(partition, run)
+                taken += 1
+                continue
+            matched = self._match(partition, run)
+            taken += matched
+            if matched < len(run):
+                break
+        return taken
 
-    def _match(self, partition: SourcePartition, records: Sequence[Record]) -> None:
-        """No await in here: the index is the same for every record of one call. The records are
-        dense and follow what was read, so those that concern nobody are passed in whole runs."""
+    def _match(self, partition: SourcePartition, records: Sequence[Record]) -> int:
+        """How many were matched. No await in here: the index is the same for every record of one
+        call. The records are dense and follow what was read, so those that concern nobody are
+        passed in whole runs."""
         tracker, put = partition.tracker, self._dispatcher.put
         before = tracker.position
-        for record, deliveries in self._matching.deliveries(partition, records):
+        turn = _Turn(records, self._pace)
+        for record, deliveries in self._matching.deliveries(partition, turn):
             tracker.pass_unmatched(record.seq - 1)
             tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
             for gateway_id, delivery in deliveries.items():
                 if (parts := put(gateway_id, delivery)) > 1:
                     tracker.split(record.seq, parts)
             self.matched += len(deliveries)
-        tracker.pass_unmatched(records[-1].seq)
-        partition.accept(records[-1])
-        self.read += len(records)
+        last = records[turn.taken - 1]
+        tracker.pass_unmatched(last.seq)
+        partition.accept(last)
+        self.read += turn.taken
         self._saving.count(tracker.position - before)
+        return turn.taken
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+class _Turn:
+    """The first of `records`, one at least, until the turn is over; `taken` counts them."""
+
+    __slots__ = ("_pace", "_records", "taken")
+
+    def __init__(self, records: Sequence[Record], pace: Pace) -> None:
+        self._records = records
+        self._pace = pace
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        is_over = self._pace.is_over
+        for number, record in enumerate(self._records, 1):
+            self.taken = number
+            yield record
+            if is_over():
+                return

@@ -16,6 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from headgate.decide.delivery.batch_size import BatchSize
+from headgate.decide.pacing import Pace
 from headgate.errors import Fenced, HeadgateError
 from headgate.lane.holding import Holding
 from headgate.lane.matching import Matching
@@ -56,6 +57,7 @@ class Retrying:
         self._sink = sink
         self._send = send
         self._machine = machine
+        self._pace = Pace(machine.monotonic_s)
         self._every_s = every_s
         self._now = asyncio.Event()
         self._now.set()
@@ -108,7 +110,7 @@ class Retrying:
     async def _send_page(self, letters: Sequence[Letter]) -> None:
         fences = self._holding.fences()
         held = [letter for letter in letters if letter.ref in fences]
-        targets = [self._addressed(letter) for letter in held]
+        targets = await self._all_addressed(held)
         answers = await asyncio.gather(
             *(self._send_to_all(*one) for one in zip(held, targets, strict=True))
         )
@@ -146,6 +148,17 @@ class Retrying:
             return verdict
 
         return await asyncio.gather(*(send(*target) for target in targets.items()))
+
+    async def _all_addressed(self, letters: Sequence[Letter]) -> list[dict[str, Delivery]]:
+        """For each who gets it; others have their turn in between, however long matching takes."""
+        found: list[dict[str, Delivery]] = []
+        self._pace.begin()
+        for letter in letters:
+            found.append(self._addressed(letter))
+            if self._pace.is_over():
+                await asyncio.sleep(0)
+                self._pace.begin()
+        return found
 
     def _addressed(self, letter: Letter) -> dict[str, Delivery]:
         """Who gets it, as of now: per gateway its delivery. When it was revived names the wish."""

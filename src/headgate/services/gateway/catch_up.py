@@ -21,11 +21,13 @@ from headgate.decide.filter.plan import Filter
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.gaps import dense, is_marker
 from headgate.decide.leaving import SoftDeletes, kind_for
+from headgate.decide.pacing import Pace
 from headgate.decide.subscriber import Read
 from headgate.decide.targets import belongs
 from headgate.decide.whole_collection import concerned
 from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
 from headgate.services.gateway.subscriber import Subscriber
 from headgate.services.gateway.wire import shared_part
 from headgate.tasks import Crew
@@ -48,6 +50,7 @@ class CatchUp:
         *,
         budget: Budget,
         crew: Crew,
+        machine: Machine,
         soft_delete: str = "",
         reads_at_once: int = 8,
     ) -> None:
@@ -55,6 +58,7 @@ class CatchUp:
         self._soft_deletes = SoftDeletes(soft_delete) if soft_delete else None
         self._budget = budget
         self._crew = crew
+        self._machine = machine
         self._turns = asyncio.Semaphore(reads_at_once)
         self._stopped = False
         self.filter_errors = 0
@@ -133,13 +137,26 @@ class CatchUp:
             records = list(takewhile(lambda record: not is_marker(record), records))
             self.records += len(records)
             subscriber.read_brought(len(records), sum(len(one.document) for one in records))
-            matching = [
-                (record.seq, message)
-                for record in records
-                if belongs(record, subscriber.subscription.shard)
-                and (message := self._message(subscriber.matches, record)) is not None
-            ]
+            matching = await self._matching(subscriber, records)
             subscriber.replayed(read, records[-1].seq, matching)
+
+    async def _matching(
+        self, subscriber: Subscriber, records: list[Record]
+    ) -> list[tuple[int, bytes]]:
+        """What the subscriber hears of `records`, by seq. However long its filter takes, everybody
+        else at this gateway has a turn in between."""
+        pace = Pace(self._machine.monotonic_s)
+        pace.begin()
+        found: list[tuple[int, bytes]] = []
+        for record in records:
+            if belongs(record, subscriber.subscription.shard):
+                message = self._message(subscriber.matches, record)
+                if message is not None:
+                    found.append((record.seq, message))
+            if pace.is_over():
+                await asyncio.sleep(0)
+                pace.begin()
+        return found
 
     async def _records(
         self, ref: PartitionRef, read: Read, subscriber: Subscriber

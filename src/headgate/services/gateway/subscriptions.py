@@ -128,7 +128,11 @@ class Subscriptions:
         self._forgotten: dict[str, Subscriber] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
         self.catch_up = CatchUp(
-            reader, budget=self.budget, soft_delete=bounds.soft_delete, crew=self.crew
+            reader,
+            budget=self.budget,
+            soft_delete=bounds.soft_delete,
+            crew=self.crew,
+            machine=machine,
         )
         self.totals = Totals()
         self.fences = Fences()
