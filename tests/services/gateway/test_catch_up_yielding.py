@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.feed_queue import Budget
 from headgate.decide.filter.plan import Filter, compile_filter
-from headgate.decide.subscriber import Budget
 from headgate.model.event import Record
 from headgate.services.gateway.catch_up import CatchUp
 from headgate.services.gateway.subscriber import Subscriber
