@@ -4,7 +4,8 @@ Calls may come from several threads. Invariants: closing ends the thread, within
 that another thread has under way ends before that, with its outcome or the news that it has none.
 Nothing that a signal's handler does in the middle of a call waits for that call, and nothing waits
 for the loop on its own thread. What a thread that was interrupted asked for is not done for nobody.
-In a process that was forked off nothing of it works, and nothing waits.
+In a process that was forked off nothing of it works, and nothing waits; nor while Python goes down,
+when no other thread runs any more and what the program has left open is closed by its collector.
 
 A thread may be interrupted between any two steps, also of the standard library's, and then keeps
 what it has locked in there. So it waits on bare locks, which the loop opens, and takes none that
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -146,7 +148,7 @@ class Blocking:
 
         So may a signal's handler that interrupts a call of the same thread, which ends by it.
         """
-        if not self._is_here or (self._closed and self._is_on_its_loop):
+        if not self._is_here or sys.is_finalizing() or (self._closed and self._is_on_its_loop):
             return
         with self._lock:
             self._closed = True
@@ -234,6 +236,10 @@ class Blocking:
         if not self._is_here:
             raise errors.InvalidRequest(
                 f"the {self._name} belongs to another process: make one after the fork"
+            )
+        if sys.is_finalizing():
+            raise errors.InvalidRequest(
+                f"the {self._name} was called while the program is ending: call it before that"
             )
         if self._is_on_its_loop:
             raise errors.InvalidRequest(
