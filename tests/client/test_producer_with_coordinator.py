@@ -48,6 +48,31 @@ def work():
 threading.Thread(target=work).start()
 """
 
+FORKING = """
+import asyncio, os, sys, threading
+from headgate.client.route import Route
+
+async def follow():
+    route = Route(sys.argv[1], follow_after_s=0.0)
+    route.begin()
+    while not (route._session is not None and route._session.connected):
+        await asyncio.sleep(0.01)
+    print(*sorted(set(map(ended, [fork() for _ in range(20)]))), flush=True)
+    await route.close()
+
+def fork():
+    child = os.fork()
+    if not child:
+        threading.Event().wait(0.1)
+        os._exit(0)
+    return child
+
+def ended(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+asyncio.run(follow())
+"""
+
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
@@ -100,14 +125,24 @@ async def test_a_change_reaches_the_cache_by_itself(address: str) -> None:
 
 
 async def test_a_producer_follows_also_when_the_main_thread_has_ended(address: str) -> None:
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", IN_ANOTHER_THREAD, address), stdout=asyncio.subprocess.PIPE
+    assert await said_by(IN_ANOTHER_THREAD, address) == b"it follows\n"
+
+
+async def test_what_is_forked_off_beside_a_stream_lives(address: str) -> None:
+    """Of gRPC's own handlers for that, every other one crashed the process."""
+    assert await said_by(FORKING, address) == b"0\n"
+
+
+async def said_by(program: str, address: str) -> bytes:
+    """On its standard output, until it ends."""
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, address), stdout=asyncio.subprocess.PIPE
     )
-    assert program.stdout is not None
     try:
         async with asyncio.timeout(WAIT_S):
-            assert await program.stdout.read() == b"it follows\n"
+            said, _ = await running.communicate()
     finally:
-        if program.returncode is None:
-            program.kill()
-        await program.wait()
+        if running.returncode is None:
+            running.kill()
+        await running.wait()
+    return said
