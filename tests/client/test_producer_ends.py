@@ -20,10 +20,11 @@ from headgate.client.pending import Pending
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.route import Route
 from headgate.client.topic_stream import TopicStream
-from headgate.errors import HeadgateError, NotNow, OutcomeUnknown, Timeout
+from headgate.errors import HeadgateError, InvalidRequest, NotNow, OutcomeUnknown, Timeout
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult, TopologyAnswer
 from tests.decide.test_routing_cache import topology
 from tests.virtual_time import run_virtual
+from tests.waiting import until
 
 DEADLINE_S = 1.0
 BOUND_S = DEADLINE_S + ANSWER_MARGIN_S + LOOK_AGAIN_S
@@ -334,3 +335,41 @@ def test_a_call_that_is_cancelled_while_it_waits_for_room_leaves_nothing_behind(
         await producer.close()
 
     run_virtual(run())
+
+
+# --- what a refusal says -------------------------------------------------------------------------
+
+
+class Choosy(Node):
+    """Gives no answer to what it has written, and then refuses whatever comes with a bad event."""
+
+    async def post(
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
+    ) -> ProduceAnswer:
+        await asyncio.sleep(0.001)
+        ids = [event.event_id or "" for event in body.events]
+        if ids == ["bad"]:
+            raise NotNow("not now")
+        if "bad" in ids:
+            index = ids.index("bad")
+            raise InvalidRequest(f"event {index} is bad", index=index)
+        self.log += [one for one in ids if one not in self.log]
+        raise Timeout("no answer", no_answer="unknown")
+
+
+def test_a_refusal_of_another_event_says_nothing_of_what_may_be_written() -> None:
+    """Its request was another one, without that event: they went to two nodes then."""
+    node = Choosy()
+
+    async def scenario() -> list[Outcome]:
+        async with producer_of(node, backoff_first_s=0.2) as producer:
+            events = [OutgoingEvent({}, key=KEYS[n], event_id=("bad", "good")[n]) for n in (0, 1)]
+            sending = asyncio.create_task(producer.send_many("t", events))
+            await until(lambda: bool(node.log))
+            await producer._route._apply(topology(2, ["a"], version=2))
+            return await sending
+
+    bad, good = run_virtual(scenario())
+    assert isinstance(bad, InvalidRequest)
+    assert node.log == ["good"]
+    assert isinstance(good, OutcomeUnknown), repr(good)

@@ -131,21 +131,23 @@ class Pending:
         call = self.call
         return not self.is_settled and call.deadline_s > now_s and not call.done.cancelled()
 
-    def settle(self, outcome: Outcome) -> None:
-        """Tell the call, unless it has heard of this event already."""
+    def settle(self, outcome: Outcome, *, is_about_it: bool = True) -> None:
+        """Tell the call, unless it has heard of this event already. `is_about_it`: and not about
+        another one of its request, or all of that together."""
         if not self.is_settled:
-            verdict = self._verdict(outcome)
+            verdict = self._verdict(outcome, is_about_it=is_about_it)
             self.is_settled = True
             self.call.settle(self, verdict)
 
-    def _verdict(self, outcome: Outcome) -> Outcome:
-        """What to tell the call: where an attempt may have been written, "failed" isn't known."""
+    def _verdict(self, outcome: Outcome, *, is_about_it: bool) -> Outcome:
+        """What to tell the call: where an attempt may have been written, "failed" isn't known. What
+        is refused for itself would have been so by that attempt, too."""
         if isinstance(outcome, Receipt) or not (self.unknown or self.asked):
             return outcome
         if isinstance(outcome, errors.OutcomeUnknown):
             return outcome
         said_here = not outcome.details.keys() & {"no_answer", "foreign"}
-        if isinstance(outcome, errors.CallerError) and said_here:
+        if isinstance(outcome, errors.CallerError) and said_here and is_about_it:
             return outcome
         return errors.OutcomeUnknown(
             f"the event may or may not be in the log, and then: {outcome}", **outcome.details

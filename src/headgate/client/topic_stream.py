@@ -40,6 +40,24 @@ Way = str | Doubt
 """The address of a node, or that of a request which only one node knows."""
 
 
+class _Refused(Exception):
+    """A request with the events of `batch` was refused, and none of them is written by it."""
+
+    def __init__(self, error: errors.HeadgateError, batch: Sequence[Pending]) -> None:
+        super().__init__(error)
+        self.batch = batch
+        self.may_be_anothers = isinstance(error, errors.InvalidRequest | errors.TooLarge)
+        self.error = about_the_call(error, batch)
+        index = error.details.get("index")
+        self._named: Pending | None = None
+        if isinstance(index, int) and 0 <= index < len(batch):
+            self._named = batch[index]
+
+    def is_about(self, pending: Pending) -> bool:
+        """Whether it would be refused by itself, too."""
+        return not self.may_be_anothers or len(self.batch) == 1 or pending is self._named
+
+
 class _Queue:
     """What waits for one node, or a request of unknown outcome. `ready` is set when there is no
     reason to linger."""
@@ -289,13 +307,12 @@ class TopicStream:
         """
         try:
             return await self._persist(way, batch)
-        except errors.HeadgateError as error:
-            batch = [pending for pending in batch if not pending.is_settled]
-            parts = [list(part) for _, part in groupby(batch, key=lambda pending: pending.call)]
-            may_be_anothers = isinstance(error, errors.InvalidRequest | errors.TooLarge)
-            if len(parts) == 1 or not may_be_anothers:
-                for part in parts:
-                    settle_all(part, about_the_call(error, batch))
+        except _Refused as refused:
+            left = [pending for pending in refused.batch if not pending.is_settled]
+            parts = [list(part) for _, part in groupby(left, key=lambda pending: pending.call)]
+            if len(parts) == 1 or not refused.may_be_anothers:
+                for pending in left:
+                    pending.settle(refused.error, is_about_it=refused.is_about(pending))
                 return []
         for at, part in enumerate(parts):
             left = await self._deliver(way, part)
@@ -306,13 +323,16 @@ class TopicStream:
     async def _persist(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
         """Try until every event has its outcome, its way changes, or the deadline has come.
 
-        Raises the error of a request that was refused as a whole.
+        Raises _Refused for a request that was, as a whole.
         """
         backoff_s = self._options.backoff_first_s
         left = list(batch)
         while left := self._worth_sending(left):
             deadline_s = max(pending.call.deadline_s for pending in left)
-            answers = await self._attempt(way, left, deadline_s)
+            try:
+                answers = await self._attempt(way, left, deadline_s)
+            except errors.HeadgateError as error:
+                raise _Refused(error, left) from error
             self._tell(answers)
             again_s = _now_s() + backoff_s
             left = [

@@ -9,9 +9,10 @@ gRPC is loaded, and programs that this process starts don't inherit it.
 import os
 
 _FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
+_environ = os.environ  # noqa: TID251 - what gRPC reads there is no setting of ours
 
-if _FORK_SUPPORT not in os.environ:
-    os.environ[_FORK_SUPPORT] = "0"
-    import grpc.aio
+if _FORK_SUPPORT not in _environ:
+    _environ[_FORK_SUPPORT] = "0"
+    import grpc.aio  # noqa: F401 - which reads it
 
-    del os.environ[_FORK_SUPPORT]
+    del _environ[_FORK_SUPPORT]
