@@ -51,13 +51,15 @@ class WrittenLog(MemoryLogReader):
         time_ms: int | None = None,
         version: int = 1,
         collection: str = "",
+        headers: dict[str, str] | None = None,
     ) -> Record:
         ref = PartitionRef(topic, partition)
         stored = self._opened(ref, version)
         raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
         before = None if earlier is None else msgspec.json.encode(earlier)
         seq = stored.state.head + 1
-        event = Event(f"{ref}-{seq}", raw, key, op, collection, earlier=before)
+        beside = None if headers is None else msgspec.json.encode(headers)
+        event = Event(f"{ref}-{seq}", raw, key, op, collection, earlier=before, headers=beside)
         now_ms = 1_000 + seq if time_ms is None else time_ms
         stored.append(AppendRequest([event], version=version, now_ms=now_ms), mine=EPOCH)
         self.stored.grown(ref)

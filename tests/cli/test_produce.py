@@ -50,6 +50,33 @@ async def test_ten_thousand_lines_of_a_pipe_arrive_each_key_in_order(server: Pro
     assert by_key == {f"k{key}": list(range(key, 10_000, 50)) for key in range(50)}
 
 
+async def test_headers_go_with_every_event(server: ProduceServer) -> None:
+    given = ("--header", "trace=7f", "--header", "note=a=b")
+    result = await headgate("produce", "flights", *given, url=server.url, given=lines(3))
+    assert result.code == 0, result.err
+    assert [one.headers for one in server.written("flights")] == [
+        {"trace": "7f", "note": "a=b"}
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["x"], "--header 'x' is not NAME=TEXT, such as trace=7f3a"),
+        (["a=1", "a=2"], "--header a is given twice"),
+        (["a=" + "x" * 5_000], "the headers of every event have names and values of 5,001 bytes"),
+    ],
+    ids=["nameless", "twice", "long"],
+)
+async def test_bad_headers_are_refused_before_anything_is_read(
+    server: ProduceServer, given: list[str], sentence: str
+) -> None:
+    options = [part for one in given for part in ("--header", one)]
+    result = await headgate("produce", "flights", *options, url=server.url, given=lines(1))
+    assert (result.code, result.out) == (2, "")
+    assert sentence in result.err
+
+
 @pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz"])
 async def test_a_file_is_sent_also_a_gzipped_one(
     server: ProduceServer, tmp_path: Path, name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -81,6 +82,19 @@ async def test_the_document_before_the_change_goes_with_the_event(server: Produc
         b'{"a": 2.0}',
     ]
     assert sent[2] is msgspec.UNSET
+
+
+async def test_headers_go_with_the_event(server: ProduceServer) -> None:
+    async with Producer(server.url) as producer:
+        await producer.send("flights", {"a": 1}, key="k", headers={"trace": "7f"})
+        await producer.send("flights", {"a": 2}, key="k", headers={})
+        with pytest.raises(InvalidRequest, match="4,096 is the most"):
+            await producer.send("flights", {"a": 3}, headers={"a": "x" * 5_000})
+        wrong: dict[str, Any] = {"a": 1}
+        with pytest.raises(InvalidRequest, match="isn't text"):
+            await producer.send("flights", {"a": 3}, headers=wrong)
+    sent = [event.headers for event in server.written("flights")]
+    assert sent == [{"trace": "7f"}, msgspec.UNSET]
 
 
 async def test_sends_that_come_together_share_a_request(server: ProduceServer) -> None:

@@ -62,6 +62,7 @@ def delivery(
         since=(0, 3),
         left=("s2",),
         redelivery=redelivery,
+        headers=msgspec.Raw(b'{"trace":"7f"}'),
     )
 
 

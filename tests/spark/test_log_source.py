@@ -35,17 +35,25 @@ def test_a_table_has_exactly_what_was_appended(spark: SparkSession, log: Log) ->
         0,
         [
             Event("a", '{"name":"Zoë ✈ 東京"}'.encode(), key="é", op="update", collection="c"),
-            Event("b", b"{}", earlier='{"was":"ß"}'.encode(), source="lsn/7", op="delete"),
+            Event(
+                "b",
+                b"{}",
+                op="delete",
+                earlier='{"was":"ß"}'.encode(),
+                source="lsn/7",
+                headers='{"trace":"ß","x":""}'.encode(),
+            ),
         ],
     )
     log.append(2, [Event("c", b"[1, 2]", key="")])
     rows = table(spark, log).collect()
     time = datetime.fromtimestamp(NOW_MS / 1000, UTC)
-    assert [(*row[:-1], row.time.astimezone(UTC)) for row in rows] == [
+    assert [(*row[:-2], row.time.astimezone(UTC)) for row in rows] == [
         (TOPIC, 0, 1, 3, "a", "é", "c", "update", '{"name":"Zoë ✈ 東京"}', None, None, time),
         (TOPIC, 0, 2, 3, "b", None, "", "delete", "{}", '{"was":"ß"}', "lsn/7", time),
         (TOPIC, 2, 1, 3, "c", "", "", "insert", "[1, 2]", None, None, time),
     ]
+    assert [row.headers for row in rows] == [None, {"trace": "ß", "x": ""}, None]
 
 
 def test_a_table_cut_into_ranges_has_everything_once_and_in_order(

@@ -209,6 +209,7 @@ def _delivery(message: EventMessage, epoch: int, subscriptions: tuple[str, ...])
         document=message.document,
         subscriptions=subscriptions,
         epoch=epoch,
+        headers=message.headers,
     )
 
 

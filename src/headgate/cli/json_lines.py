@@ -7,7 +7,7 @@ allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class EventShape:
     key_field: str | None = None
     collection: str = ""
     op: ProducedOp = "insert"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,7 +93,8 @@ class EventReader:
         if not isinstance(document, dict):
             raise InvalidRequest(f"{self._line()} is not a JSON object")
         key = None if self._key_path is None else self._key(document)
-        return OutgoingEvent(text, key, self._shape.op, None, self._shape.collection)
+        shape = self._shape
+        return OutgoingEvent(text, key, shape.op, None, shape.collection, headers=shape.headers)
 
     def _key(self, document: dict[str, Any]) -> str:
         value: Any = document

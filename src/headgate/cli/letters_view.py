@@ -59,6 +59,9 @@ def _facts(letter: LetterInfo) -> Iterator[tuple[str, str]]:
     yield "event of", moment(letter.time_ms) if letter.time_ms else "-"
     yield "key", "-" if letter.key is None else _plain(letter.key)
     yield "collection", _plain(letter.collection) or "-"
+    if letter.headers:
+        headers = letter.headers.items()
+        yield "headers", ", ".join(f"{_plain(name)}={_plain(text)}" for name, text in headers)
     if not letter.group:
         yield "subscriptions", ", ".join(letter.subscriptions) or "-"
     if letter.redelivery:

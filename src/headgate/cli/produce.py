@@ -57,6 +57,15 @@ def produce(
         int, typer.Option("--batch", min=1, max=1_000, help="Most events per request.")
     ] = 500,
     op: Annotated[OpChoice, typer.Option("--op", help="What happened.")] = OpChoice.INSERT,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            metavar="NAME=TEXT",
+            help="A header of every event; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,7 +73,7 @@ def produce(
     from headgate.cli.json_lines import EventShape
     from headgate.cli.produce_progress import Tally
 
-    shape = EventShape(key, collection, op.value)
+    shape = EventShape(key, collection, op.value, _headers(header or []))
     inputs = _inputs(files or [])
     is_typed = any(one.source.is_terminal for one in inputs)
     if is_typed:
@@ -89,6 +98,21 @@ def produce(
             )
         elif complete or tally.acknowledged or tally.failed:
             say(tally.line())
+
+
+def _headers(given: Sequence[str]) -> dict[str, str]:
+    from headgate.decide.headers import encoded
+
+    headers: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidRequest(f"--header {text!r} is not NAME=TEXT, such as trace=7f3a")
+        if name in headers:
+            raise InvalidRequest(f"--header {name} is given twice: give each name once")
+        headers[name] = value
+    encoded(headers, "every event")
+    return headers
 
 
 @dataclass(slots=True)

@@ -118,6 +118,7 @@ def _line(event: Event | Left) -> bytes:
             "key": event.key,
             **({"collection": event.collection} if event.collection else {}),
             "op": event.op,
+            **({"headers": event.headers} if event.headers else {}),
             "document": event.raw,
             "subscriptions": event.subscriptions,
             **({"left": True} if isinstance(event, subscriber.Left) else {}),

@@ -16,6 +16,7 @@ import msgspec
 
 from headgate import errors
 from headgate.decide.event_id import ENTROPY_BYTES, event_id
+from headgate.decide.headers import encoded
 from headgate.model.api import ProduceEvent
 from headgate.model.event import ProducedOp
 from headgate.ports.machine import Machine
@@ -37,7 +38,8 @@ class OutgoingEvent:
     """An event to send; `document` is a mapping, or JSON text that is passed on as it is.
 
     `earlier` is the document before the change, in the same forms: subscribers whose filters
-    matched that one and don't match the new one are told so.
+    matched that one and don't match the new one are told so. `headers` are short texts by name that
+    subscribers get with the event, 4 KiB in all.
     """
 
     document: Document
@@ -46,6 +48,7 @@ class OutgoingEvent:
     event_id: str | None = None
     collection: str = ""
     earlier: Document | None = None
+    headers: Mapping[str, str] | None = None
 
 
 Outcome = Receipt | errors.HeadgateError
@@ -69,7 +72,13 @@ def wire_event(event: OutgoingEvent, machine: Machine) -> ProduceEvent:
         event_id=event.event_id or _new_id(machine),
         collection=event.collection,
         earlier=(msgspec.UNSET if event.earlier is None else msgspec.Raw(_document(event.earlier))),
+        headers=_headers(event.headers) if event.headers else msgspec.UNSET,
     )
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+    encoded(headers, "the event")
+    return dict(headers)
 
 
 def _check_text(field: str, text: object) -> None:
@@ -135,6 +144,8 @@ def weight_bytes(event: ProduceEvent) -> int:
     """About how many bytes `event` takes in a request."""
     texts = len(event.key or "") + len(event.event_id or "") + len(event.collection)
     earlier = b"" if isinstance(event.earlier, msgspec.UnsetType) else bytes(event.earlier)
+    if event.headers:
+        texts += sum([len(name) + len(text) for name, text in event.headers.items()])
     return len(bytes(event.document)) + len(earlier) + texts * 2 + 100
 
 

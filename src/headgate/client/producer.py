@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from types import TracebackType
 from typing import Self
@@ -131,9 +131,10 @@ class Producer:
         event_id: str | None = None,
         collection: str = "",
         earlier: Document | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Write one event; returns once it is on disk."""
-        event = OutgoingEvent(document, key, op, event_id, collection, earlier)
+        event = OutgoingEvent(document, key, op, event_id, collection, earlier, headers)
         [outcome] = await self.send_many(topic, [event])
         if isinstance(outcome, errors.HeadgateError):
             # One that is nobody else's: calls that fail together share the outcome.

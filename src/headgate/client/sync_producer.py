@@ -7,7 +7,7 @@ as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headgate import errors
 from headgate.client.blocking import Blocking
@@ -40,6 +40,7 @@ class SyncProducer(Blocking):
         event_id: str | None = None,
         collection: str = "",
         earlier: Document | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Receipt:
         """Write one event; returns once it is on disk."""
         return self._await(
@@ -51,6 +52,7 @@ class SyncProducer(Blocking):
                 event_id=event_id,
                 collection=collection,
                 earlier=earlier,
+                headers=headers,
             )
         )
 

@@ -17,6 +17,7 @@ from typing import get_args
 import msgspec
 
 from headgate.decide.durations import parse_duration_ms
+from headgate.decide.headers import encoded
 from headgate.errors import InvalidRequest, TooLarge
 from headgate.model.api import MAX_EVENTS_PER_REQUEST, ProduceEvent, ProduceRequest
 from headgate.model.event import Event, ProducedOp
@@ -93,6 +94,8 @@ def _plain(
         return None if event is None else [event]
     if [one.earlier for one in offered].count(msgspec.UNSET) < len(offered):
         return None
+    if [one.headers for one in offered].count(msgspec.UNSET) < len(offered):
+        return None
     events = [
         Event(one.event_id or "", bytes(one.document), one.key, one.op, one.collection)
         for one in offered
@@ -127,6 +130,8 @@ def _plain_one(
     longest = max(len(event_id), len(key or ""), len(offered.collection))
     shortest = min(limits.event_id_bytes, limits.key_bytes, limits.collection_bytes)
     if longest * LONGEST_CHARACTER > shortest or offered.earlier is not msgspec.UNSET:
+        return None
+    if offered.headers is not msgspec.UNSET:
         return None
     if document[0] != OPENING_BRACE or b"\n" in body or b"\r" in body:
         return None
@@ -237,7 +242,12 @@ def _event(
         op=offered.op,
         collection=offered.collection,
         earlier=_earlier(index, offered.earlier, limits),
+        headers=None if offered.headers is msgspec.UNSET else _headers(index, offered.headers),
     )
+
+
+def _headers(index: int, headers: dict[str, str]) -> bytes | None:
+    return encoded(headers, f"event {index}")
 
 
 def _check_length(index: int, field: str, text: str, limit: int) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar, get_args
 import msgspec
 
 from headgate.decide.durations import parse_duration_ms
+from headgate.decide.headers import decoded
 from headgate.errors import InvalidRequest
 from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN, NAME_RULE
 from headgate.model.groups import group_of
@@ -171,6 +172,7 @@ def described(letter: Letter, *, documents: bool = True) -> LetterInfo:
         time_ms=event.time_ms,
         redelivery=event.redelivery,
         document=event.document if documents else msgspec.UNSET,
+        headers={} if event.headers is msgspec.UNSET else decoded(bytes(event.headers)),
     )
 
 

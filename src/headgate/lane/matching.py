@@ -156,5 +156,6 @@ def _delivery(
         left,
         again,
         wish=partition.wish if again else 0,
+        headers=msgspec.UNSET if record.headers is None else msgspec.Raw(record.headers),
         in_turn=again,
     )

@@ -155,7 +155,8 @@ class ProduceEvent(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
     """`event_id` is the idempotency key; one is made up when it's missing. `earlier` is the
-    document before the change, for subscribers whose filters matched that one only."""
+    document before the change, for subscribers whose filters matched that one only. `headers` are
+    short texts by name that subscribers get with the event: 4 KiB in all."""
 
     document: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
     key: str | None = None
@@ -166,6 +167,7 @@ class ProduceEvent(
         Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": ["object", "null"]})]
         | msgspec.UnsetType
     ) = msgspec.UNSET
+    headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ProduceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -51,6 +51,8 @@ class _Record(msgspec.Struct, frozen=True):
     version: int = 1
     """To a consumer: the partitioning version of its topic that it was written under. Of one key,
     the lower version comes first, then the lower seq."""
+    headers: dict[str, str] = {}
+    """The short texts by name that its producer gave it."""
 
     @property
     def document(self) -> Any:

@@ -55,6 +55,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     from_seq: int = 0
     """Of a parked record: the batch has all that is parked of the partition from this seq on, up to
     the last one in it; what is older may be unsettled, and comes again (0: nothing is left out)."""
+    headers: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """A JSON object of texts; only where the record has some."""
     in_turn: bool = False
     """Of a redelivery: it comes where its record stands, since its partition is read again. Whoever
     has not had the record yet, because it was parked until then, takes it as the record itself."""

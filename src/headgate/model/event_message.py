@@ -31,6 +31,8 @@ class EventMessage(msgspec.Struct, frozen=True, gc=False):
     document: msgspec.Raw
     redelivery: bool | msgspec.UnsetType = msgspec.UNSET
     """Only where it is one."""
+    headers: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """Only where there are some."""
     subscriptions: msgspec.Raw = _OPENED
     """Whose ids and brackets are added for each that gets it."""
 
@@ -67,4 +69,5 @@ def _message(delivery: Delivery) -> EventMessage:
         delivery.collection,
         delivery.op,
         delivery.document,
+        headers=delivery.headers,
     )

@@ -49,6 +49,7 @@ class LetterInfo(msgspec.Struct, frozen=True):
     document: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={})] | msgspec.UnsetType = (
         msgspec.UNSET
     )
+    headers: dict[str, str] = {}
 
 
 class LetterList(msgspec.Struct, frozen=True):

@@ -19,12 +19,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
 
+from headgate.decide.headers import decoded
 from headgate.decide.log_ranges import SeqRange
 from headgate.decide.starting import corrupt, gone, lost_at_origin
 from headgate.errors import CorruptRecord
@@ -46,15 +48,17 @@ SCHEMA = StructType(
         StructField("earlier", StringType()),
         StructField("source", StringType()),
         StructField("time", TimestampType(), nullable=False),
+        StructField("headers", MapType(StringType(), StringType())),
     ]
 )
-"""The columns of Record; documents as JSON text, the time as an instant."""
+"""The columns of Record; documents as JSON text, the time as an instant, headers as a map."""
 
 _ARROW_TYPES: dict[type, pa.DataType] = {
     StringType: pa.string(),
     IntegerType: pa.int32(),
     LongType: pa.int64(),
     TimestampType: pa.timestamp("us", tz="UTC"),
+    MapType: pa.map_(pa.string(), pa.string()),
 }
 _ARROW_SCHEMA = pa.schema(
     [pa.field(one.name, _ARROW_TYPES[type(one.dataType)], one.nullable) for one in SCHEMA]
@@ -152,5 +156,15 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["time"] = columns.pop("time_ms").cast(pa.timestamp("ms", tz="UTC"))
+    columns["headers"] = _maps(columns["headers"])
     arrays = [columns[field.name].cast(field.type) for field in _ARROW_SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+
+
+def _maps(headers: pa.Array) -> pa.Array:
+    """Of the JSON that a record keeps; most have none."""
+    kind = _ARROW_TYPES[MapType]
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), kind)
+    by_name = [decoded(one) for one in headers.to_pylist()]
+    return pa.array([list(one.items()) or None for one in by_name], kind)

@@ -60,6 +60,7 @@ EVERY_FIELD = Delivery(
     redelivery=True,
     lost_from=2**39,
     broadcast=True,
+    headers=msgspec.Raw(b'{"trace":"\\u00e9\xc3\xa9"}'),
 )
 
 
@@ -68,7 +69,8 @@ async def test_every_field_arrives_as_it_was_sent(listen: Listen, lanes: Deliver
     _, url = await listen(book)
     sent = batch(EVERY_FIELD, delivery(2))
     keyed = msgspec.structs.replace(delivery(3), key="DLH/1", collection="positions")
-    lines = batch(keyed, delivery(4))
+    with_headers = msgspec.structs.replace(delivery(4), headers=msgspec.Raw(b'{"trace":"7"}'))
+    lines = batch(keyed, with_headers, delivery(5))
     await lanes.deliver(url, sent, timeout_s=TIMEOUT_S)
     await lanes.deliver(url, lines, timeout_s=TIMEOUT_S)
     assert [plain(one) for one in book.batches] == [plain(sent), plain(lines)]

@@ -172,6 +172,7 @@ class FakeLanes:
             self.epoch,
             record.time_ms,
             (since,) * len(ids) if since else (),
+            headers=msgspec.UNSET if record.headers is None else msgspec.Raw(record.headers),
         )
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> DeliveryAnswer:

@@ -139,7 +139,8 @@ FIND = "SELECT event_id, seq FROM ids WHERE event_id IN ({})"
 """With a mark for every id."""
 IDS_OF_RECORDS = "INSERT INTO ids SELECT event_id, seq, time_ms FROM records WHERE seq > ?"
 FRONT = """
-SELECT seq, time_ms, length(document), coalesce(length(earlier), 0)
+SELECT seq, time_ms, length(document),
+coalesce(length(earlier), 0) + coalesce(length(headers), 0)
 FROM records WHERE seq <= ? ORDER BY seq LIMIT ?
 """
 FORGET_IDS = """

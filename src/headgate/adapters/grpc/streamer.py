@@ -172,4 +172,15 @@ def _delivery(event: Any) -> Delivery:
         lost_from=event.lost_from,
         broadcast=event.broadcast,
         wish=event.wish,
+        headers=_headers(event),
     )
+
+
+def _headers(event: Any) -> msgspec.Raw | msgspec.UnsetType:
+    if not event.headers:
+        return msgspec.UNSET
+    try:
+        msgspec.json.decode(event.headers, type=dict[str, str])
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the headers of event {event.event_id} are no texts") from error
+    return msgspec.Raw(event.headers)

@@ -51,8 +51,8 @@ class AppendRequest:
         self.version = version
         self.now_ms = now_ms
         documents = sum([len(event.document) for event in events])
-        earlier = sum([len(event.earlier) for event in events if event.earlier is not None])
-        self.document_bytes = documents + earlier
+        beside = sum([_beside(event) for event in events if event.earlier or event.headers])
+        self.document_bytes = documents + beside
         self.weight = self.document_bytes + self.EVENT_WEIGHT * (len(events) + 1)
 
 
@@ -123,9 +123,7 @@ def take_in(
         _row(ref, seq, version, event, request.now_ms)
         for seq, event in enumerate(admitted.events, head + 1)
     ]
-    added = sum(
-        [record_bytes(len(one.document), len(one.earlier or b"")) for one in admitted.events]
-    )
+    added = sum([record_bytes(len(one.document), _beside(one)) for one in admitted.events])
     return TakenIn(rows, head + len(rows), state.size_bytes + added, admitted.position)
 
 
@@ -166,7 +164,7 @@ def _placed(
             continue
         placed.head += 1
         known[event.event_id] = placed.head
-        placed.size_bytes += record_bytes(len(event.document), len(event.earlier or b""))
+        placed.size_bytes += record_bytes(len(event.document), _beside(event))
         placed.rows.append(_row(ref, placed.head, version, event, now_ms))
         answer.append(Appended(placed.head))
     return answer
@@ -194,9 +192,14 @@ def added_bytes(requests: Sequence[AppendRequest]) -> int:
     return sum([one.document_bytes + len(one.events) * RECORD_OVERHEAD_BYTES for one in requests])
 
 
-def record_bytes(document_bytes: int, earlier_bytes: int) -> int:
-    """How much a record counts against a partition's size."""
-    return RECORD_OVERHEAD_BYTES + document_bytes + earlier_bytes
+def record_bytes(document_bytes: int, beside_bytes: int) -> int:
+    """How much a record counts against a partition's size; beside its document it has the state
+    before it, and headers."""
+    return RECORD_OVERHEAD_BYTES + document_bytes + beside_bytes
+
+
+def _beside(event: Event) -> int:
+    return len(event.earlier or b"") + len(event.headers or b"")
 
 
 def check_owner(ref: PartitionRef, state: PartitionState, *, mine: int | None) -> None:

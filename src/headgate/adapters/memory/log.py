@@ -166,7 +166,13 @@ class MemoryPartition:
         self._check(mine)
         front = self._stored(after_seq=0, up_to_seq=up_to_seq, limit=DROP_ROWS)
         sizes = (
-            (one.seq, one.time_ms, len(one.document), len(one.earlier or b"")) for one in front
+            (
+                one.seq,
+                one.time_ms,
+                len(one.document),
+                len(one.earlier or b"") + len(one.headers or b""),
+            )
+            for one in front
         )
         count, freed_bytes = expired_prefix(
             sizes, retention, size_bytes=self.state.size_bytes, now_ms=now_ms

@@ -224,7 +224,8 @@ class PartitionStatements:
             "UPDATE {partitions} SET earliest = %(earliest)s, head = %(head)s WHERE {mine}"
         )
         self.front = statement(
-            "SELECT seq, time_ms, octet_length(document), coalesce(octet_length(earlier), 0)"
+            "SELECT seq, time_ms, octet_length(document),"
+            " coalesce(octet_length(earlier), 0) + coalesce(octet_length(headers), 0)"
             " FROM {records} WHERE seq >= %(first)s AND seq <= %(last)s"
             " ORDER BY seq LIMIT %(limit)s"
         )

@@ -125,4 +125,5 @@ def _delivery(
         subscriptions=(name,),
         epoch=fence.epoch,
         left=(name,) if event and event.type == "left" else (),
+        headers=event.headers if event else msgspec.UNSET,
     )

@@ -37,6 +37,7 @@ class _Resync(msgspec.Struct, tag_field="type", tag="resync", rename={"from_seq"
     reason: str
 
 
+_Headers = msgspec.Raw | msgspec.UnsetType
 _encoder = msgspec.json.Encoder(enc_hook=str)
 CLOSE_REDIRECT = 4307
 """The close code of a connection whose subscriber belongs elsewhere; the others are WebSocket's."""
@@ -67,8 +68,16 @@ def shared_part(record: Record | Delivery, kind: Kind = "event", op: Op | None =
         op or record.op,
         document if isinstance(document, msgspec.Raw) else msgspec.Raw(document),
         True if isinstance(record, Delivery) and record.redelivery else msgspec.UNSET,
+        _headers(record.headers),
     )
     return _encoder.encode(event)[:-1]
+
+
+def _headers(headers: msgspec.Raw | msgspec.UnsetType | bytes | None) -> _Headers:
+    """As a record or a delivery has them."""
+    if headers is None:
+        return msgspec.UNSET
+    return msgspec.Raw(headers) if isinstance(headers, bytes) else headers
 
 
 def kind_of(message: bytes) -> Kind:

@@ -14,6 +14,7 @@ from typing import cast
 import msgspec
 
 from headgate import errors
+from headgate.decide.headers import decoded
 from headgate.model.api import ProduceEvent, ProduceRequest, ProduceResult
 from headgate.model.event import Event, ProducedOp
 from headgate.model.refusals import rebuild
@@ -83,6 +84,7 @@ def _offered(event: Event) -> ProduceEvent:
         event_id=event.event_id,
         collection=event.collection,
         earlier=msgspec.UNSET if event.earlier is None else msgspec.Raw(event.earlier),
+        headers=msgspec.UNSET if event.headers is None else decoded(event.headers),
     )
 
 
