@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.decide.starting import (
+    Since,
     Start,
     ends_at,
     gaps,
@@ -53,7 +54,7 @@ def test_a_start_is_understood(text: str, start: Start) -> None:
     ],
 )
 def test_a_start_that_is_not_understood_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="is not understood: write now, earliest or"):
+    with pytest.raises(InvalidRequest, match="is not understood: write now, earliest, a time"):
         parse_start(text)
 
 
@@ -164,3 +165,26 @@ class TestSinceThen:
         shrunk = Topic("flights", 1, version=2, after=(5,), original=2)
         coming = replace(shrunk, repartition=Repartition(2, "announced", 7))
         assert since_then({0: 6}, coming, {0: Extent(6, 9), 1: Extent(8, 7)}) == {0: 6, 1: 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
+        ("2026-01-31T12:00:00.250Z", 1_769_860_800_250),
+        ("2026-01-31T12:00:00.000001Z", 1_769_860_800_001),
+        ("1969-12-31T23:59:59.999Z", -1),
+    ],
+)
+def test_a_time_is_a_start(text: str, time_ms: int) -> None:
+    assert parse_start(text) == Since(time_ms)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-31", "2026-01-31T12:00:00", "2026-13-31T12:00:00Z", "2026-01-31T12:00:00 01"]
+)
+def test_a_time_without_a_zone_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not a time: write it with its date and its zone"):
+        parse_start(text)

@@ -37,23 +37,25 @@ class Log:
     def writer(self) -> LogWriter:
         return EmbeddedLogWriter(DataFolder.open(self.root))
 
-    def append(self, partition: int, events: Sequence[Event], *, version: int = 3) -> None:
+    def append(
+        self, partition: int, events: Sequence[Event], *, version: int = 3, now_ms: int = NOW_MS
+    ) -> None:
         async def work() -> None:
             writer = self.writer()
             ref = PartitionRef(TOPIC, partition)
             await writer.open(ref, epoch=1, version=version)
-            await writer.append(ref, events, version=version, now_ms=NOW_MS)
+            await writer.append(ref, events, version=version, now_ms=now_ms)
             await writer.close()
 
         asyncio.run(work())
 
-    def grow(self, partition: int, count: int, *, version: int = 3) -> None:
+    def grow(self, partition: int, count: int, *, version: int = 3, now_ms: int = NOW_MS) -> None:
         """Append `count` events whose ids say where they stand: 2-15 is seq 15 of partition 2."""
         head = self.heads[partition]
         self.heads[partition] += count
         seqs = range(head + 1, head + count + 1)
         events = [Event(f"{partition}-{seq}", b"{}") for seq in seqs]
-        self.append(partition, events, version=version)
+        self.append(partition, events, version=version, now_ms=now_ms)
 
     def say(self, partition: int, op: Op, collection: str = "") -> None:
         """Append what has neither a key nor a document."""

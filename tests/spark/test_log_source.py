@@ -211,6 +211,25 @@ def test_other_columns_are_refused(spark: SparkSession, log: Log) -> None:
         reader.load(TOPIC).count()
 
 
+def test_a_time_chooses_what_was_appended_since(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.grow(0, 2)
+    log.grow(1, 1)
+    log.grow(0, 2, now_ms=NOW_MS + 5_000)
+    moment = datetime.fromtimestamp(NOW_MS / 1000 + 1, UTC).isoformat()
+    assert ids(table(spark, log, from_=moment)) == ["0-3", "0-4"]
+    before = datetime.fromtimestamp(NOW_MS / 1000, UTC).isoformat().replace("+00:00", "Z")
+    assert sorted(ids(table(spark, log, from_=before))) == sorted(
+        [*named(0, range(1, 5)), *named(1, range(1, 2))]
+    )
+    seen = Collected()
+    stream = stream_topic(spark, TOPIC, data=log.root, start=moment)
+    log.grow(1, 1, now_ms=NOW_MS + 9_000)
+    assert seen.start(stream, tmp_path / "c", all_now=True).awaitTermination(AWAIT_S)
+    assert sorted(seen.take()) == ["0-3", "0-4", "1-2"]
+
+
 def test_a_stream_has_no_end(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     log.grow(0, 1)
     register(spark)

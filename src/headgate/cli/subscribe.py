@@ -31,8 +31,9 @@ def subscribe(
         str,
         typer.Option(
             "--from",
-            metavar="earliest|now|P:S,…",
-            help="Where to start: at the beginning, now, or at a seq per partition.",
+            metavar="earliest|now|TIME|P:S,…",
+            help="Where to start: at the beginning, now, at a time such as 2026-01-31T12:00:00Z, "
+            "or at a seq per partition.",
         ),
     ] = "now",
     count: Annotated[

@@ -45,9 +45,9 @@ __all__ = ["Consumer", "Item", "Joined"]
 
 class Consumer:
     """`consumer` is its id in the group, made up when it isn't given: one that comes back with its
-    id soon enough keeps what it had. `keys_expected`, `where` (or `filter`) and `start` ("now",
-    "earliest" or "PARTITION:SEQ,…") make the group when it is new; to a group that exists, only
-    the filter has to fit. Reconnects like a Subscriber.
+    id soon enough keeps what it had. `keys_expected`, `where` (or `filter`) and `start` (as of a
+    Subscriber) make the group when it is new; to a group that exists, only the filter has to fit.
+    Reconnects like a Subscriber.
 
     What was handed out `max_deliveries` times in vain (nacked, or in hand when an exception left
     the `async with`, the process died or its time was over) becomes a dead letter of the group, and

@@ -54,7 +54,8 @@ __all__ = ["Event", "Item", "Left", "Resync", "Subscribed", "Subscriber"]
 
 
 class Subscriber:
-    """`start` is "now", "earliest" or "PARTITION:SEQ,…" with the first seqs wanted.
+    """`start` is "now", "earliest", a time such as "2026-01-31T12:00:00Z" (what was appended since
+    then), or "PARTITION:SEQ,…" with the first seqs wanted.
 
     Several addresses, in a sequence or with commas, are asked in turn. Where subscribers are placed
     by their `id`, one that a program keeps leads it to the same gateway after a restart, too.

@@ -1,4 +1,4 @@
-"""Where reading a topic begins and ends: `now`, `earliest`, or positions such as `0:15,1:22`.
+"""Where reading a topic begins and ends: `now`, `earliest`, a time, or positions (`0:15,1:22`).
 
 Invariant: what comes out of `starts_after` is, for every partition, the seq after which reading
 begins, and the log has everything after it. Whether a wanted record that retention took is an error
@@ -7,18 +7,35 @@ begins, and the log has everything after it. Whether a wanted record that retent
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
 from headgate import errors
 from headgate.decide.lineage import boundaries, came_later
 from headgate.model.topology import Topic
 
-Start = Literal["now", "earliest"] | dict[int, int]
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """With the first record of each partition that was appended then or later. Only the log knows
+    which those are (`LogReader.first_since`); whoever asks it goes on with positions."""
+
+    time_ms: int
+
+
+Start = Literal["now", "earliest"] | Since | dict[int, int]
 """A dict gives, per partition, the first seq that is wanted."""
 
 MAX_DIGITS = 18
 """Of a partition or a seq: stays within 64 bits, and int() of it is cheap."""
+
+
+_TIME = re.compile(r"[0-9]{4}-")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Stretch(Protocol):
@@ -37,14 +54,32 @@ def parse_start(text: str) -> Start:
         return "now"
     if text == "earliest":
         return "earliest"
+    if _TIME.match(text):
+        return _since(text)
     wanted = _positions(text)
     if wanted is None or not all(seq >= 1 for seq in wanted.values()):
         raise errors.InvalidRequest(
-            f"from={text[:100]} is not understood: write now, earliest or "
-            "PARTITION:SEQ,PARTITION:SEQ with seqs from 1 and each partition once",
+            f"from={text[:100]} is not understood: write now, earliest, a time such as "
+            "2026-01-31T12:00:00Z, or PARTITION:SEQ,PARTITION:SEQ with seqs from 1 and each "
+            "partition once",
             parameter="from",
         )
     return wanted
+
+
+def _since(text: str) -> Since:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise errors.InvalidRequest(
+            f"from={text[:100]} is not a time: write it with its date and its zone, such as "
+            "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00",
+            parameter="from",
+        )
+    # Rounded up: a record that was appended in the same millisecond, but before, isn't wanted.
+    return Since(-((_EPOCH - moment) // _MILLISECOND))
 
 
 def start_of(wanted: str | Mapping[str, int]) -> Start:
@@ -96,7 +131,9 @@ def since_then(start: Start, topic: Topic, stretches: Mapping[int, Stretch]) -> 
 
 
 def starts_after(start: Start, stretches: Mapping[int, Stretch], topic: str) -> dict[int, int]:
-    """The seq after which each partition begins; partitions that aren't named begin now."""
+    """The seq after which each partition begins; partitions that aren't named begin now. A time has
+    to be positions by now."""
+    assert not isinstance(start, Since), "the log is asked first"
     if start == "now":
         return {partition: there.head for partition, there in stretches.items()}
     if start == "earliest":

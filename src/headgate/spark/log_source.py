@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 
 from headgate.decide.log_ranges import advance, split
 from headgate.decide.log_versions import Part, Versions
-from headgate.decide.starting import Stretch, ends_at, refuse_gaps, starts_after
+from headgate.decide.starting import Since, Stretch, ends_at, refuse_gaps, starts_after
 from headgate.errors import CorruptRecord, InvalidRequest
 from headgate.model.event import FIRST_SEQ, PartitionRef
 from headgate.ports.log import Extent
@@ -163,7 +163,7 @@ class LogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         wanted = self._wanted
         with _Log(wanted) as log:
-            start = _first_seqs(wanted, self._extents, log.versions)
+            start = _first_seqs(wanted, self._extents, log)
         ends = ends_at(wanted.up_to or {}, self._extents, wanted.topic)
         return _tasks(wanted, start, {partition: seq + 1 for partition, seq in ends.items()})
 
@@ -187,7 +187,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         made = self._made if self._wanted.start == "now" else None
         extents = self._log.versions.complete() if made is None else made
-        return _as_offset(_first_seqs(self._wanted, extents, self._log.versions))
+        return _as_offset(_first_seqs(self._wanted, extents, self._log))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._wanted.max_records_per_batch
@@ -268,6 +268,10 @@ class _Log:
             else:
                 return found[0].version if found else None
 
+    def first_since(self, partition: int, time_ms: int) -> int:
+        ref = PartitionRef(self._wanted.topic, partition)
+        return self._runner.run(self._reader.first_since(ref, time_ms))
+
     def close(self) -> None:
         self._runner.run(self._reader.close())
         self._runner.close()
@@ -277,15 +281,22 @@ class _Log:
         return {ref.partition: await self._reader.extent(ref) for ref in refs}
 
 
-def _first_seqs(
-    wanted: LogOptions, extents: Mapping[int, Part], versions: Versions
-) -> dict[int, int]:
-    after = starts_after(wanted.start, extents, wanted.topic)
+def _first_seqs(wanted: LogOptions, extents: Mapping[int, Part], log: _Log) -> dict[int, int]:
+    start = wanted.start
+    if isinstance(start, Since):
+        # What has come since the extents were taken isn't looked at.
+        return {
+            partition: max(
+                there.earliest, min(log.first_since(partition, start.time_ms), there.head + 1)
+            )
+            for partition, there in extents.items()
+        }
+    after = starts_after(start, extents, wanted.topic)
     firsts = {partition: seq + 1 for partition, seq in after.items()}
-    if isinstance(wanted.start, dict):
+    if isinstance(start, dict):
         if not _may_be_partial(wanted):
-            refuse_gaps(wanted.start, extents, wanted.topic)
-        firsts |= versions.since(wanted.start, extents)
+            refuse_gaps(start, extents, wanted.topic)
+        firsts |= log.versions.since(start, extents)
     return firsts
 
 

@@ -120,4 +120,4 @@ def _upwards(seed: int) -> range:
 @lru_cache(maxsize=4096)
 def _seed(topic: str, partition: int, version: int) -> int:
     """62 bits, so that with a seq it has 64 at most."""
-    return xxh3_64_intdigest(_encode((topic, partition, version))) >> 2
+    return xxh3_64_intdigest(f"{topic}/{partition}/{version}".encode()) >> 2

@@ -132,8 +132,9 @@ class Consumers:
         where = where_in(request.where, request.filter)
         compile_filter(where)
         topic = await self._subscriptions.topic(request.topic)
+        wanted = await self._subscriptions.found(self._start_of(request), topic)
         extents = await self._subscriptions.extents(topic)
-        start = since_then(self._start_of(request), topic, extents)
+        start = since_then(wanted, topic, extents)
         starts = starts_after(start, extents, topic.name)
         if isinstance(start, dict):  # what is gone of that is told to whoever has its targets
             starts |= {number: seq - 1 for number, seq in start.items()}

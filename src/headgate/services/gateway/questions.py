@@ -29,7 +29,11 @@ SUBSCRIBE_PARAMETERS = (
     Parameter("topic", "The topic to follow.", required=True),
     Parameter("where", "A CEL expression over the document's fields; without it all records."),
     Parameter("filter", "The same as a JSON list of {field, op, value}; instead of where."),
-    Parameter("from", "now (default), earliest, or PARTITION:SEQ,… with the first seq wanted."),
+    Parameter(
+        "from",
+        "now (default), earliest, a time such as 2026-01-31T12:00:00Z, or PARTITION:SEQ,… with the "
+        "first seq wanted.",
+    ),
     Parameter("priority", "high, normal (default) or low: what happens when you are too slow."),
     Parameter("tenant", "Whom the subscription counts for, where tenants have quotas."),
     Parameter("id", "What you call yourself, where subscribers are placed by that; keep it."),

@@ -18,7 +18,7 @@ from headgate.decide.feed_queue import Budget
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.gateway_ring import subscription_id
 from headgate.decide.lineage import lineage_of
-from headgate.decide.starting import Start, gaps, since_then, starts_after
+from headgate.decide.starting import Since, Start, gaps, since_then, starts_after
 from headgate.decide.subscriber import Feed, WhenSlow
 from headgate.decide.targets import Shard
 from headgate.metrics.roles import GatewayMetrics
@@ -168,8 +168,9 @@ class Subscriptions:
         self._check_room()
         matches = compile_filter(question.where)
         topic = await self.topic(question.topic)
+        wanted = await self.found(question.start, topic)
         extents = await self.extents(topic)
-        start = since_then(question.start, topic, extents)
+        start = since_then(wanted, topic, extents)
         starts = starts_after(start, extents, topic.name)
         self._check_room()
         if topic.name in _deleted(self._control.topology):
@@ -369,6 +370,16 @@ class Subscriptions:
     async def topic(self, name: str) -> Topic:
         """Raises UnknownTopic once it was waited for a moment."""
         return await self._control.topic(name, grace_s=self._bounds.topic_grace_s)
+
+    async def found(self, start: Start, topic: Topic) -> Start:
+        """`start` with the positions of a time, looked up before anybody asks where the log ends:
+        it only grows."""
+        if not isinstance(start, Since):
+            return start
+        refs = topic.all_refs()
+        looks = (self._reader.first_since(ref, start.time_ms) for ref in refs)
+        firsts = await asyncio.gather(*looks)
+        return {ref.partition: seq for ref, seq in zip(refs, firsts, strict=True)}
 
     async def extents(self, topic: Topic) -> dict[int, Extent]:
         """What there is of each partition, also of those that nothing is appended to any more."""
