@@ -28,6 +28,8 @@ BIG: Final = 0.02
 """How many documents are, where there are any."""
 NACKED: Final = 0.05
 """Of what consumers are handed, where that has an end."""
+PROMPT_S: Final = 0.01
+"""What a consumer takes for an event, where nothing is wrong with it."""
 ENTER_AGAIN_S: Final = 1.0
 
 
@@ -58,6 +60,8 @@ class Committing:
         self._is_stopping = False
         self._world = world
         self.name = name
+        self.pace = 1.0
+        """What it makes of its pauses."""
         self._pause_s = pause_s
         self._chance = random.Random(f"{name} {world.seed}")
         self._numbers = 0
@@ -70,7 +74,7 @@ class Committing:
         while not self._is_stopping:
             for _ in range(self._chance.choice(SIZES)):
                 self._commit()
-            await asyncio.sleep(self._chance.expovariate(1 / self._pause_s))
+            await asyncio.sleep(self._chance.expovariate(1 / self._pause_s) * self.pace)
         self.is_done = True
 
     def _commit(self) -> None:
@@ -102,6 +106,7 @@ class Producing:
         self._world = world
         self.name = name
         self._topic = topic
+        self.pace = 1.0
         self._pause_s = pause_s
         self._keyed = keyed
         self._big = BIG if big else 0.0
@@ -124,7 +129,7 @@ class Producing:
                     outcomes = [error] * len(events)
                 for event, outcome in zip(events, outcomes, strict=True):
                     self._told(event, outcome)
-                await asyncio.sleep(chance.expovariate(1 / self._pause_s))
+                await asyncio.sleep(chance.expovariate(1 / self._pause_s) * self.pace)
         self.is_done = True
 
     def _event(self) -> OutgoingEvent:
@@ -180,6 +185,8 @@ class Subscribing:
         self._options = options
         self._watch: Watch | None = None
         self._inside: Subscriber | None = None
+        self._has_left = False
+        self._deaths = 0
         self.process = world.client(name, self._live)
 
     async def _live(self) -> None:
@@ -225,6 +232,7 @@ class Subscribing:
 
     def leave(self) -> None:
         """Without a word."""
+        self._has_left = True
         self._forget()
         self._world.end(self.process)
 
@@ -234,7 +242,7 @@ class Subscribing:
             self._watch.is_over = True
         self._watch, self.is_subscribed = None, False
 
-    def die_and_resume(self, asked: Filter | None = None) -> None:
+    def die_and_resume(self, asked: Filter | None = None, after_s: float = 0.0) -> None:
         """Its process is killed; the next one begins where it was, and may ask for something else
         from there on."""
         self._world.end(self.process)
@@ -248,7 +256,16 @@ class Subscribing:
                 self._watch.changes(asked.wanted, positions)
                 self._world.meets("a subscriber resumes with another filter")
         self.is_subscribed = False
-        self.process = self._world.client(self.name, self._live)
+        self._deaths += 1
+        if after_s:
+            self._world.watcher.call_later(after_s, self._return, self._deaths)
+        else:
+            self._return(self._deaths)
+
+    def _return(self, deaths: int) -> None:
+        """Unless it has died or left since."""
+        if deaths == self._deaths and not self._has_left:
+            self.process = self._world.client(self.name, self._live)
 
 
 class _Entering:
@@ -277,7 +294,7 @@ class Consuming:
     def __init__(
         self, world: World, name: str, topic: str, group: str, *, max_deliveries: int
     ) -> None:
-        self.pause_s = 0.01
+        self.pause_s = PROMPT_S
         self._world = world
         self.name = name
         self._topic = topic

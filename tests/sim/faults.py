@@ -18,7 +18,7 @@ import msgspec
 
 from headgate.errors import HeadgateError, TopicExists
 from headgate.model.stored import StoredState
-from tests.sim.clients import FILTERS, Consuming, Subscribing
+from tests.sim.clients import FILTERS, Committing, Consuming, Producing, Subscribing
 from tests.sim.stores import BAD, Mood
 from tests.sim.world import Role, World
 
@@ -34,6 +34,8 @@ LASTS_S: Final = 4.0
 """Of what has no end of its own: how long it counts as going on."""
 AWAY_S: Final = (0.2, 1.0, 4.0, 12.0)
 """Nodes; the last two are longer than most leases of a run."""
+ABSENT_S: Final = (0.0, 0.0, 1.0, 5.0)
+"""Subscribers that come back to where they were."""
 FROZEN_S: Final = (0.2, 1.0, 3.0, 9.0)
 CUT_S: Final = (0.2, 1.5, 9.0)
 SLOWER_S: Final = (0.02, 0.2, 1.0)
@@ -47,6 +49,8 @@ LINKS: Final = (
     ("lane", "gateway"),
     ("lane", "gateway"),
     ("gateway", "ingest"),
+    ("producer", "ingest"),
+    ("producer", "gateway"),
     ("ingest", "ingest"),
     ("gateway", "gateway"),
     ("gateway", "subscriber"),
@@ -81,6 +85,7 @@ class Faults:
         """Does one read a database into `TOPIC`?"""
         self.subscribers: list[Subscribing] = []
         self.consumers: list[Consuming] = []
+        self.producers: list[Producing | Committing] = []
         self.chance = random.Random(0)
         self._going_on: Counter[str] = Counter()
         self._names = 0
@@ -302,6 +307,8 @@ class Faults:
                 return [one.name for one in self.subscribers]
             case "consumer":
                 return [one.name for one in self.consumers]
+            case "producer":
+                return [one.name for one in self.producers]
         return [role.name for role in self.world.of(kind)]
 
     def cut(self) -> None:
@@ -419,9 +426,10 @@ class Faults:
 
     def subscriber_resumes(self) -> None:
         if self.subscribers:
-            one = self.chance.choice(self.subscribers)
-            one.die_and_resume()
-            self._begins("resuming", f"{one.name} dies and resumes", LASTS_S, _nothing)
+            one, away_s = self.chance.choice(self.subscribers), self.chance.choice(ABSENT_S)
+            one.die_and_resume(after_s=away_s)
+            what = f"{one.name} dies and resumes after {away_s} s"
+            self._begins("resuming", what, LASTS_S, _nothing)
 
     def filter_changes(self) -> None:
         if self.subscribers:

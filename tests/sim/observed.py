@@ -237,6 +237,7 @@ class ObservedCoordinationStore(MemoryCoordinationStore):
             self._meets("the word of a leader that was deposed is refused")
             raise
         self._oracle.admitted(("state",), (self._revision,))
+        self._oracle.fenced(state.topics)
 
 
 class ObservedGateways(MemoryGateways):

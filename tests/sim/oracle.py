@@ -21,6 +21,7 @@ from headgate.model.client_messages import Event, Item, Left, Resync
 from headgate.model.event import PartitionRef, Record
 from headgate.model.groups import group_of
 from headgate.model.letters import Letter, NewLetter
+from headgate.model.topology import Topic
 
 Outcome = Literal["unknown", "acknowledged", "failed"]
 Place = tuple[str, int, int]
@@ -143,6 +144,8 @@ class Oracle:
         self.nodes_died = False
         """Whether an ingest node ever did: one that isn't there can't say what it has written, and
         docs/produce.md says what that means for events that any partition may take."""
+        self._boundaries: dict[tuple[str, int, int], int] = {}
+        """Where versions of topics end, per partition, as whoever leads has kept it."""
         self._last_sent: dict[tuple[str, str], tuple[int, int]] = {}
         self._places_of: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         """Of each key where its records are, in the order they came."""
@@ -165,6 +168,22 @@ class Oracle:
             self.violated(f"{what} took something of {fence} after {highest}")
         self._fences[what] = max(fence, highest)
 
+    def fenced(self, topics: Iterable[Topic]) -> None:
+        """Their former versions end where it is kept: nothing of one lies behind that."""
+        for topic in topics:
+            for former in topic.former:
+                for number, last in enumerate(former.last):
+                    place = topic.name, former.version, number
+                    if place not in self._boundaries:
+                        self._boundaries[place] = last
+                        self._nothing_is_behind(place, last)
+
+    def _nothing_is_behind(self, place: tuple[str, int, int], last: int) -> None:
+        topic, version, partition = place
+        for record in self.log[topic][partition].values():
+            if record.version == version and record.seq > last:
+                self.violated(f"{place} ends at {last}, and {record.seq} is behind that")
+
     def settled(self, ref: PartitionRef, seq: int) -> None:
         head = max(self.log[ref.topic][ref.partition], default=0)
         if seq > max(head, self._earliest.get((ref.topic, ref.partition), 1) - 1):
@@ -184,7 +203,9 @@ class Oracle:
                 self.violated(f"{ref} is dropped before {earliest}, settled {self._settled}")
 
     def deleted(self, ref: PartitionRef) -> None:
-        """All of it, with its topic."""
+        """All of it, with its topic; the next one of that name has versions of its own."""
+        for known in [one for one in self._boundaries if one[0] == ref.topic]:
+            del self._boundaries[known]
         place = ref.topic, ref.partition
         head = max(self.log[ref.topic][ref.partition], default=0)
         self._earliest[place] = max(head + 1, self._earliest.get(place, 1))
@@ -252,6 +273,9 @@ class Oracle:
         if record.seq in kept:
             self.violated(f"seq {place} was given out twice")
         kept[record.seq] = record
+        boundary = self._boundaries.get((record.topic, record.version, record.partition))
+        if boundary is not None and record.seq > boundary:
+            self.violated(f"{place} is of version {record.version}, which ends at {boundary}")
         # One producer has each key, and numbers what it sends: the log has them in that order.
         document = self._documents[place] = msgspec.json.decode(record.document)
         if record.key is None:

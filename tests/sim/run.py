@@ -26,7 +26,8 @@ from headgate.model.api import Status
 from headgate.model.topology import Placement
 from headgate.tasks import deaths
 from tests.sim.checks import Checks, wrong_sums
-from tests.sim.clients import Committing, Producing
+from tests.sim.clients import PROMPT_S, Committing, Producing
+from tests.sim.crossings import ALL_WEIGHTS, Crossings
 from tests.sim.escapes import watched
 from tests.sim.faults import (
     CONNECTOR,
@@ -35,8 +36,6 @@ from tests.sim.faults import (
     TOPIC,
     VISITS,
     VISITS_PARTITIONS,
-    WEIGHTS,
-    Faults,
 )
 from tests.sim.world import World
 
@@ -92,12 +91,12 @@ class Run:
         if not self.world.cluster.config.routing.dlq.enabled:
             max_deliveries = 0  # what fails for good has nowhere to go
             self.world.meets("no dead letters are kept")
-        self.faults = Faults(self.world, self.partitions, max_deliveries)
+        self.faults = Crossings(self.world, self.partitions, max_deliveries)
         self.faults.sightings = chance.random() < SIGHTED
         self.faults.has_connector = chance.random() < CONNECTED
         self.plan = _planned(chance)
         self._without = without
-        self._producers: list[Producing | Committing] = []
+        self._producers = self.faults.producers
         self._topics: set[str] = set()
 
     # --- the whole of it -------------------------------------------------------------------------
@@ -194,6 +193,8 @@ class Run:
         self._make_room()
         for subscriber in self.faults.subscribers:
             subscriber.pause_s = 0.0
+        for consumer in self.faults.consumers:
+            consumer.pause_s = PROMPT_S
         for producer in self._producers:
             producer.stop()
         until_s = world.scheduler.now_s + CALM_S
@@ -341,7 +342,8 @@ def _retention(chance: random.Random) -> dict[str, object]:
 
 def _planned(chance: random.Random) -> list[Planned]:
     share = chance.choice(SHARES)
-    swarm = {name: weight for name, weight in WEIGHTS.items() if chance.random() < share} or WEIGHTS
+    drawn = {name: weight for name, weight in ALL_WEIGHTS.items() if chance.random() < share}
+    swarm = drawn or ALL_WEIGHTS
     plan, at_s = [], 0.0
     while at_s < FAULTS_S:
         at_s += chance.expovariate(1 / STEP_S) + (QUIET_S if chance.random() < 0.05 else 0.0)

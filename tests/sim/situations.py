@@ -115,6 +115,10 @@ REPARTITIONS: Final = (
     "letters away while repartition",
     "positions away while repartition",
     "repartition while reset",
+    "absent subscriber while repartition",
+    "late appends while repartition",
+    "repartition while slow consumers",
+    "repartition while unheard ingest",
 )
 
 CONNECTORS: Final = (

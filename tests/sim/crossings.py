@@ -1,0 +1,122 @@
+"""What goes wrong across a repartition: whoever is in the middle of something when a topic gets
+another number of partitions has begun in one version and ends in the next.
+
+By chance alone that is rare: a repartition takes a tenth of a second, and what has to meet it must
+have begun before, and must last. So each of these brings both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.clients import PROMPT_S
+from tests.sim.faults import AWAY_S, LASTS_S, TOPIC, TORN_S, WEIGHTS, Faults
+
+LEAD_S: Final = (0.3, 1.0, 2.0)
+"""What has begun before the topic gets other partitions lasts for so long by then."""
+RETURNS_S: Final = (1.5, 4.0)
+"""Longer than most repartitions take."""
+UNHEARD_S: Final = (1.0, 3.5)
+"""The second one is longer than a producer waits for an answer."""
+LATE_S: Final = 3.0
+SLOW_S: Final = 0.5
+HURRY: Final = 0.1
+"""What is left of a producer's pauses where there is to be much to read."""
+
+
+class Crossings(Faults):
+    """All faults of a run, with these."""
+
+    def slow_crossing(self) -> None:
+        """Subscribers are behind, and read the log, in partitions that are former ones then."""
+        slow = [one for one in self.subscribers if one.topic == TOPIC]
+        for subscriber in slow:
+            subscriber.pause_s = SLOW_S
+        for producer in self.producers:
+            producer.pace = HURRY
+
+        def quick() -> None:
+            for subscriber in slow:
+                subscriber.pause_s = 0.0
+            for producer in self.producers:
+                producer.pace = 1.0
+
+        what = f"{len(slow)} subscribers take {SLOW_S} s for each, and there is much to read"
+        self._begins("slow subscriber", what, LASTS_S, quick)
+        self._repartition_later()
+
+    def away_crossing(self) -> None:
+        """A subscriber is away, and comes back with positions that name no partition that came."""
+        if self.subscribers:
+            one, away_s = self.chance.choice(self.subscribers), self.chance.choice(RETURNS_S)
+            one.die_and_resume(after_s=away_s)
+            self._begins("absent subscriber", f"{one.name} dies", away_s, _nothing)
+            self.repartitioned()
+
+    def late_crossing(self) -> None:
+        """What is on its way to the log when its partition is sealed comes too late."""
+        self._turns("appends", self.chance.choice(("slow", "shaky")), LATE_S)
+        for producer in self.producers:
+            producer.pace = HURRY
+
+        def calm() -> None:
+            for producer in self.producers:
+                producer.pace = 1.0
+
+        self._begins("late appends", "there is much to write", LATE_S, calm)
+        self.world.watcher.call_later(self.chance.uniform(0.2, LATE_S / 2), self.repartitioned)
+
+    def torn_crossing(self) -> None:
+        """Nobody can tell what was written, whoever wrote it dies, and it is sent again to whoever
+        has the next version."""
+        self.torn_appends()
+        self.world.watcher.call_later(TORN_S - self.chance.uniform(0.0, 0.2), self.repartitioned)
+
+    def unheard_crossing(self) -> None:
+        """An ingest node is heard by the coordinator, and by nobody who produces: what it has
+        written is sent again, to whoever has the next version."""
+        network, node = self.world.network, self.chance.choice(self.world.of("ingest")).name
+        ways = [(node, one) for one in (*self._named("producer"), *self._named("gateway"))]
+        for way in ways:
+            network.cut(*way)
+
+        def mended() -> None:
+            for way in ways:
+                network.mend(*way)
+
+        what = f"nobody who produces hears {node}"
+        self._begins("unheard ingest", what, self.chance.choice(UNHEARD_S), mended)
+        self.world.watcher.call_later(self.chance.uniform(0.0, 1.0), self.repartitioned)
+
+    def slow_consumers(self) -> None:
+        """They have much in hand when one of them dies, or another comes."""
+        consumers = [*self.consumers]
+        for consumer in consumers:
+            consumer.pause_s = SLOW_S
+
+        def quick() -> None:
+            for consumer in consumers:
+                consumer.pause_s = PROMPT_S
+
+        what = f"{len(consumers)} consumers take {SLOW_S} s for each"
+        self._begins("slow consumers", what, LASTS_S, quick)
+        happens = self.chance.choice((self.consumer_dies, self.consumer_comes, self.repartitioned))
+        self.world.watcher.call_later(self.chance.choice(AWAY_S[:3]), happens)
+
+    def _repartition_later(self) -> None:
+        self.world.watcher.call_later(self.chance.choice(LEAD_S), self.repartitioned)
+
+
+def _nothing() -> None:
+    """It has no end of its own."""
+
+
+ALL_WEIGHTS: Final[dict[str, float]] = {
+    **WEIGHTS,
+    "slow_crossing": 3,
+    "away_crossing": 2,
+    "late_crossing": 2,
+    "torn_crossing": 2,
+    "unheard_crossing": 2,
+    "slow_consumers": 2,
+}
