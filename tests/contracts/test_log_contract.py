@@ -9,7 +9,15 @@ import pytest
 
 from headgate.errors import Fenced, InvalidRequest, NotNow
 from headgate.model.event import Event, PartitionRef, Record
-from headgate.ports.log import Appended, Extent, LogReader, LogWriter, Retention
+from headgate.ports.log import (
+    READ_BYTES,
+    Appended,
+    Extent,
+    LogReader,
+    LogWriter,
+    Retention,
+    may_have_more,
+)
 from tests.contracts.stores import SAFETY_S, Opened
 
 REF = PartitionRef("flights", 0)
@@ -331,6 +339,28 @@ async def test_read_gives_the_next_records_in_order(
     await append(writer, *(f"e{number}" for number in range(10)))
     found = await reader.read(REF, after_seq=after_seq, limit=limit)
     assert [record.seq for record in found] == expected
+
+
+async def test_a_read_stops_behind_the_record_with_which_it_has_enough_bytes(logs: Opened) -> None:
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    large = READ_BYTES // 4 + 1
+    sizes = [10, large, large, large, large, 10, READ_BYTES + 5, 10]
+    for number, size in enumerate(sizes):
+        event = Event(f"e{number}", b'"' + b"x" * (size - 2) + b'"')
+        await writer.append(REF, [event], version=1, now_ms=1_000)
+    await writer.append(
+        REF, [Event("e8", b"{}", earlier=b'"' + b"x" * READ_BYTES + b'"')], version=1, now_ms=1_000
+    )
+    await append(writer, "e9")
+    found, at = [], 0
+    while records := await reader.read(REF, after_seq=at, limit=100):
+        at = records[-1].seq
+        found.append((len(records), may_have_more(records, 100)))
+    assert found == [(5, True), (2, True), (2, True), (1, False)]
+    table = reader.read_arrow(REF, after_seq=0, up_to_seq=10).read_all()
+    assert table.column("seq").to_pylist() == list(range(1, 11))
+    assert len(table.to_batches()) == 4
 
 
 async def test_arrow_has_the_same_records(logs: Opened) -> None:

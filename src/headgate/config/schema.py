@@ -387,6 +387,8 @@ class DemoSettings(Section):
 class BatchSettings(Section):
     max_size: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Most events in one delivery batch."""
+    max_bytes: Annotated[int, SizeUnit(), Field(ge=65_536)] = size_bytes("8MiB")
+    """Most that the documents of one delivery batch have; a larger one goes alone."""
     max_wait: Duration = seconds("50ms")
     """Longest time an event waits for its batch to fill."""
     flush_interval: Duration = seconds("10ms")
@@ -402,6 +404,9 @@ class BackpressureSettings(Section):
     """Fill below which delivery is back to normal."""
     queue_size: Count = 10_000
     """Most events waiting for one gateway."""
+    queue_memory: Annotated[int, SizeUnit(), Field(ge=size_bytes("64MiB"))] = size_bytes("64MiB")
+    """Most that the documents of events waiting for one gateway have, in a lane, and those of
+    letters waiting to be written; what is nearer, this or `queue_size`, counts."""
 
 
 class RetrySettings(Section):

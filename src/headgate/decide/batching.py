@@ -1,9 +1,10 @@
 """When a batch for a gateway is sent.
 
-`max_size` and `max_wait_s` are limits: a full batch goes at once, and no event waits longer than
-`max_wait_s` for company. Between them a batch doesn't wait for its own sake: it goes as soon as the
-gateway's pipeline is free, but small batches at most once per `flush_interval_s`. So a lone event
-leaves at once, a trickle is gathered for milliseconds, and a flood travels in full batches.
+`max_size`, `max_bytes` and `max_wait_s` are limits: a full batch goes at once, and no event waits
+longer than `max_wait_s` for company. Between them a batch doesn't wait for its own sake: it goes as
+soon as the gateway's pipeline is free, but small batches at most once per `flush_interval_s`. So a
+lone event leaves at once, a trickle is gathered for milliseconds, and a flood travels in full
+batches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ class BatchLimits:
     max_size: int = 100
     max_wait_s: float = 0.050
     flush_interval_s: float = 0.010
+    max_bytes: int = 8 * 1024 * 1024
+    """Of its documents; one that has more goes alone."""
 
     def send_at(self, *, waiting: int, first_at_s: float, last_sent_s: float) -> float:
         """The instant at which what waits should be sent (it may have passed).

@@ -77,7 +77,9 @@ class Dispatcher:
         self._rules = rules_of(settings)
         self._crew = crew
         self._machine = machine
-        self._letters = LetterWriter(store, holding, ledger, machine=machine)
+        self._letters = LetterWriter(
+            store, holding, ledger, machine=machine, capacity_bytes=settings.queue_bytes
+        )
         self._retrying = Retrying(
             store,
             matching,
@@ -219,8 +221,14 @@ class Dispatcher:
 
     def _is_ahead(self) -> bool:
         """Does much wait for a gateway that keeps pace?"""
-        half = max(1, self._rules.watermarks.queue_size // 2)  # one that has nothing isn't crowded
-        crowded = [p for p in self._pipelines.values() if p.waiting >= half]
+        marks = self._rules.watermarks
+        half = max(1, marks.queue_size // 2)  # one that has nothing isn't crowded
+        half_bytes = max(1, marks.queue_bytes // 2)
+        crowded = [
+            p
+            for p in self._pipelines.values()
+            if p.waiting >= half or p.waiting_bytes >= half_bytes
+        ]
         if not crowded:
             return False
         now_s = asyncio.get_running_loop().time()
@@ -302,7 +310,10 @@ class Dispatcher:
 def rules_of(settings: LaneSettings) -> DeliveryRules:
     return DeliveryRules(
         limits=BatchLimits(
-            settings.batch_max_size, settings.batch_max_wait_s, settings.batch_flush_interval_s
+            settings.batch_max_size,
+            settings.batch_max_wait_s,
+            settings.batch_flush_interval_s,
+            settings.batch_max_bytes,
         ),
         backoff=Backoff(settings.retry_initial_s, settings.retry_max_s, settings.retry_multiplier),
         max_attempts=settings.retry_max_attempts,
@@ -313,6 +324,7 @@ def rules_of(settings: LaneSettings) -> DeliveryRules:
             settings.hard_watermark,
             settings.resume_watermark,
             settings.queue_size,
+            settings.queue_bytes,
         ),
         breaker_threshold=settings.breaker_threshold,
         breaker_timeout_s=settings.breaker_timeout_s,

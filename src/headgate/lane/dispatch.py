@@ -184,6 +184,11 @@ class GatewayPipeline:
         return len(self._outbound)
 
     @property
+    def waiting_bytes(self) -> int:
+        """Of the documents of that."""
+        return self._outbound.size_bytes
+
+    @property
     def struggles(self) -> bool:
         """Is something wrong with the gateway right now?"""
         return self._outbound.condition.struggles

@@ -33,7 +33,8 @@ log = structlog.get_logger()
 
 CAPACITY = 10_000
 """Letters that may wait for the store before nothing more is read of their partitions; with twice
-as many the lane reads nothing at all."""
+as many, or with documents of twice the bytes that may, the lane reads nothing at all."""
+CAPACITY_BYTES = 64 * 1024 * 1024
 WRITE_BYTES = 4 * 1024 * 1024
 """What is written at a time: some 500 small letters, or four documents of a mebibyte."""
 
@@ -46,6 +47,7 @@ class LetterWriter:
         sink: Sink,
         *,
         machine: Machine,
+        capacity_bytes: int = CAPACITY_BYTES,
         backoff: Backoff | None = None,
     ) -> None:
         self._store = store
@@ -54,6 +56,9 @@ class LetterWriter:
         self._backoff = backoff or Backoff(0.2, 5.0)
         self._machine = machine
         self._waiting = InTurn()
+        self._capacity_bytes = capacity_bytes
+        self._waiting_bytes = 0
+        """Of their documents."""
         self._setting_aside: set[PartitionRef] = set()
         """Of which something was added since they were last read."""
         self._portion = Portion(WRITE_BYTES)
@@ -67,8 +72,9 @@ class LetterWriter:
 
     def holds(self, ref: PartitionRef) -> bool:
         """Must `ref` wait until the store has caught up?"""
-        bound = CAPACITY if ref in self._setting_aside else 2 * CAPACITY
-        return len(self._waiting) >= bound
+        times = 1 if ref in self._setting_aside else 2
+        too_many = len(self._waiting) >= times * CAPACITY
+        return too_many or self._waiting_bytes >= times * self._capacity_bytes
 
     def reads(self, ref: PartitionRef) -> None:
         """More of `ref` is read: whether it sets something aside shows anew."""
@@ -83,6 +89,7 @@ class LetterWriter:
             gateway_id, aside.state, aside.reason, aside.delivery, aside.attempts, aside.error
         )
         self._waiting.add(letter)
+        self._waiting_bytes += len(letter.delivery.document)
         self._setting_aside.add(letter.ref)
         self._added[gateway_id] += 1
         self._wake.set()
@@ -143,6 +150,7 @@ class LetterWriter:
             with self._portion.tried():
                 await self._store.put(held, fences, now_ms=self._machine.wall_ms())
         self._waiting.remove(letters)
+        self._waiting_bytes -= sum(len(letter.delivery.document) for letter in letters)
         for letter in held:
             self._sink.settled(letter.delivery, letter.state)
         async with self._progress:

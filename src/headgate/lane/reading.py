@@ -28,7 +28,7 @@ from headgate.lane.partition import SourcePartition
 from headgate.lane.saving import Saving
 from headgate.model.event import PartitionRef, Record
 from headgate.model.lanes import LaneSettings
-from headgate.ports.log import LogReader
+from headgate.ports.log import LogReader, may_have_more
 from headgate.ports.machine import Machine
 from headgate.telemetry import LogEvent
 
@@ -162,7 +162,7 @@ class Reading:
             taken += self._take(partition, records[taken : taken + TURN])
             # Pipelines, acknowledgements and signs of life get their turn in between.
             await asyncio.sleep(0)
-        return len(found) == limit or len(records) < len(found)
+        return may_have_more(found, limit) or len(records) < len(found)
 
     async def _look_back(self, partition: SourcePartition) -> None:
         """Is the last record that was read still what it was? Asked after what comes behind it was

@@ -55,9 +55,11 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float = 120.0
     read_limit: int = 500
     batch_max_size: int = 100
+    batch_max_bytes: int = 8 * 1024 * 1024
     batch_max_wait_s: float = 0.050
     batch_flush_interval_s: float = 0.010
     queue_size: int = 10_000
+    queue_bytes: int = 64 * 1024 * 1024
     soft_watermark: int = 70
     hard_watermark: int = 90
     resume_watermark: int = 60

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+READ_BYTES = 8 * 1024 * 1024
+"""What one read brings: it stops behind the record with which the documents have so much."""
+
+
 class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where one event stands. `repeated` says that its idempotency key was there already."""
 
@@ -179,6 +183,7 @@ class LogReader(Protocol):
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
         """Up to `limit` records with seq > after_seq, in order; [] when there are none.
 
+        Fewer where their documents have READ_BYTES together, one at least: `may_have_more` tells.
         A record is the same, in every field, however often it is read: one that isn't is of another
         log. Ends before a corrupt record; raises CorruptRecord where that is the next one.
         """
@@ -220,3 +225,13 @@ class LogReader(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+def size_bytes(record: Record) -> int:
+    """What counts for READ_BYTES."""
+    return len(record.document) + (len(record.earlier) if record.earlier else 0)
+
+
+def may_have_more(found: Sequence[Record], limit: int) -> bool:
+    """Whether a read of up to `limit` that brought `found` may have left something."""
+    return len(found) >= limit or sum(map(size_bytes, found)) >= READ_BYTES

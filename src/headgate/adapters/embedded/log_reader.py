@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,12 +42,14 @@ from headgate.adapters.log.times import LOOK_AT_ONCE
 from headgate.errors import CorruptRecord, StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
-from headgate.ports.log import Extent, Verified
+from headgate.ports.log import READ_BYTES, Extent, Verified
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NOTHING_YET = Extent(FIRST_SEQ, 0)
+_DOCUMENT, _EARLIER = 6, 7
+"""Columns of a record."""
 MAX_SEQ = 2**63 - 1
 FIND_AT_ONCE = 500
 BUSY_TIMEOUT_MS = 500
@@ -234,12 +236,27 @@ def _readable(
     SQLite can't make sense of. Raises CorruptRecord where that is the first one, and SQLite's error
     where the file is so damaged that nobody can tell which one that is."""
     try:
-        return connection.execute(READ, wanted).fetchall()
+        return list(_bounded(connection.execute(READ, wanted)))
     except (apsw.CorruptError, UnicodeDecodeError) as error:
         rows: list[tuple[Any, ...]] = []
         with contextlib.suppress(apsw.CorruptError, UnicodeDecodeError):
-            rows.extend(connection.execute(READ, wanted))
+            rows.extend(_bounded(connection.execute(READ, wanted)))
         if rows:
             return rows
         [(seq,)] = connection.execute(NEXT_SEQ, wanted[:2])
         raise corrupt_record(ref, seq, f"{error}") from error
+
+
+def _bounded(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Up to the row with which the documents have READ_BYTES. One that is damaged may be anything:
+    it is counted as nothing, and found out later."""
+    size_bytes = 0
+    for row in rows:
+        yield row
+        document, earlier = row[_DOCUMENT], row[_EARLIER]
+        if type(document) is bytes:
+            size_bytes += len(document)
+        if type(earlier) is bytes:
+            size_bytes += len(earlier)
+        if size_bytes >= READ_BYTES:
+            return

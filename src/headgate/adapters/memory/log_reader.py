@@ -16,7 +16,7 @@ from headgate.adapters.log.wake_ups import WakeUps
 from headgate.adapters.memory.log import PLACE_COLUMNS, MemoryLog
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
-from headgate.ports.log import Extent, Verified
+from headgate.ports.log import READ_BYTES, Extent, Verified, size_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,4 +105,10 @@ class MemoryLogReader:
         partition = self.stored.partitions.get(ref)
         if partition is None:
             return []
-        return partition.read(after_seq=after_seq, up_to_seq=up_to_seq, limit=limit)
+        found = partition.read(after_seq=after_seq, up_to_seq=up_to_seq, limit=limit)
+        size = 0
+        for number, record in enumerate(found, 1):
+            size += size_bytes(record)
+            if size >= READ_BYTES:
+                return found[:number]
+        return found

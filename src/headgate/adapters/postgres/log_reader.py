@@ -42,7 +42,7 @@ from headgate.adapters.postgres.schema import (
 from headgate.errors import CorruptRecord, StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.model.intake import IntakePosition
-from headgate.ports.log import Extent, Verified
+from headgate.ports.log import READ_BYTES, Extent, Verified
 from headgate.tasks import Crew
 
 if TYPE_CHECKING:
@@ -308,6 +308,7 @@ def _range(ref: PartitionRef, *, after_seq: int, up_to_seq: int, limit: int) -> 
         "after": after_seq,
         "up_to": up_to_seq,
         "limit": limit,
+        "limit_bytes": READ_BYTES,
     }
 
 

@@ -256,9 +256,12 @@ class PartitionStatements:
         # One row without a record where there is none to read, and no row where the number isn't
         # the partition's: one statement tells both.
         self.read = statement(
-            "SELECT records.* FROM {partitions} LEFT JOIN LATERAL (SELECT {columns} FROM {records}"
-            " WHERE seq > %(after)s AND seq <= %(up_to)s ORDER BY seq LIMIT %(limit)s) records"
-            " ON true WHERE {mine}"
+            "SELECT records.* FROM {partitions} LEFT JOIN LATERAL (SELECT {columns} FROM"
+            " (SELECT {columns}, sum(octet_length(document) + coalesce(octet_length(earlier), 0))"
+            " OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_bytes"
+            " FROM (SELECT {columns} FROM {records} WHERE seq > %(after)s AND seq <= %(up_to)s"
+            " ORDER BY seq LIMIT %(limit)s) found) sized"
+            " WHERE coalesce(before_bytes, 0) < %(limit_bytes)s) records ON true WHERE {mine}"
         )
         self.since = statement(
             "SELECT records.seq FROM {partitions} LEFT JOIN LATERAL (SELECT seq FROM {records}"

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.held import Held, Waiting
+from headgate.decide.delivery.held import Held, Waiting, documents_bytes
 from headgate.decide.delivery.parts import ref_of
 from headgate.decide.retrying import Backoff
 from headgate.model.delivery import Delivery
@@ -25,6 +25,8 @@ class Backlog:
         self._waiting: deque[Waiting] = deque()
         self._held = Held(backoff)
         self._in_flight: list[Waiting] = []
+        self.size_bytes = 0
+        """Of all documents, on their way included."""
         self._waiting_of: Counter[PartitionRef] | None = None
         """How much waits of each partition, held or not; counted once somebody asks, until nothing
         waits that isn't held."""
@@ -62,6 +64,7 @@ class Backlog:
     # --- in --------------------------------------------------------------------------------------
 
     def add(self, now_s: float, delivery: Delivery) -> None:
+        self.size_bytes += len(delivery.document)
         if self._held.size and (ref := ref_of(delivery)) in self._held:
             self._held.add(ref, (now_s, delivery))
         else:
@@ -71,19 +74,33 @@ class Backlog:
 
     def put_back(self, batch: Sequence[Waiting]) -> None:
         """Before everything else."""
+        self.size_bytes += documents_bytes(batch)
         self._waiting.extendleft(reversed(batch))
         if self._waiting_of is not None:
             self._waiting_of.update([ref_of(delivery) for _, delivery in batch])
 
     # --- out -------------------------------------------------------------------------------------
 
-    def upcoming(self, count: int) -> list[Delivery]:
-        """So many, which are sent after what is on its way, if all goes well."""
+    def upcoming(self, most: int, most_bytes: int) -> list[Delivery]:
+        """What is sent after what is on its way, if all goes well."""
+        count = self._fitting(most, most_bytes)
         return [delivery for _, delivery in islice(self._waiting, count)]
 
-    def send(self, most: int) -> list[Delivery]:
+    def _fitting(self, most: int, most_bytes: int) -> int:
+        """How many of the first make a batch: one at least, whatever its size."""
+        most = min(len(self._waiting), most)
+        if self.size_bytes <= most_bytes:
+            return most
+        size_bytes = 0
+        for count, (_, delivery) in enumerate(islice(self._waiting, most)):
+            size_bytes += len(delivery.document)
+            if count and size_bytes > most_bytes:
+                return count
+        return most
+
+    def send(self, most: int, most_bytes: int) -> list[Delivery]:
         """The first ones are on their way."""
-        size = min(len(self._waiting), most)
+        size = self._fitting(most, most_bytes)
         self._in_flight = [self._waiting.popleft() for _ in range(size)]
         if not self._waiting:
             self._waiting_of = None
@@ -94,6 +111,7 @@ class Backlog:
     def arrived(self) -> list[Waiting]:
         """What was on its way isn't any more."""
         batch, self._in_flight = self._in_flight, []
+        self.size_bytes -= documents_bytes(batch)
         return batch
 
     def take(self, refs: AbstractSet[PartitionRef]) -> list[Delivery]:
@@ -105,18 +123,22 @@ class Backlog:
                 leaving.append(one[1])
             else:
                 self._waiting.append(one)
+        self.size_bytes -= sum(len(delivery.document) for delivery in leaving)
         return leaving
 
     def take_all(self) -> list[Delivery]:
         waiting = [*self._held.take_all(), *self._waiting]
         self._waiting, self._waiting_of = deque(), None
+        self.size_bytes -= documents_bytes(waiting)
         return [delivery for _, delivery in waiting]
 
     def drop(self, ref: PartitionRef) -> None:
         """Nothing of it waits any more; what is on its way arrives, or comes back."""
         waiting_of = self.counted()
-        self._held.take(ref)
+        self.size_bytes -= documents_bytes(self._held.take(ref))
         if waiting_of[ref]:
+            dropped = [one for one in self._waiting if ref_of(one[1]) == ref]
+            self.size_bytes -= documents_bytes(dropped)
             self._waiting = deque(one for one in self._waiting if ref_of(one[1]) != ref)
             del waiting_of[ref]
 

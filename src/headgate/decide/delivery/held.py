@@ -20,6 +20,10 @@ Waiting = tuple[float, Delivery]
 """A delivery, and since when it waits."""
 
 
+def documents_bytes(items: Iterable[Waiting]) -> int:
+    return sum(len(delivery.document) for _, delivery in items)
+
+
 class Held:
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff

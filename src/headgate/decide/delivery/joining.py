@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.held import Waiting
+from headgate.decide.delivery.held import Waiting, documents_bytes
 from headgate.model.event import PartitionRef
 
 JOINS_WITHIN_S = 5.0
@@ -24,6 +24,7 @@ class Joining:
         self._until_s: dict[PartitionRef, float] = {}
         self.size = 0
         """How much waits."""
+        self.size_bytes = 0
 
     def __contains__(self, ref: PartitionRef) -> bool:
         return ref in self._items
@@ -42,6 +43,7 @@ class Joining:
     def add(self, ref: PartitionRef, one: Waiting) -> None:
         self._items[ref].append(one)
         self.size += 1
+        self.size_bytes += len(one[1].document)
 
     def overdue(self, now_s: float) -> list[PartitionRef]:
         return [ref for ref, until_s in self._until_s.items() if until_s <= now_s]
@@ -54,4 +56,5 @@ class Joining:
         self._until_s.pop(ref, None)
         items = list(self._items.pop(ref, ()))
         self.size -= len(items)
+        self.size_bytes -= documents_bytes(items)
         return items

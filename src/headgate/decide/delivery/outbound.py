@@ -79,6 +79,11 @@ class Outbound:
         return len(self._backlog) + self.parked.waiting
 
     @property
+    def size_bytes(self) -> int:
+        """Of the documents of all that."""
+        return self._backlog.size_bytes + self.parked.waiting_bytes
+
+    @property
     def attempts(self) -> int:
         """How often what is sent next has failed already."""
         return self._condition.attempts
@@ -109,7 +114,9 @@ class Outbound:
             parked.park(delivery, "unreachable")
             return 1
         parts = 1
-        level = condition.pressure.weigh(len(self._backlog) + parked.waiting)
+        level = condition.pressure.weigh(
+            len(self._backlog) + parked.waiting, self._backlog.size_bytes + parked.waiting_bytes
+        )
         if level != "normal":
             if level == "hard":
                 if not parked.is_overloaded:
@@ -223,7 +230,9 @@ class Outbound:
     def upcoming(self) -> list[Delivery]:
         """What will be sent after what is in flight, if all goes well: a full batch, or nothing."""
         full = self._backlog.ready >= self._size.limit
-        return self._backlog.upcoming(self._size.limit) if full else []
+        return (
+            self._backlog.upcoming(self._size.limit, self._rules.limits.max_bytes) if full else []
+        )
 
     def _due_s(self) -> float:
         ready = self._backlog.ready
@@ -256,7 +265,7 @@ class Outbound:
         return SendAgain(self._again.send(self.parked.most))
 
     def _send(self, now_s: float) -> Send:
-        deliveries = self._backlog.send(self._size.limit)
+        deliveries = self._backlog.send(self._size.limit, self._rules.limits.max_bytes)
         self._sent_s = now_s
         self._letters_next = bool(self.parked.refs or self._again)
         self._condition.breaker.attempted()

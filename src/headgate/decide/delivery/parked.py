@@ -27,6 +27,7 @@ from headgate.decide.delivery.pacing import Pacing
 from headgate.decide.delivery.parts import ref_of
 from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.steps import Aside, Redrive
+from headgate.model.control import PressureLevel
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 from headgate.model.letters import LetterReason
@@ -85,8 +86,14 @@ class Parked:
         return self._size.limit
 
     @property
-    def _in_memory(self) -> int:
-        return len(self._backlog) + self._joining.size
+    def waiting_bytes(self) -> int:
+        return self._joining.size_bytes
+
+    def _level(self) -> PressureLevel:
+        backlog, joining = self._backlog, self._joining
+        return self._condition.pressure.weigh(
+            len(backlog) + joining.size, backlog.size_bytes + joining.size_bytes
+        )
 
     # --- what is parked --------------------------------------------------------------------------
 
@@ -94,7 +101,7 @@ class Parked:
         """It is newer than letters of its partition."""
         condition = self._condition
         if ref in self._joining:
-            if not condition.struggles and condition.pressure.weigh(self._in_memory) == "normal":
+            if not condition.struggles and self._level() == "normal":
                 self._joining.add(ref, (now_s, delivery))
                 return
             self.park_joining([ref])
@@ -148,7 +155,7 @@ class Parked:
         got over it."""
         if self._joining.due_s <= now_s:
             self.park_joining(self._joining.overdue(now_s))
-        if self._is_overloaded and self._condition.pressure.weigh(self._in_memory) != "hard":
+        if self._is_overloaded and self._level() != "hard":
             self._is_overloaded, self._redrive_at_s = False, -NEVER
 
     def due_s(self) -> float:
@@ -295,7 +302,7 @@ class Parked:
             if page is not None and not page.whole:
                 self.park_joining([ref])
             self._behind.page(ref, page, now_s=now_s, longest_s=longest_s)
-        if self._condition.pressure.weigh(self._in_memory) == "hard":
+        if self._level() == "hard":
             self.overloaded(now_s)
             return
         self._redrive_at_s = -NEVER

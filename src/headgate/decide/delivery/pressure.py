@@ -18,12 +18,14 @@ from headgate.model.control import PressureLevel
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """In percent of `queue_size`, the most that may wait for a gateway."""
+    """In percent of `queue_size`, the most that may wait for a gateway, and of `queue_bytes`, the
+    most that their documents may have; what is nearer counts."""
 
     soft: int = 70
     hard: int = 90
     resume: int = 60
     queue_size: int = 10_000
+    queue_bytes: int = 64 * 1024 * 1024
 
 
 class Pressure:
@@ -31,6 +33,7 @@ class Pressure:
 
     __slots__ = (
         "_hard_from",
+        "_per_byte",
         "_resume_below",
         "_soft_from",
         "_watermarks",
@@ -42,6 +45,7 @@ class Pressure:
 
     def __init__(self, watermarks: Watermarks) -> None:
         self._watermarks = watermarks
+        self._per_byte = watermarks.queue_size / watermarks.queue_bytes
         self.level: PressureLevel = "normal"
         self.soft = self.hard = 0
         """How often it rose to either level."""
@@ -58,8 +62,9 @@ class Pressure:
         self._hard_from = marks.hard * room - at_gateway
         self._resume_below = marks.resume * room - at_gateway
 
-    def weigh(self, waiting: int) -> PressureLevel:
-        """The level with `waiting` in the pipeline and on the way."""
+    def weigh(self, waiting: float, size_bytes: int = 0) -> PressureLevel:
+        """The level with `waiting` in the pipeline and on the way, of that size."""
+        waiting = max(waiting, size_bytes * self._per_byte)
         if waiting >= self._soft_from:
             if waiting >= self._hard_from:
                 self.hard += self.level != "hard"
