@@ -39,6 +39,7 @@ class LogEvent(StrEnum):
     UNEXPECTED = "unexpected_error"
     TASK_DIED = "task_died"
     TASK_LINGERS = "task_lingers"
+    CLOCK_JUMPED = "clock_jumped"
     # control sessions
     LEADS = "leads"
     LEADERSHIP_LOST = "leadership_lost"
