@@ -263,7 +263,7 @@ def own_server() -> Iterator[Postgres]:
 
 
 @contextlib.asynccontextmanager
-async def opened(dsn: str, **bounds: float) -> AsyncIterator[PostgresLetterStore]:
+async def opened(dsn: str, **bounds: Any) -> AsyncIterator[PostgresLetterStore]:
     store = PostgresLetterStore(dsn, schema=f"letters_{uuid4().hex[:12]}", **bounds)
     try:
         yield store

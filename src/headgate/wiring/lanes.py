@@ -31,6 +31,9 @@ class Shared:
         self.kept = KeptIndex()
 
 
+LANE_CONNECTIONS = 2
+"""To a database, for each store of a lane there: one to work on while the other is slow. With many
+lanes it is the database that runs out of connections."""
 OpenedLane = tuple[Lane, Callable[[], Awaitable[None]]]
 
 _hosts: list[LaneHost[Shared]] = []
@@ -78,9 +81,9 @@ def _open_in_worker(spec: LaneSpec, shared: Shared) -> OpenedLane:
 def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
     """A lane on the stores that its settings name, with what closes them."""
     folder = DataFolder(Path(spec.data))
-    reader = open_log_reader(spec.settings.log, folder)
+    reader = open_log_reader(spec.settings.log, folder, connections=LANE_CONNECTIONS)
     checkpoints = open_checkpoints(spec.settings.checkpoints, folder)
-    letters = open_letters(spec.settings.log, folder)
+    letters = open_letters(spec.settings.log, folder, connections=LANE_CONNECTIONS)
 
     async def close() -> None:
         async with AsyncExitStack() as stack:  # each of them, whatever becomes of the others

@@ -50,13 +50,19 @@ def open_log_writer(store: LogStore, folder: DataFolder) -> LogWriter:
     return EmbeddedLogWriter(folder)
 
 
-def open_log_reader(store: LogStore, folder: DataFolder) -> LogReader:
+CONNECTIONS = 4
+"""Most that one reader, or one store of letters, holds to a database."""
+
+
+def open_log_reader(
+    store: LogStore, folder: DataFolder, *, connections: int = CONNECTIONS
+) -> LogReader:
     if store.backend == "postgresql":
         try:
             from headgate.adapters.postgres.log_reader import PostgresLogReader
         except ImportError as error:
             raise _not_installed("log.backend", "postgresql", error) from error
-        return PostgresLogReader(store.dsn)
+        return PostgresLogReader(store.dsn, max_connections=connections)
     from headgate.adapters.embedded.log_reader import EmbeddedLogReader
 
     return EmbeddedLogReader(folder)
@@ -91,14 +97,16 @@ def stored_topics(store: LogStore, folder: DataFolder) -> dict[str, list[Partiti
     return topics
 
 
-def open_letters(store: LogStore, folder: DataFolder) -> LetterStore:
+def open_letters(
+    store: LogStore, folder: DataFolder, *, connections: int = CONNECTIONS
+) -> LetterStore:
     """Letters are kept where the log is."""
     if store.backend == "postgresql":
         try:
             from headgate.adapters.postgres.letters import PostgresLetterStore
         except ImportError as error:
             raise _not_installed("log.backend", "postgresql", error) from error
-        return PostgresLetterStore(store.dsn)
+        return PostgresLetterStore(store.dsn, max_connections=connections)
     from headgate.adapters.embedded.letters import EmbeddedLetterStore
 
     return EmbeddedLetterStore(folder)

@@ -53,6 +53,7 @@ class PostgresLetterStore:
         dsn: str,
         *,
         schema: str = DEFAULT_SCHEMA,
+        max_connections: int = MAX_CONNECTIONS,
         timeout_s: float = TIMEOUT_S,
         commit_timeout_s: float = COMMIT_TIMEOUT_S,
     ) -> None:
@@ -60,7 +61,7 @@ class PostgresLetterStore:
         self._schema = SchemaStatements(schema)
         self._letters = LetterStatements(schema)
         self._connections = Connections(
-            dsn, limit=MAX_CONNECTIONS, timeout_s=timeout_s, commit_timeout_s=commit_timeout_s
+            dsn, limit=max_connections, timeout_s=timeout_s, commit_timeout_s=commit_timeout_s
         )
         self._ready = False
         self._written, self._forgotten = Portion(WRITE_BYTES), Portion(FORGET_BYTES)
