@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
-from headgate.adapters.embedded import partition_file
+from headgate.adapters.embedded import partition_file, upkeep
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.partition_file import ROWS_MAX, PartitionFile
 from headgate.adapters.embedded.upkeep import CHECKPOINT_PAGES
@@ -159,6 +160,42 @@ def test_the_write_ahead_log_is_moved_again_and_again(file: PartitionFile, path:
         file.upkeep.tidy()
     wal = path.with_name(path.name + "-wal")
     assert wal.stat().st_size < 2 * CHECKPOINT_PAGES * 4_096
+
+
+def test_the_write_ahead_log_begins_anew_although_somebody_always_reads_it(
+    file: PartitionFile, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four take turns, so that the writer hardly ever finds it unread."""
+    monkeypatch.setattr(upkeep, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(upkeep, "WAL_PAGES_MAX", 200)
+    monkeypatch.setattr(upkeep, "RESTART_TIMEOUT_MS", 1_000)
+    stop, reading = threading.Event(), threading.Semaphore(0)
+
+    def read_on() -> None:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        while not stop.is_set():
+            with connection:
+                connection.execute("SELECT count(*) FROM records").fetchall()
+                reading.release()
+                stop.wait(0.005)
+        connection.close()
+
+    file.append([request("first")])
+    readers = [threading.Thread(target=read_on) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+        reading.acquire()
+    document = b'"' + b"x" * 100_000 + b'"'
+    try:
+        for number in range(100):
+            file.append([AppendRequest([Event(f"id{number}", document)], version=1, now_ms=1)])
+            file.upkeep.tidy()
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    wal = path.with_name(path.name + "-wal")
+    assert wal.stat().st_size < 4 * 200 * 4_096
 
 
 def no_look(_file: PartitionFile, _ids: list[str]) -> dict[str, int]:

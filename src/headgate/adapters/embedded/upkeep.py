@@ -14,6 +14,11 @@ from headgate.adapters.embedded.sqlite import storage_errors
 CHECKPOINT_PAGES = 1_000
 """4 MB of write-ahead log are moved into the file at a time. More at once was not faster, and the
 appends that come meanwhile wait longer."""
+WAL_PAGES_MAX = 16_000
+"""64 MB; a write-ahead log that is longer begins anew, as soon as those are done who read it now.
+By itself it never does while two or more readers take turns: one of them always reads it."""
+RESTART_TIMEOUT_MS = 100
+"""Longest wait for them, which appends wait for, too. The next turn tries again."""
 VACUUM_PAGES = 500
 """What is given back in one turn."""
 FREE_PAGES_KEPT = 256
@@ -49,8 +54,20 @@ class Upkeep:
 
     def move_wal(self) -> None:
         with contextlib.suppress(apsw.Error):
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            length, _ = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._moved_pages = self._written_pages()
+            if length > WAL_PAGES_MAX:
+                self._restart_wal()
+
+    def _restart_wal(self) -> None:
+        """Let the next commit begin at its beginning. Whoever begins to read meanwhile reads the
+        file itself, so this waits only for those who had begun before."""
+        patience_ms = int(self._connection.pragma("busy_timeout"))
+        self._connection.set_busy_timeout(RESTART_TIMEOUT_MS)
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        finally:
+            self._connection.set_busy_timeout(patience_ms)
 
     def _written_pages(self) -> int:
         """By this connection, to its write-ahead log. A hook would know too, but it takes the
