@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.embedded.folder import FORMAT_NAME, DataFolder
-from headgate.errors import DataFolderError, InvalidConfig, InvalidRequest
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.errors import InvalidConfig, InvalidRequest
 from headgate.model.event import PartitionRef
 from headgate.ports.log import LogReader
 
@@ -49,14 +49,12 @@ class LogPlace(msgspec.Struct, frozen=True):
 
 
 def in_folder(path: str) -> LogPlace:
-    root = Path(path).expanduser().resolve()
-    if not (root / FORMAT_NAME).is_file():
-        raise DataFolderError(
-            f"{root} is not a Headgate data folder; name the one that headgate up --data uses "
-            "with the option data, or a log in PostgreSQL with the option dsn",
-            path=str(root),
-        )
-    return LogPlace(root=str(DataFolder.open(root).root))
+    folder = DataFolder.to_read(
+        path,
+        otherwise="name the one that headgate up --data uses with the option data, or a log in "
+        "PostgreSQL with the option dsn",
+    )
+    return LogPlace(root=str(folder.root))
 
 
 def in_postgres(dsn: str) -> LogPlace:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.adapters.embedded.folder import FORMAT_NAME, DataFolder
-from headgate.errors import DataFolderError, InvalidConfig
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.errors import InvalidConfig
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import CheckpointPlace, LogStore
 from headgate.ports.checkpoints import CheckpointStore
@@ -71,14 +71,12 @@ def open_log_reader(
 def existing_folder(config: Config) -> DataFolder:
     """The data folder, for whoever only looks; raises DataFolderError where the log is in one and
     there is none."""
-    folder = DataFolder(Path(config.data).expanduser().resolve())
-    if config.log.backend == "embedded" and not (folder.root / FORMAT_NAME).is_file():
-        raise DataFolderError(
-            f"{folder.root} is not a Headgate data folder; name the one that headgate up uses with "
-            "--data, or the settings with --config",
-            path=str(folder.root),
-        )
-    return folder
+    if config.log.backend != "embedded":
+        return DataFolder(Path(config.data))
+    return DataFolder.to_read(
+        config.data,
+        otherwise="name the one that headgate up uses with --data, or the settings with --config",
+    )
 
 
 def stored_topics(store: LogStore, folder: DataFolder) -> dict[str, list[PartitionRef]]:

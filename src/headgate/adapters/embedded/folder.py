@@ -55,6 +55,18 @@ class DataFolder:
         return folder
 
     @classmethod
+    def to_read(cls, path: Path | str, *, otherwise: str) -> DataFolder:
+        """The folder at `path`, for whoever only looks: nothing is made, and no right to write is
+        needed. Raises DataFolderError, which says what to do `otherwise`, where there is none."""
+        folder = cls(Path(path).expanduser().resolve())
+        if not (folder.root / FORMAT_NAME).is_file():
+            raise DataFolderError(
+                f"{folder.root} is not a Headgate data folder; {otherwise}", path=str(folder.root)
+            )
+        _check_format(folder.root)
+        return folder
+
+    @classmethod
     def check_unused(cls, path: Path) -> None:
         """Raises DataFolderError when another process holds the folder; makes nothing."""
         folder = cls(path.expanduser().resolve())

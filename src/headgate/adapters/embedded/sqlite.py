@@ -6,6 +6,7 @@ bounded time for a lock. A file that a newer Headgate wrote is refused, never ch
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,8 +71,32 @@ def _use_wal(connection: apsw.Connection, timeout_ms: int) -> None:
 def connect_read_only(
     path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
 ) -> apsw.Connection | None:
-    """Open `path` for reading; None while its writer hasn't finished making it."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    """Open `path` for reading; None while its writer hasn't finished making it.
+
+    Without the right to write beside it, a file that nobody has open is read as one that doesn't
+    change. Whoever opens it for writing makes a write-ahead log there, by which `OpenFiles` tells
+    that it has to be opened anew.
+    """
+    try:
+        return _checked(_open_read_only(path), path, busy_timeout_ms)
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        if os.access(path.parent, os.W_OK) or Path(f"{path}-wal").exists():
+            raise
+    return _checked(_open_unchanging(path), path, busy_timeout_ms)
+
+
+def _open_read_only(path: Path) -> apsw.Connection:
+    return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+
+
+def _open_unchanging(path: Path) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return apsw.Connection(f"{path.resolve().as_uri()}?immutable=1", flags=flags)
+
+
+def _checked(
+    connection: apsw.Connection, path: Path, busy_timeout_ms: int
+) -> apsw.Connection | None:
     try:
         connection.set_busy_timeout(busy_timeout_ms)
         ready = _version(connection, path) > 0
