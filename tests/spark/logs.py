@@ -86,6 +86,18 @@ class Log:
         connection.execute("UPDATE records SET document = x'5b5d' WHERE seq = ?", (seq,))
         connection.close()
 
+    def lose(self, partition: int, count: int) -> None:
+        """What a lost history leaves: so many seqs that nobody has."""
+
+        async def work() -> None:
+            writer, ref = self.writer(), PartitionRef(TOPIC, partition)
+            head = (await writer.open(ref, epoch=1, version=3)).head
+            await writer.move_on(ref, from_head=head, to_head=head + count)
+            await writer.close()
+
+        asyncio.run(work())
+        self.heads[partition] += count
+
     def drop(self, partition: int) -> None:
         """What retention does: the records go, the head stays."""
 

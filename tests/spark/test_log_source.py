@@ -16,8 +16,9 @@ from headgate.decide.log_ranges import SeqRange
 from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
 from headgate.model.event import Event
 from headgate.spark import log_tasks
+from headgate.spark.log_options import read_options
 from headgate.spark.log_place import LogPlace
-from headgate.spark.log_source import read_topic, register, stream_topic
+from headgate.spark.log_source import LogStreamReader, read_topic, register, stream_topic
 from tests.spark.logs import AWAIT_S, NOW_MS, TOPIC, Collected, Log, ids, named, table
 from tests.system.documents import blocks_of
 
@@ -469,6 +470,22 @@ def test_a_stream_that_retention_overtook_says_so_unless_it_reads_from_earliest(
         seen.start(exact, tmp_path / "exact", all_now=True).awaitTermination(AWAIT_S)
     assert seen.start(lenient, tmp_path / "lenient", all_now=True).awaitTermination(AWAIT_S)
     assert seen.take() == ["0-6"]
+
+
+def test_a_lost_history_is_one_batch_of_a_limited_stream(log: Log) -> None:
+    """A million seqs may be missing then."""
+    log.grow(0, 3)
+    log.lose(0, 1_000)
+    log.grow(0, 2)
+    reader = LogStreamReader(
+        read_options({"data": str(log.root), "topic": TOPIC, "max_records_per_batch": "2"}), None
+    )
+    limit = reader.getDefaultReadLimit()
+    offsets = [reader.initialOffset()]
+    for _ in range(3):
+        offsets.append(reader.latestOffset(offsets[-1], limit))
+    reader.stop()
+    assert [offset["0"] for offset in offsets] == [1, 3, 5, 1_006]
 
 
 def test_a_stream_stops_where_an_origin_lost_changes_and_goes_on_when_it_is_told_to(

@@ -37,7 +37,7 @@ from headgate.decide.log_ranges import advance, split
 from headgate.decide.log_versions import Part, Versions
 from headgate.decide.starting import Since, Stretch, ends_at, refuse_gaps, starts_after
 from headgate.errors import CorruptRecord, InvalidRequest
-from headgate.model.event import FIRST_SEQ, PartitionRef
+from headgate.model.event import FIRST_SEQ, PartitionRef, Record
 from headgate.ports.log import Extent
 from headgate.spark.log_options import (
     FAIL_ON_DATA_LOSS,
@@ -205,8 +205,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = dict.fromkeys(begin, NOTHING_YET) | found
         _refuse_another_log(begin, extents, self._wanted.topic)
         if _may_be_partial(self._wanted):
-            # Without this, a limit would be spent on what retention took.
-            begin = {one: max(seq, extents[one].earliest) for one, seq in begin.items()}
+            # Without this, a limit would be spent on what retention took, or a lost history.
+            begin = {
+                one: self._log.first_from(one, max(seq, extents[one].earliest))
+                for one, seq in begin.items()
+            }
         else:
             refuse_gaps(begin, extents, self._wanted.topic)
         available = _next_seqs(extents)
@@ -259,14 +262,26 @@ class _Log:
 
     def version_at(self, partition: int, seq: int) -> int | None:
         """Versions never go down, so the next record stands for a corrupt one before it."""
-        ref = PartitionRef(self._wanted.topic, partition)
         while True:
             try:
-                found = self._runner.run(self._reader.read(ref, after_seq=seq - 1, limit=1))
+                found = self._next(partition, seq)
             except CorruptRecord as error:
                 seq = error.seq + 1
             else:
-                return found[0].version if found else None
+                return found.version if found else None
+
+    def first_from(self, partition: int, seq: int) -> int:
+        """The first record there is from `seq` on; `seq` itself where there is none."""
+        try:
+            found = self._next(partition, seq)
+        except CorruptRecord as error:
+            return error.seq
+        return found.seq if found else seq
+
+    def _next(self, partition: int, seq: int) -> Record | None:
+        ref = PartitionRef(self._wanted.topic, partition)
+        found = self._runner.run(self._reader.read(ref, after_seq=seq - 1, limit=1))
+        return found[0] if found else None
 
     def first_since(self, partition: int, time_ms: int) -> int:
         ref = PartitionRef(self._wanted.topic, partition)
