@@ -323,7 +323,8 @@ class PartitionTable:
         async with self._connections.transaction(session, self._what, *queries):
             if not exists:
                 await session.script(self._schema.create)
-                await session.script(self._schema.to_format_2)
+            # Whoever made the schema may be older, or have made it for letters alone.
+            await session.script(self._schema.to_format_2)
             statements = await self._numbered(session)
             await session.script(statements.create)
         self._found = statements
