@@ -74,6 +74,7 @@ def routes_of_gateway() -> list[Route]:
         nothing,
         coordinator_url=nothing,
         ingest_urls=nothing,
+        is_keyed=nothing,
         health=nothing,
         metrics=nothing,
         collect=nothing,

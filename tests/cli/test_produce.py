@@ -13,9 +13,11 @@ from typing import cast
 import msgspec
 import pytest
 
+from headgate.adapters.http.server import HttpServer
+from headgate.answering import HttpApp
 from headgate.cli.json_lines import EventReader, EventShape
 from headgate.cli.line_source import LineSource
-from headgate.cli.produce import BATCHES_UNDER_WAY, _chunks, _Sender
+from headgate.cli.produce import BATCHES_UNDER_WAY, _chunks, _Sender, _Sending
 from headgate.cli.produce_progress import Tally, reason_of
 from headgate.client.producer import Producer
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, OutcomeUnknown
@@ -282,7 +284,8 @@ async def test_a_batch_that_dies_ends_the_command(batches: int) -> None:
             raise RuntimeError("a mistake")
 
     reader = EventReader(EventShape())
-    sender = _Sender(cast("Producer", BrokenProducer()), "t", 1, Tally(None))
+    sending = _Sending(1, 30.0, "run-1")
+    sender = _Sender(cast("Producer", BrokenProducer()), "t", sending, Tally(None))
 
     async def send() -> None:
         await sender.send_all(reader, b"{}\n" * batches)
@@ -407,3 +410,85 @@ def _environment() -> dict[str, str]:
     import sys
 
     return {**os.environ, "PYTHON": sys.executable}
+
+
+# --- when nodes are away -------------------------------------------------------------------------
+
+
+async def test_what_it_gives_up_can_be_gone_on_with_and_nothing_is_written_twice(
+    server: ProduceServer, tmp_path: Path
+) -> None:
+    file, written = tmp_path / "events.jsonl", 0
+    file.write_bytes(lines(100))
+
+    def away_after_some(events: list[ProduceEvent]) -> ProduceAnswer | None:
+        nonlocal written
+        if written >= 40:
+            raise NotNow("no ingest node is known at the moment; try again")
+        written += len(events)
+        return None
+
+    server.script = away_after_some
+    command = ("produce", "flights", str(file), "--key", "id.icao", "--batch", "10")
+    given_up = await headgate(*command, "--timeout", "1s", url=server.url)
+    assert given_up.code == 1
+    how = re.search(r"`(--from-line (\d+) --run \S+)`", given_up.err)
+    assert how is not None, given_up.err
+    assert int(how[2]) <= written + 1
+    server.script = lambda _events: None
+    gone_on = await headgate(*command, *how[1].split(), url=server.url)
+    assert gone_on.code == 0, gone_on.err
+    by_id = {event.event_id: event for event in server.written("flights")}
+    documents = [msgspec.json.decode(event.document)["n"] for event in by_id.values()]
+    assert sorted(documents) == list(range(100)), "each line has one id, in both runs"
+
+
+async def test_it_says_that_it_waits_and_goes_on_by_itself(server: ProduceServer) -> None:
+    loop = asyncio.get_running_loop()
+    back_s = loop.time() + 5.0
+
+    def away(_events: list[ProduceEvent]) -> ProduceAnswer | None:
+        if loop.time() < back_s:
+            raise NotNow("partition 0 of flights has no owner here yet; try again")
+        return None
+
+    server.script = away
+    result = await headgate("produce", "flights", url=server.url, given=lines(10))
+    assert result.code == 0, result.err
+    assert re.search(r"no answer for \d s; waiting for up to 120 s", result.err)
+    assert len(numbers(server)) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--from-line", "4"), "has 3 lines, so none is left from line 4 on"),
+        (("--run", "what is this?"), "'what is this?' is not a run"),
+        (("--timeout", "soon"), "soon"),
+    ],
+    ids=["behind the end", "no run", "no duration"],
+)
+async def test_what_can_not_be_gone_on_with_is_said(
+    server: ProduceServer, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(3))
+    result = await headgate("produce", "flights", str(file), *arguments, url=server.url)
+    assert (result.code, server.requests) == (2, [])
+    assert sentence in result.err
+
+
+async def test_a_command_waits_for_an_address_that_is_just_restarting(
+    unused_tcp_port: int,
+) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    asking = asyncio.create_task(headgate("topic", "list", "--json", url=url))
+    await asyncio.sleep(1.0)
+    server, http = ProduceServer(), HttpServer()
+    server.add_topic("flights")
+    await http.start(HttpApp(server.routes()), "127.0.0.1", unused_tcp_port)
+    try:
+        result = await asking
+    finally:
+        await http.stop(1.0)
+    assert result.code == 0, result.err

@@ -6,7 +6,17 @@ from collections import Counter
 
 import pytest
 
-from headgate.decide.passing_on import GRACE_S, LONGEST_S, by_request, in_turn, wait_s
+from headgate.decide.passing_on import (
+    GRACE_S,
+    LONGEST_S,
+    by_request,
+    in_turn,
+    may_repeat,
+    timeout_s,
+    wait_s,
+    was_refused_for_now,
+    within,
+)
 
 URLS = ["http://a", "http://b", "http://c"]
 
@@ -68,3 +78,44 @@ def test_an_answer_is_waited_for_as_long_as_the_request_asks(
     body: bytes, expected_s: float
 ) -> None:
     assert wait_s(body) == expected_s
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param(b'{"events":[{"event_id":"a"},{"event_id":"b"}]}', True, id="all have ids"),
+        pytest.param(b'{"events":[{"event_id":"a"},{"document":{}}]}', False, id="one has none"),
+        pytest.param(b'{"events":[{"event_id":null}]}', False, id="null is none"),
+        pytest.param(b'{"events":[{"document":{"event_id":"a"}}]}', False, id="in the document"),
+        pytest.param(b'{"events":[]}', False, id="nothing"),
+        pytest.param(b"not JSON", False, id="no JSON"),
+    ],
+)
+def test_only_what_is_known_by_its_ids_is_repeated(body: bytes, expected: bool) -> None:
+    assert may_repeat(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (503, "unavailable", True),
+        (503, "unreachable", True),
+        (503, "overloaded", False),
+        (503, "outcome_unknown", False),
+        (503, "timeout", False),
+        (200, "unavailable", False),
+    ],
+)
+def test_only_a_node_that_wrote_nothing_is_passed_over(
+    status: int, code: str, expected: bool
+) -> None:
+    body = f'{{"error":{{"code":"{code}","message":"no","details":{{}}}}}}'.encode()
+    assert was_refused_for_now(status, body) == expected
+    assert not was_refused_for_now(status, b"<html>")
+
+
+def test_a_request_that_is_sent_again_has_what_is_left_of_its_time() -> None:
+    again = within(request("e", '{"n": 1}', timeout="5s"), 2.5)
+    assert timeout_s(again) == 2.5
+    assert b'{"n": 1}' in again
+    assert timeout_s(b"not JSON") == 0

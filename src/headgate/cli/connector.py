@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    calls_to,
+    console,
+    print_json,
+    say,
+)
 from headgate.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -327,11 +336,10 @@ async def _create(url: str, wanted: CreateConnector, *, check: bool) -> Connecto
     import msgspec
 
     from headgate.cli.connector_view import findings_table
-    from headgate.client.http import HttpClient
     from headgate.model.connectors_api import ConnectorInfo, OriginFinding
 
     path = "/v1/connectors" + ("" if check else "?check=false")
-    async with HttpClient(url, timeout_s=CHECK_TIMEOUT_S) as client:
+    async with calls_to(url, timeout_s=CHECK_TIMEOUT_S) as client:
         try:
             return await client.post(path, wanted, ConnectorInfo)
         except InvalidRequest as error:
@@ -342,40 +350,35 @@ async def _create(url: str, wanted: CreateConnector, *, check: bool) -> Connecto
 
 
 async def _check(url: str, wanted: CreateConnector) -> OriginChecked:
-    from headgate.client.http import HttpClient
     from headgate.model.connectors_api import OriginChecked, OriginSettings
 
-    async with HttpClient(url, timeout_s=CHECK_TIMEOUT_S) as client:
+    async with calls_to(url, timeout_s=CHECK_TIMEOUT_S) as client:
         body = OriginSettings(wanted.type, wanted.settings)
         return await client.post("/v1/connectors/check", body, OriginChecked)
 
 
 async def _list(url: str) -> ConnectorList:
-    from headgate.client.http import HttpClient
     from headgate.model.connectors_api import ConnectorList
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.get("/v1/connectors", ConnectorList)
 
 
 async def _describe(url: str, name: str) -> ConnectorInfo:
-    from headgate.client.http import HttpClient
     from headgate.model.connectors_api import ConnectorInfo
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.get(_path(name), ConnectorInfo)
 
 
 async def _post(url: str, name: str, action: str, body: object = None) -> ConnectorInfo:
-    from headgate.client.http import HttpClient
     from headgate.model.connectors_api import ConnectorInfo
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.post(_path(name, action), {} if body is None else body, ConnectorInfo)
 
 
 async def _delete(url: str, name: str) -> None:
-    from headgate.client.http import HttpClient
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         await client.delete(_path(name))

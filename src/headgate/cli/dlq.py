@@ -11,9 +11,17 @@ import msgspec
 import typer
 
 from headgate.cli.letters_change import Change, Chosen, run_change
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    calls_to,
+    console,
+    print_json,
+    say,
+)
 from headgate.cli.tables import plural
-from headgate.client.http import HttpClient
 from headgate.errors import InvalidRequest
 from headgate.model.letters_api import (
     CHUNK,
@@ -251,7 +259,7 @@ async def _list(
         "state": "parked" if parked else "dead",
         "documents": "true" if documents else "false",
     }
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         while found.more and len(found.letters) < limit:
             most = min(limit - len(found.letters), LISTED_MAX)
             asked = urlencode({**parameters, "after": found.last_id, "limit": most})
@@ -261,5 +269,5 @@ async def _list(
 
 
 async def _show(url: str, letter: int) -> LetterInfo:
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.get(f"{PATH}/{letter}", LetterInfo)

@@ -33,10 +33,12 @@ class EventShape:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """The input that lines are from: its place among all, and its name where there are several."""
+    """The input that lines are from: its place among all, its name where there are several, and a
+    mark of its own, whatever other inputs there are."""
 
     number: int = 0
     name: str = ""
+    mark: int = 0
 
     def of(self, lines: object) -> str:
         """`line 3`, or `line 3 of events.jsonl`."""

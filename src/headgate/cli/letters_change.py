@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 from msgspec import UNSET
 
-from headgate.cli.output import counting_bar, say
+from headgate.cli.output import calls_to, counting_bar, say
 from headgate.cli.tables import plural
 from headgate.client.http import HttpClient
 from headgate.config import server_url
@@ -88,7 +88,7 @@ class Progress:
 
 
 async def run_change(url: str, change: Change, chosen: Chosen, *, dry_run: bool) -> LettersChanged:
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         total = await _count(client, change, chosen)
         if dry_run:
             return LettersChanged(total, 0, more=False, dry_run=True)

@@ -20,7 +20,16 @@ from headgate.cli.following import (
     seconds,
 )
 from headgate.cli.moves import happened, owned
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    calls_to,
+    console,
+    print_json,
+    say,
+)
 from headgate.cli.tables import plural
 from headgate.client.http import HttpClient
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, Timeout
@@ -111,7 +120,7 @@ def restart(
 
 
 async def _restart(url: str, node_id: str, *, wait_s: float | None, quiet: bool) -> NodeStatus:
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         before = _node(await client.get("/v1/status", Status), node_id)
         if before is not None and before.role == "coordinator":
             raise InvalidRequest(
@@ -145,14 +154,14 @@ async def _back(client: HttpClient, before: NodeStatus, wait_s: float) -> NodeSt
 
 
 async def _status(url: str) -> Status:
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.get("/v1/status", Status)
 
 
 async def _drain(
     url: str, node_id: str, *, cancel: bool, wait_s: float | None, quiet: bool
 ) -> Drained:
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         before = await client.get("/v1/status", Status)
         if (known := _node(before, node_id)) is not None and known.role == "coordinator":
             raise InvalidRequest(f"{node_id} is the coordinator, which owns no partitions")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from headgate.client.http import HttpClient
+
 
 def _server_url(given: str) -> str:
     """--url, else HEADGATE_URL (of the environment or `.env`), else the default."""
@@ -41,6 +43,16 @@ NO_URL = ""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 T = TypeVar("T")
+
+RESTART_S = 3.0
+"""For so long a command tries an address again at which nothing answers: it may be restarting."""
+
+
+def calls_to(url: str, *, timeout_s: float = 10.0) -> HttpClient:
+    """The public address, for a command."""
+    from headgate.client.http import HttpClient
+
+    return HttpClient(url, timeout_s=timeout_s, patience_s=RESTART_S)
 
 
 def await_(work: Coroutine[Any, Any, T]) -> T:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, print_json, say
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, print_json, say
 from headgate.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ def _records(count: int) -> str:
 async def _reset(
     url: str, topic: str, number: int, to: ResetTo, resync: bool, *, dry_run: bool
 ) -> ResetAnswer:
-    from headgate.client.http import HttpClient
     from headgate.model.api import ResetAnswer, ResetPartition
 
     path = f"/v1/topics/{topic}/partitions/{number}/reset"
-    async with HttpClient(url, timeout_s=RESET_TIMEOUT_S) as client:
+    async with calls_to(url, timeout_s=RESET_TIMEOUT_S) as client:
         return await client.post(path, ResetPartition(to, resync, dry_run), ResetAnswer)

@@ -8,25 +8,32 @@ with the same key reach the log in their order, from input to input: the produce
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, print_json, say
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, print_json, say
 from headgate.errors import HeadgateError, InvalidRequest
-from headgate.tasks import Crew, start_thread
+from headgate.tasks import Crew, Helpers, start_thread
 
 if TYPE_CHECKING:
     from headgate.cli.json_lines import EventReader, EventShape, NumberedEvent, Origin
     from headgate.cli.line_source import LineSource
     from headgate.cli.produce_progress import Tally
+    from headgate.client.outgoing import OutgoingEvent
     from headgate.client.producer import Producer
 
+DEFAULT_TIMEOUT = "2m"
+"""Above the worst failover: a node that nobody can replace has half a minute to come back."""
+RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 BATCHES_UNDER_WAY = 16
 CHUNKS_AHEAD = 4
 
@@ -66,15 +73,45 @@ def produce(
             show_default=False,
         ),
     ] = None,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="TIME",
+            help="How long to try with a line before giving up, such as 30s or 5m.",
+        ),
+    ] = DEFAULT_TIMEOUT,
+    from_line: Annotated[
+        int,
+        typer.Option(
+            "--from-line", metavar="N", min=1, help="Line of the first input to begin with."
+        ),
+    ] = 1,
+    run: Annotated[
+        str,
+        typer.Option(
+            "--run",
+            metavar="ID",
+            help="The run to go on with: what it has written isn't written again.",
+            show_default=False,
+        ),
+    ] = "",
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
-    """Send JSON lines to a topic; ends when all of them are on disk."""
+    """Send JSON lines to a topic; ends when all of them are on disk.
+
+    Nodes that die or restart meanwhile are waited for. When it gives up, it says how to go on.
+    """
+    from headgate.cli.following import seconds
     from headgate.cli.json_lines import EventShape
     from headgate.cli.produce_progress import Tally
 
+    if run and not RUN_ID.fullmatch(run):
+        raise InvalidRequest(f"{run!r} is not a run: `headgate produce` says how to go on with one")
+    sending = _Sending(batch, seconds(timeout), run or new_run())
     shape = EventShape(key, collection, op.value, _headers(header or []))
-    inputs = _inputs(files or [])
+    inputs = _inputs(files or [], from_line)
     is_typed = any(one.source.is_terminal for one in inputs)
     if is_typed:
         say("reading JSON lines from the terminal; end with Ctrl-D")
@@ -84,7 +121,7 @@ def produce(
     tally = Tally(events, is_typed=is_typed)
     complete = False
     try:
-        await_(_produce(url, topic, inputs, shape, batch, tally))
+        await_(_produce(url, topic, inputs, shape, sending, tally))
         complete = True
     finally:
         tally.close()
@@ -115,27 +152,50 @@ def _headers(given: Sequence[str]) -> dict[str, str]:
     return headers
 
 
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """How lines are sent: in requests of at most `batch`, for `timeout_s` each, as those of `run`,
+    whose ids tell them from all others."""
+
+    batch: int
+    timeout_s: float
+    run: str
+
+    def event(self, numbered: NumberedEvent) -> OutgoingEvent:
+        event_id = f"{self.run}-{numbered.origin.mark:x}-{numbered.line}"
+        return replace(numbered.event, event_id=event_id)
+
+
 @dataclass(slots=True)
 class _Input:
     """An input with the lines read so far and, where it could be looked at before, how many lines
-    and events there are in it."""
+    and events there are in it, from `from_line` on."""
 
     source: LineSource
     origin: Origin
+    from_line: int = 1
     lines: int | None = None
     events: int | None = None
     lines_read: int = 0
     ended: bool = False
 
 
-def _inputs(paths: Sequence[Path]) -> list[_Input]:
+def new_run() -> str:
+    return f"run-{secrets.token_hex(8)}"
+
+
+def _inputs(paths: Sequence[Path], from_line: int) -> list[_Input]:
     from headgate.cli.json_lines import Origin
     from headgate.cli.line_source import open_sources
 
     sources = open_sources(paths)
     several = len(sources) > 1
     return [
-        _Input(source, Origin(number, source.name if several else ""))
+        _Input(
+            source,
+            Origin(number, source.name if several else "", zlib.crc32(source.name.encode())),
+            1 if number else from_line,
+        )
         for number, source in enumerate(sources)
     ]
 
@@ -152,25 +212,37 @@ def _check_whole(inputs: Sequence[_Input], shape: EventShape) -> None:
             one.events = 0
             try:
                 while chunk := one.source.read():
-                    one.events += sum(1 for _ in reader.feed(chunk))
+                    one.events += sum(e.line >= one.from_line for e in reader.feed(chunk))
                     checking.at(one.source)
-                one.events += sum(1 for _ in reader.finish())
+                one.events += sum(e.line >= one.from_line for e in reader.finish())
             except InvalidRequest as error:
                 raise InvalidRequest(f"{error}; nothing was written") from error
             one.lines = reader.lines
+            if one.from_line > max(1, reader.lines):
+                raise InvalidRequest(
+                    f"{one.source.name} has {reader.lines} lines, so none is left from line "
+                    f"{one.from_line} on; nothing was written"
+                )
             checking.done(one.source)
             one.source.rewind()
 
 
 async def _produce(
-    url: str, topic: str, inputs: Sequence[_Input], shape: EventShape, batch: int, tally: Tally
+    url: str,
+    topic: str,
+    inputs: Sequence[_Input],
+    shape: EventShape,
+    sending: _Sending,
+    tally: Tally,
 ) -> None:
     from headgate.client.producer import Producer, ProducerOptions
 
     await _check_topic(url, topic, shape)
     bad: InvalidRequest | None = None
-    async with Producer(url, ProducerOptions(batch_events=batch)) as producer:
-        sender = _Sender(producer, topic, batch, tally)
+    options = ProducerOptions(batch_events=sending.batch, deadline_s=sending.timeout_s)
+    async with Helpers() as helpers, Producer(url, options) as producer:
+        helpers.start(tally.tell_waits(sending.timeout_s))
+        sender = _Sender(producer, topic, sending, tally)
         for one in inputs:
             try:
                 await _send_input(one, shape, sender, tally)
@@ -180,6 +252,7 @@ async def _produce(
                 break
         await sender.finish()
     tally.name_failures(topic)
+    tally.say_how_to_go_on(sending.run)
     for one in inputs:
         _say_what_was_left(one)
     tally.raise_failures()
@@ -197,9 +270,9 @@ async def _send_input(one: _Input, shape: EventShape, sender: _Sender, tally: Ta
         while not tally.failures and (chunk := await chunks.get()):
             if isinstance(chunk, HeadgateError):
                 raise chunk
-            await sender.send_all(reader, chunk)
+            await sender.send_all(reader, chunk, from_line=one.from_line)
         if not tally.failures:
-            await sender.send_all(reader, None)
+            await sender.send_all(reader, None, from_line=one.from_line)
             one.ended = True
     except InvalidRequest:
         one.ended = True  # Its own sentence says where.
@@ -221,11 +294,11 @@ def _say_what_was_left(one: _Input) -> None:
 
 async def _check_topic(url: str, topic: str, shape: EventShape) -> None:
     """Mistakes that would fail every line are better said before the first one is read."""
-    from headgate.client.http import HttpClient, topic_path
+    from headgate.client.http import topic_path
     from headgate.errors import NotFound, NotNow, PeerUnreachable
     from headgate.model.api import TopicInfo
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         try:
             found = await client.get(topic_path(topic), TopicInfo)
         except PeerUnreachable as error:
@@ -268,20 +341,25 @@ def _chunks(source: LineSource) -> asyncio.Queue[bytes | HeadgateError]:
 class _Sender:
     """Hands batches to the producer, in order, a bounded number at a time."""
 
-    def __init__(self, producer: Producer, topic: str, batch: int, tally: Tally) -> None:
+    def __init__(self, producer: Producer, topic: str, sending: _Sending, tally: Tally) -> None:
         self._producer = producer
         self._topic = topic
-        self._batch = batch
+        self._sending = sending
         self._tally = tally
         self._crew = Crew("produce")
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def send_all(self, reader: EventReader, chunk: bytes | None) -> None:
-        """Send the events of `chunk` (None: what is left), short of the batch with a bad line."""
+    async def send_all(
+        self, reader: EventReader, chunk: bytes | None, *, from_line: int = 1
+    ) -> None:
+        """Send the events of `chunk` (None: what is left) from that line on, short of the batch
+        with a bad line."""
         batch: list[NumberedEvent] = []
         for event in reader.finish() if chunk is None else reader.feed(chunk):
+            if event.line < from_line:
+                continue
             batch.append(event)
-            if len(batch) == self._batch:
+            if len(batch) == self._sending.batch:
                 await self._send(batch)
                 batch = []
         if batch:
@@ -300,7 +378,8 @@ class _Sender:
 
     async def _deliver(self, batch: list[NumberedEvent]) -> None:
         self._tally.sending(batch)
-        outcomes = await self._producer.send_many(self._topic, [one.event for one in batch])
+        events = [self._sending.event(one) for one in batch]
+        outcomes = await self._producer.send_many(self._topic, events)
         self._tally.count(batch, outcomes)
 
     async def finish(self) -> None:

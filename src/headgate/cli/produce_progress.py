@@ -6,6 +6,7 @@ ones are named.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,11 +30,13 @@ from headgate.cli.json_lines import NumberedEvent
 from headgate.cli.line_source import LineSource
 from headgate.cli.output import say
 from headgate.client.outgoing import Outcome
-from headgate.errors import SAME_IDS_AGAIN, CallerError, HeadgateError, OutcomeUnknown
+from headgate.errors import SAME_IDS_AGAIN, CallerError, HeadgateError, NotNow, OutcomeUnknown
 
 RANGES_SHOWN_MAX = 20
 STILL_S = 1.0
 """From then on a run in which nothing happens says what it waits for."""
+WAITS_S = 3.0
+"""From then on it says so where there is no bar."""
 BAR_WIDTH = 16
 """Leaves room for what is waited for, where a terminal has 80 columns."""
 
@@ -124,6 +127,32 @@ class Tally:
             return f"{per_s:,.0f}/s"
         answered = self.acknowledged + self.failed
         return "waiting for answers" if self._sent > answered else "waiting for input"
+
+    async def tell_waits(self, timeout_s: float) -> None:
+        """Say when nothing has been answered for a while, and when it goes on; on a terminal that
+        is part of the bar. Until it is cancelled."""
+        told = False
+        while self._progress.disable:
+            await asyncio.sleep(STILL_S)
+            still_s = self._now_s() - self._moved_s
+            waits = self._sent > self.acknowledged + self.failed and still_s >= WAITS_S
+            if waits and not told:
+                say(f"headgate: no answer for {still_s:.0f} s; waiting for up to {timeout_s:g} s")
+            elif told and not waits:
+                say("headgate: it goes on")
+            told = waits
+
+    def say_how_to_go_on(self, run: str) -> None:
+        """Where something failed that may succeed later; after `name_failures`."""
+        later = [one for one, error in self.failures if isinstance(error, NotNow)]
+        if not later:
+            return
+        first = min(later, key=lambda one: (one.origin, one.line))
+        inputs = f" for the inputs from {first.origin.name} on" if first.origin.number else ""
+        say(
+            f"headgate: to go on, run the same command{inputs} with `--from-line {first.line} "
+            f"--run {run}`; within half an hour, nothing that was written is written again"
+        )
 
     def count(self, batch: Sequence[NumberedEvent], outcomes: Sequence[Outcome]) -> None:
         self._moved_s = self._now_s()

@@ -8,7 +8,16 @@ import typer
 
 from headgate.cli.following import DEFAULT_TIMEOUT, TimeoutOption, WaitOption, none_left, seconds
 from headgate.cli.moves import left, shares, under_way
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    calls_to,
+    console,
+    print_json,
+    say,
+)
 from headgate.cli.tables import plural
 from headgate.client.http import HttpClient
 from headgate.model.api import PlannedMove, RebalanceAnswer, RebalanceRequest, Status
@@ -33,7 +42,7 @@ def rebalance(
 
 
 async def _rebalance(url: str, dry_run: bool, wait_s: float | None, as_json: bool) -> None:
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         status = await client.get("/v1/status", Status)
         plan = await _post(client, dry_run=True)
         if not as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
+from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, console, print_json
 from headgate.errors import HeadgateError, NotNow
 
 if TYPE_CHECKING:
@@ -49,9 +49,8 @@ def status(
 
 async def _once(url: str, as_json: bool, *, everything: bool) -> None:
     from headgate.cli.status_view import status_view
-    from headgate.client.http import HttpClient
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         status = await _ask(client)
     if as_json:
         print_json(status)
@@ -63,9 +62,8 @@ async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -
     from rich.live import Live
 
     from headgate.cli.status_view import status_view
-    from headgate.client.http import HttpClient
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         status = await _ask(client)
         if as_json:
             while True:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json, say
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    calls_to,
+    console,
+    print_json,
+    say,
+)
 from headgate.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -154,27 +163,25 @@ def _count(partitions: int) -> str:
 async def _create(
     url: str, name: str, partitions: int | None, placement: PlacementChoice
 ) -> TopicInfo:
-    from headgate.client.http import HttpClient
     from headgate.model.api import CreateTopic, TopicInfo
 
     wanted = CreateTopic(name, partitions, placement.value)
-    async with HttpClient(url, timeout_s=CREATE_TIMEOUT_S) as client:
+    async with calls_to(url, timeout_s=CREATE_TIMEOUT_S) as client:
         return await client.post("/v1/topics", wanted, TopicInfo)
 
 
 async def _list(url: str) -> TopicList:
-    from headgate.client.http import HttpClient
     from headgate.model.api import TopicList
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.get("/v1/topics", TopicList)
 
 
 async def _describe(url: str, name: str) -> TopicInfo:
-    from headgate.client.http import HttpClient, topic_path
+    from headgate.client.http import topic_path
     from headgate.model.api import TopicInfo
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         return await client.get(topic_path(name), TopicInfo)
 
 
@@ -182,10 +189,10 @@ async def _repartition(
     url: str, name: str, to: int, dry_run: bool, wait_s: float | None, *, quiet: bool
 ) -> RepartitionPlan:
     from headgate.cli.repartitioning import finalized
-    from headgate.client.http import HttpClient, topic_path
+    from headgate.client.http import topic_path
     from headgate.model.api import RepartitionPlan, RepartitionTopic
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         wanted = RepartitionTopic(to, dry_run)
         plan = await client.post(f"{topic_path(name)}/repartition", wanted, RepartitionPlan)
         if not quiet:
@@ -209,7 +216,7 @@ def _show_plan(plan: RepartitionPlan, *, begun: bool, waits: bool) -> None:
 
 
 async def _delete(url: str, name: str) -> None:
-    from headgate.client.http import HttpClient, topic_path
+    from headgate.client.http import topic_path
 
-    async with HttpClient(url) as client:
+    async with calls_to(url) as client:
         await client.delete(topic_path(name))

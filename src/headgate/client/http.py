@@ -3,12 +3,14 @@
 Invariant: whatever goes wrong leaves here as an error of `headgate.errors`: the server's own errors
 are rebuilt as the class that was raised over there, a silent or foreign address becomes a sentence
 that says what to do. The detail `no_answer` is there when the other side said nothing that could
-be understood: "not sent", or "unknown" where it may have done what it was asked. Never retries: who
-calls knows whether that is safe.
+be understood: "not sent", or "unknown" where it may have done what it was asked. Never sends
+anything twice: who calls knows whether that is safe. But with `patience_s` it waits for so long for
+an address at which nothing answers: it may be restarting.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from types import TracebackType
 from typing import Self, TypeVar
@@ -20,11 +22,16 @@ from headgate import errors
 from headgate.client.defaults import open_calls
 from headgate.errors import ANOTHER_ADDRESS
 from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer
-from headgate.model.http import JSON
+from headgate.model.http import JSON, Response
 from headgate.model.refusals import rebuild
 from headgate.ports.http import OpenCalls
 
 Answer = TypeVar("Answer")
+
+AGAIN_S = 0.25
+"""Between two tries of an address at which nothing answers."""
+
+Headers = tuple[tuple[str, str], ...]
 
 _NAME = re.compile(NAME_PATTERN)
 _BLANK = re.compile(r"\s")
@@ -39,10 +46,12 @@ class HttpClient:
         *,
         timeout_s: float = 10.0,
         connect_timeout_s: float = 3.0,
+        patience_s: float = 0.0,
         open_calls: OpenCalls = open_calls,
     ) -> None:
         self.url = _checked(url)
         self._timeout_s = timeout_s
+        self._patience_s = patience_s
         self._calls = open_calls(connect_timeout_s=connect_timeout_s)
 
     async def __aenter__(self) -> Self:
@@ -78,9 +87,7 @@ class HttpClient:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         headers = () if body is None else (("content-type", JSON),)
         try:
-            response = await self._calls.send(
-                method, self.url + path, timeout_s=limit_s, headers=headers, body=body or b""
-            )
+            response = await self._sent(method, path, limit_s, headers, body or b"")
         except errors.PeerUnreachable as error:
             raise errors.PeerUnreachable(
                 f"nothing answers at {self.url}; start it with `headgate up` (if that runs, try "
@@ -101,6 +108,21 @@ class HttpClient:
         if response.status < 300:
             return response.body
         raise self._refusal(response.status, response.body)
+
+    async def _sent(
+        self, method: str, path: str, limit_s: float, headers: Headers, body: bytes
+    ) -> Response:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._patience_s
+        while True:
+            try:
+                return await self._calls.send(
+                    method, self.url + path, timeout_s=limit_s, headers=headers, body=body
+                )
+            except errors.PeerUnreachable:
+                if loop.time() + AGAIN_S > until_s:
+                    raise
+            await asyncio.sleep(AGAIN_S)
 
     def _parse(self, content: bytes, answer: type[Answer]) -> Answer:
         try:

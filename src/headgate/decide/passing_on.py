@@ -1,4 +1,4 @@
-"""Which ingest node a gateway passes a produce request on to, and how long it waits for it.
+"""Which ingest node a gateway passes a produce request on to, for how long, and when again.
 
 Any of them will do where the key leads to the partition, so they take turns. On an opportunistic
 topic the node chooses the partition, and a request that is repeated after its answer got lost is
@@ -15,8 +15,8 @@ import msgspec
 
 from headgate.decide.durations import parse_duration_ms
 from headgate.decide.placement import fnv1a_64
-from headgate.errors import InvalidRequest
-from headgate.model.api import REQUEST_TIMEOUT_DEFAULT
+from headgate.errors import InvalidRequest, NotNow, PeerUnreachable
+from headgate.model.api import REQUEST_TIMEOUT_DEFAULT, ErrorAnswer
 
 LONGEST_S = 16 * 60.0
 """Above the longest request_timeout that a node accepts."""
@@ -29,7 +29,18 @@ class _Timed(msgspec.Struct, frozen=True):
     request_timeout: str = REQUEST_TIMEOUT_DEFAULT
 
 
+class _Named(msgspec.Struct, frozen=True):
+    event_id: str | None = None
+
+
+class _Events(msgspec.Struct, frozen=True):
+    events: list[_Named] = []
+
+
 _timed = msgspec.json.Decoder(_Timed)
+_named = msgspec.json.Decoder(_Events)
+_refused = msgspec.json.Decoder(ErrorAnswer)
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def in_turn(urls: Sequence[str], turn: int) -> list[str]:
@@ -51,8 +62,44 @@ def by_request(urls: Sequence[str], body: bytes, turn: int) -> list[str]:
 def wait_s(body: bytes) -> float:
     """How long the answer may take. A connection to a node that never answers is taken for so long,
     even if whoever asked has left: no longer than the request asks for."""
+    timeout_s = _timeout_s(body)
+    return LONGEST_S if timeout_s is None else min(timeout_s + GRACE_S, LONGEST_S)
+
+
+def timeout_s(body: bytes) -> float:
+    """How long the request may take; no time at all for one that is wrong, as a node will say."""
+    return _timeout_s(body) or 0.0
+
+
+def _timeout_s(body: bytes) -> float | None:
     try:
-        timeout_ms = parse_duration_ms(_timed.decode(body).request_timeout)
+        return parse_duration_ms(_timed.decode(body).request_timeout) / 1_000
     except (ValueError, RecursionError, InvalidRequest):
-        return LONGEST_S  # the node will say what is wrong with it
-    return min(timeout_ms / 1_000 + GRACE_S, LONGEST_S)
+        return None
+
+
+def within(body: bytes, left_s: float) -> bytes:
+    """The same request, with what is left of its time."""
+    parts = _parts.decode(body)
+    parts["request_timeout"] = msgspec.Raw(f'"{round(left_s * 1_000)}ms"'.encode())
+    return msgspec.json.encode(parts)
+
+
+def may_repeat(body: bytes) -> bool:
+    """Whether every event came with an id, by which it is known where it was written before."""
+    try:
+        events = _named.decode(body).events
+    except (ValueError, RecursionError):
+        return False
+    return bool(events) and all(event.event_id for event in events)
+
+
+def was_refused_for_now(status: int, body: bytes) -> bool:
+    """Whether an answer says that nothing was written, for a reason that another node, or a later
+    moment, may not have: its node stops, or knows no owner yet."""
+    if status != NotNow.status:
+        return False
+    try:
+        return _refused.decode(body).error.code in (NotNow.code, PeerUnreachable.code)
+    except (ValueError, RecursionError):
+        return False

@@ -199,6 +199,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/topology",
         "/v1/rebalance",
         "/v1/nodes/{name}/drain",
+        "/v1/nodes/{name}/restart",
         "/v1/subscribe",
         "/health",
         "/metrics",

@@ -16,7 +16,6 @@ from headgate import errors
 from headgate.decide.health import http_status
 from headgate.decide.letters import PARAMETERS as LETTER_PARAMETERS
 from headgate.decide.openapi import openapi
-from headgate.decide.passing_on import wait_s
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.api import (
     CreateTopic,
@@ -54,6 +53,7 @@ from headgate.model.letters_api import (
 from headgate.services.gateway.connectors import ConnectorRoutes
 from headgate.services.gateway.forwarding import Forwarder
 from headgate.services.gateway.placing import Redirect, newcomer_of
+from headgate.services.gateway.producing import Producing
 from headgate.services.gateway.questions import SUBSCRIBE_PARAMETERS, question_of
 from headgate.services.gateway.sse import sse_response
 from headgate.services.gateway.subscriptions import Subscriptions
@@ -62,7 +62,8 @@ COORDINATOR_TIMEOUT_S = 60.0
 
 
 class PublicRoutes:
-    """`ingest_urls` names the nodes to produce to, by topic and request, the first one first."""
+    """`ingest_urls` names the nodes to produce to, by topic and request, the first one first;
+    `is_keyed` says whether a topic has keys."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class PublicRoutes:
         *,
         coordinator_url: Callable[[], str],
         ingest_urls: Callable[[str, bytes], Sequence[str]],
+        is_keyed: Callable[[str], bool],
         health: Callable[[], Health],
         metrics: GatewayMetrics,
         collect: Callable[[], None],
@@ -80,7 +82,7 @@ class PublicRoutes:
         self._subscriptions = subscriptions
         self._forwarder = forwarder
         self._coordinator_url = coordinator_url
-        self._ingest_urls = ingest_urls
+        self._producing = Producing(forwarder, ingest_urls=ingest_urls, is_keyed=is_keyed)
         self._health = health
         self._metrics = metrics
         self._collect = collect
@@ -105,7 +107,7 @@ class PublicRoutes:
             Route(
                 "POST",
                 "/v1/topics/{name}/produce",
-                self._produce,
+                self._producing.produce,
                 "Append events to a topic; the answer has their order.",
                 ProduceRequest,
                 ProduceAnswer,
@@ -233,19 +235,6 @@ class PublicRoutes:
         status = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
         status["ws_url"] = msgspec.Raw(msgspec.json.encode(self.ws_url))
         return json_response(status)
-
-    async def _produce(self, request: Request) -> Response:
-        """By the first node that is there: the next one is asked only if nothing was sent."""
-        body = await self._forwarder.body_of(request)
-        failure = errors.PeerUnreachable("no ingest node is known at the moment; try again")
-        for url in self._ingest_urls(request.params["name"], body):
-            try:
-                return await self._forwarder.pass_on(request, body, url, timeout_s=wait_s(body))
-            except errors.PeerUnreachable as error:
-                if error.details.get("url") != url:
-                    raise  # the client went away
-                failure = error
-        raise failure
 
     # --- about this node -------------------------------------------------------------------------
 

@@ -146,6 +146,7 @@ class Gateway:
             Forwarder(calls, body_limit_bytes=options.body_limit_bytes),
             coordinator_url=lambda: self._control.coordinator_url or options.coordinator_url,
             ingest_urls=self._ingest_urls,
+            is_keyed=self._is_keyed,
             health=self._health,
             metrics=self._metrics,
             collect=self._collect,
@@ -286,6 +287,10 @@ class Gateway:
         if topic is not None and topic.placement == "opportunistic":
             return passing_on.by_request(urls, body, turn)
         return passing_on.in_turn(urls, turn)
+
+    def _is_keyed(self, topic_name: str) -> bool:
+        topic = self._control.topology.topic(topic_name)
+        return topic is not None and topic.placement == "keyed"
 
     def _health(self) -> Health:
         budget = self._subscriptions.budget

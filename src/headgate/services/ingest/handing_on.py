@@ -53,11 +53,19 @@ class HandingOn:
         return incoming.hops < MAX_HOPS
 
     async def hand_on(
-        self, url: str, incoming: Incoming, events: Sequence[Event], *, partition: int | None = None
+        self,
+        url: str,
+        incoming: Incoming,
+        events: Sequence[Event],
+        *,
+        partition: int | None = None,
+        timeout_s: float | None = None,
     ) -> list[Outcome]:
-        """One outcome per event. `partition` is named when nobody knows what became of them."""
-        left_s = incoming.deadline_s - asyncio.get_running_loop().time()
-        timeout_s = max(left_s, SHORTEST_S)
+        """One outcome per event, within `timeout_s` (None: what is left of the request).
+        `partition` is named when nobody knows what became of them."""
+        if timeout_s is None:
+            timeout_s = incoming.deadline_s - asyncio.get_running_loop().time()
+        timeout_s = max(timeout_s, SHORTEST_S)
         request = ProduceRequest([_offered(one) for one in events], f"{round(timeout_s * 1e3)}ms")
         try:
             answer = await self._peers.produce(

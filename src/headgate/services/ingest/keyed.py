@@ -7,13 +7,16 @@ by itself (it named a version). What the store holds back (a partition that is b
 version ahead of us) is placed anew until the request's time is up; what was written before the
 topic was repartitioned is not written again. A write without an answer within
 the write timeout stays with its partition, and is read back there until the request's time is up.
+Where the owner of a part is gone, the part is placed anew, with the ids it had, once the topology
+names another one: by the node that the request came to, if its sender leaves the routing to us.
+What may have been written somewhere is never told as "not written".
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from headgate import errors
 from headgate.decide.placement import split_keyed
@@ -31,6 +34,8 @@ from headgate.tasks import Helpers
 
 HOLD_S = 0.05
 """Between two tries of what the store holds back; a new topology ends it early."""
+OWNERLESS_S = 0.25
+"""Between two tries of what has no owner that answers; likewise."""
 
 Part = Sequence[int]
 """Indexes of the events of a request that belong to one partition."""
@@ -57,6 +62,7 @@ class Keyed:
     async def write(self, request: int, incoming: Incoming) -> list[Outcome]:
         """One outcome per event, in the order of the request, by its deadline."""
         outcomes: dict[int, Outcome] = {}
+        doubts: dict[int, errors.OutcomeUnknown] = {}
         pending: Part = range(len(incoming.events))
         while pending:
             topic = self._partitions.topic(incoming.topic)
@@ -67,13 +73,19 @@ class Keyed:
                 unwritten = await self._write_parts(
                     request, topic, incoming, pending, outcomes, asking
                 )
-            pending = [index for index in unwritten if _is_held(outcomes[index])]
-            if not pending or self._partitions.closing or _left_s(incoming) <= 0:
-                break
-            await self._partitions.change(timeout_s=min(HOLD_S, max(_left_s(incoming), 0)))
+            doubts |= {i: one for i in unwritten if _may_be_there(one := outcomes[i])}
+            pending = [i for i in unwritten if _is_placed_anew(outcomes[i], incoming)]
+            pause_s = HOLD_S if any(_is_held(outcomes[i]) for i in pending) else OWNERLESS_S
+            if not pending or self._partitions.closing or _left_s(incoming) <= pause_s:
+                break  # a try that can't end in time leaves nothing but doubt
+            await self._partitions.change(timeout_s=pause_s)
         for index in pending:
             outcomes[index] = _told(outcomes[index])
-        return [outcomes[index] for index in range(len(incoming.events))]
+        return [
+            doubts.get(index, outcome) if isinstance(outcome, errors.NotNow) else outcome
+            for index in range(len(incoming.events))
+            for outcome in [outcomes[index]]
+        ]
 
     async def _write_parts(
         self,
@@ -159,7 +171,11 @@ class Keyed:
         if url and incoming.version is not None:
             return self._partitions.redirect(topic)
         if url and self._handing_on.may(incoming):
-            return self._handing_on.hand_on(url, incoming, events, partition=ref.partition)
+            # Whoever doesn't answer may be gone for good, and somebody else has it by then.
+            until_s = min(_left_s(incoming), self._rules.write_timeout_s)
+            return self._handing_on.hand_on(
+                url, incoming, events, partition=ref.partition, timeout_s=until_s
+            )
         return errors.NotNow(
             f"partition {ref.partition} of {topic.name} has no owner here yet; try again",
             topic=topic.name,
@@ -263,6 +279,22 @@ def _is_held(outcome: Outcome) -> bool:
     if isinstance(outcome, errors.StaleVersion):
         return "owners" not in outcome.details
     return isinstance(outcome, errors.Sealed)
+
+
+def _is_placed_anew(outcome: Outcome, incoming: Incoming) -> bool:
+    """Whether it is worth another try here. Somebody who routes, or who has handed it on, sees to
+    it that what has no owner finds one."""
+    if _is_held(outcome):
+        return True
+    is_ours = incoming.version is None and not incoming.hops
+    is_ownerless = type(outcome) is errors.NotNow or isinstance(outcome, errors.PeerUnreachable)
+    return is_ours and (is_ownerless or _may_be_there(outcome))
+
+
+def _may_be_there(outcome: Outcome) -> TypeGuard[errors.OutcomeUnknown]:
+    """Whether a node that it was handed on to gave no answer. With the same id it may be written
+    again: whoever has the partition then knows what is there."""
+    return isinstance(outcome, errors.OutcomeUnknown) and "url" in outcome.details
 
 
 def _told(outcome: Outcome) -> Outcome:
