@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.bench.append import APPEND
 from headgate.bench.connector import CONNECTOR
 from headgate.bench.deliver import DELIVER
+from headgate.bench.failover import FAILOVER
 from headgate.bench.fanout import FANOUT
 from headgate.bench.latency import LATENCY
 from headgate.bench.match import MATCH
@@ -27,5 +28,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         REPARTITION,
         PIPELINE,
         CONNECTOR,
+        FAILOVER,
     )
 }
