@@ -60,6 +60,21 @@ async def test_a_lane_that_has_nothing_else_ends_nobodys_window() -> None:
 
 
 @on_virtual_time
+async def test_a_lane_that_gives_up_after_its_window_ends() -> None:
+    """When the window ended it might still have got what it tried to claim, so it stayed."""
+    world = LaneWorld(window_s=10.0)
+    world.checkpoints.failing = StorageFailed("the store is away")
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(15.0)
+    await world.lane.receipt()
+    assert not world.life.done()
+    await settle_down(CLAIM_PATIENCE_S)
+    assert claimed(world) == [control.Claimed(())]
+    assert world.life.done()
+
+
+@on_virtual_time
 async def test_its_predecessor_goes_on_with_it() -> None:
     world = LaneWorld(partitions=2, window_s=5.0)
     world.start()

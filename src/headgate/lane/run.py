@@ -235,6 +235,7 @@ class Lane:
         while self._life.state is Hold.WAITING:
             if await self._may_begin(session):
                 await self._begin_as_told(session)
+                self._end_without_a_window()
                 continue
             left = await self._beginning.without_coordinator(
                 self._planned, connected=session.connected
@@ -524,9 +525,15 @@ class Lane:
         # A fresh position leaves the successor little to repeat.
         await self._saving.save_all(self._spec.settings.checkpoint_timeout_s)
         self._give_receipt()
-        if self._life.state is Hold.RESTING or not self._may_hold:
-            self._end(self._reason)  # whoever held what it wanted still does
+        self._end_without_a_window()
         await self._crew.failed()  # until everything ends
+
+    def _end_without_a_window(self) -> None:
+        """A window that is over leaves a lane nothing to wait for that has, and will get, nothing:
+        whoever held what it wanted still does."""
+        is_over = self._window.state is Window.OVER
+        if is_over and (self._life.state is Hold.RESTING or not self._may_hold):
+            self._end(self._reason)
 
     def _hand_over(self, reason: str) -> None:
         if self._window.state is not Window.OVER:
