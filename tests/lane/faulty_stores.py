@@ -174,7 +174,7 @@ class Moody:
 class LinkedLetters:
     """What one lane sees of the letters."""
 
-    def __init__(self, link: Link, inner: JudgedLetters, moody: Moody) -> None:
+    def __init__(self, link: Link, inner: MemoryLetterStore, moody: Moody) -> None:
         self._link, self._inner, self._moody = link, inner, moody
 
     async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -213,7 +213,7 @@ class LinkedLetters:
 class LinkedCheckpoints:
     """What one lane sees of the positions."""
 
-    def __init__(self, link: Link, inner: JudgedCheckpoints, moody: Moody) -> None:
+    def __init__(self, link: Link, inner: MemoryCheckpointStore, moody: Moody) -> None:
         self._link, self._inner, self._moody = link, inner, moody
 
     async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -229,6 +229,9 @@ class LinkedCheckpoints:
 
     async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
         await self._call(lambda: self._inner.stop(ref, fence, why))
+
+    async def list(self) -> dict[PartitionRef, Position]:
+        return await self._call(self._inner.list)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"a lane doesn't use {name}")

@@ -218,17 +218,19 @@ class Judge:
         if not got.is_marked:
             client.reached(*got.place)
 
-    def told(self, reader: Reader, partition: int, after_seq: int, from_seq: int) -> None:
-        """It hears that something is left out."""
+    def told(
+        self, reader: Reader, partition: int, after_seq: int, from_seq: int, reason: str
+    ) -> None:
+        """It hears that something is left out, and a marker in its place; of what is gone from the
+        log it may hear before."""
         reader.told_missing(partition, after_seq, from_seq)
-        number = self._numbers.get((partition, after_seq + 1))
-        if from_seq == after_seq + 2 and number is not None and self.written[number].is_marker:
-            reader.got.append(Got(reader.lives, (partition, after_seq + 1), is_marked=False))
+        if reason == "origin":
+            reader.got.append(Got(reader.lives, (partition, from_seq - 1), is_marked=False))
 
     def consumed(self, share: Share, message: Mapping[str, Any]) -> None:
         if message["type"] == "resync":
             partition, last = message["partition"], message["from"] - 1
-            self.told(share, partition, message["after"], message["from"])
+            self.told(share, partition, message["after"], message["from"], message["reason"])
             share.in_hand.append((partition, last, False))
         else:
             got = self._got(share, message)
@@ -281,10 +283,13 @@ class Judge:
             self._judge_redeliveries(reader)
 
     def _judge_order(self, reader: Reader) -> None:
-        """A target begins anew with each owner, with what the one before didn't acknowledge."""
+        """A target begins anew with each owner, with what the one before didn't acknowledge. What
+        was a dead letter for somebody who comes back is read from the log, late rather than never
+        (docs/protocol.md, resuming)."""
         last: dict[tuple[int, str], int] = {}
+        dead = {place for name in reader.ids for place in self._dead[name]}
         for life, place, is_marked in reader.got:
-            if is_marked:
+            if is_marked or place in dead:
                 continue
             number = self._numbers[place]
             for key in self.written[number].keys:

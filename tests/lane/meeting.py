@@ -15,14 +15,16 @@ dead letter for one of its subscriptions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import structlog
@@ -31,18 +33,28 @@ from msgspec.structs import replace
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.delivery import letters_at_once, pacing
 from headgate.decide.feed_queue import Resync
 from headgate.decide.placement import partition_of
 from headgate.decide.recent_ids import RecentIds
 from headgate.decide.redelivered import Redelivered
 from headgate.decide.starting import Start, parse_start
+from headgate.lane import delivering, letters, reading, redriving
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, Op, PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.subscription import Priority, Subscription
-from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology
+from headgate.model.topology import (
+    FormerVersion,
+    GatewayRing,
+    Node,
+    Owner,
+    Repartition,
+    Topic,
+    Topology,
+)
 from headgate.services.gateway.consumer_bounds import ConsumerBounds
 from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
@@ -58,6 +70,13 @@ from headgate.services.gateway.subscriptions import (
 )
 from headgate.services.gateway.target import Acknowledged, Target
 from headgate.tasks import Crew
+from tests.lane.faulty_stores import (
+    Link,
+    LinkedCheckpoints,
+    LinkedLetters,
+    Moody,
+    StoreMood,
+)
 from tests.lane.judging import Client, Judge, Share, Written
 from tests.lane.world import FakeGateways, LaneWorld
 from tests.services.gateway.doubles import FakeCoordinator
@@ -97,13 +116,15 @@ class MeetingLane(LaneWorld):
         if isinstance(message, control.AckSubscriptions):
             self.acked = max(self.acked, message.revision)
             self.meeting.adopt()
+        elif isinstance(message, control.Claimed):
+            self.meeting.claimed(self, message.owners)
 
     @property
     def is_running(self) -> bool:
         return not self.life.done()
 
     def told(self, message: control.FromCoordinator) -> None:
-        if self.session is not None and self.is_running:
+        if self.session is not None and self.is_running and not self.away:
             self.session.push(message)
 
 
@@ -113,19 +134,22 @@ class MeetingGateway:
     def __init__(self, meeting: Meeting, name: str) -> None:
         r = meeting.random
         self.name = name
-        self.is_away = False
+        self.incarnation = f"x{meeting.starts[name]}"
+        self.is_away = self.is_dead = False
         self.floor = 0
         self.coordinator = FakeCoordinator(topology=meeting.topology, adopting=False)
         self._registers = self.coordinator._on_message
         self.coordinator._on_message = self._hear  # type: ignore[method-assign]
         self.meeting = meeting
         machine = ScriptedMachine(
-            clock=asyncio.get_running_loop().time, seed=1 + GATEWAYS.index(name)
+            clock=asyncio.get_running_loop().time,
+            seed=1 + GATEWAYS.index(name) + len(GATEWAYS) * meeting.starts[name],
         )
         control_, crew = Control(), Crew("gateway")
         registering = Registering(control_, crew)
         policy = r.choice([SlowPolicies(), SlowPolicies(normal="disconnect", low="disconnect")])
         self.disconnects = policy.normal == "disconnect"
+        self.crew = crew
         self.subscriptions = Subscriptions(
             name,
             Bounds(
@@ -146,18 +170,21 @@ class MeetingGateway:
         self.deliveries = Deliveries(
             name,
             self.subscriptions,
-            incarnation="x",
+            incarnation=self.incarnation,
             recent=RecentIds(capacity=1_000, ttl_s=60.0),
             redelivered=Redelivered(capacity=10_000, ttl_s=180.0),
             machine=machine,
         )
-        hello = control.Hello(role="gateway", node_id=name, incarnation="x")
+        hello = control.Hello(role="gateway", node_id=name, incarnation=self.incarnation)
         session = self.coordinator.open_session(lambda: hello)
         self.listening = asyncio.create_task(hearing.listen(session))
 
     def _hear(self, message: control.ToCoordinator) -> None:
+        if self.is_dead:
+            return
         self._registers(message)
         if isinstance(message, control.RegistrationComplete):
+            self.coordinator.remembers = True
             mine = [one.id for one in self.meeting.registry.values() if one.gateway_id == self.name]
             if ended := [name for name in mine if self.subscriptions.get(name) is None]:
                 self.meeting.unregistered(ended)  # while nobody heard of it
@@ -180,16 +207,23 @@ class MeetingGateway:
     def cut_off(self, *, forgets: bool) -> None:
         self.is_away = True
         self.coordinator.disconnect()
-        self.coordinator.remembers = not forgets
         if forgets:
+            self.coordinator.remembers = False  # until all is registered again
             self.coordinator.registry.clear()
             mine = [i for i, one in self.meeting.registry.items() if one.gateway_id == self.name]
             self.meeting.unregistered(mine)
             self.meeting.forgotten.add(self.name)
             self.meeting.publish()
 
+    async def die(self) -> None:
+        """As if its process were killed, with all that waits in it."""
+        self.is_dead = self.is_away = True
+        self.coordinator.disconnect()
+        self.listening.cancel()
+        await self.crew.close()
+
     def connect(self) -> None:
-        if self.is_away:
+        if self.is_away and not self.is_dead:
             self.is_away = False
             self.meeting.forgotten.discard(self.name)
             self.coordinator.connect()
@@ -220,6 +254,8 @@ class Network(FakeGateways):
         if delay_s := self.delays_s.get(batch.gateway_id):
             await asyncio.sleep(delay_s)
         gateway = self.meeting.gateways[batch.gateway_id]
+        if gateway.is_dead:
+            raise errors.PeerUnreachable("nobody listens there")
         answer = gateway.deliveries.accept(read_batch(encode_lines(batch)))
         answer = replace(answer, fill=max(answer.fill, self.fills.get(batch.gateway_id, 0.0)))
         if self.answers_to_lose:
@@ -247,7 +283,7 @@ class Meeting:
     def __init__(self, seed: int) -> None:
         self.random = r = random.Random(seed)
         self.dlq = r.random() < 0.7
-        self.mode = r.choice(["direct", "direct", "broadcast"])
+        self.mode = r.choice(["direct", "direct", "broadcast", "consistent_hash"])
         self.soft_delete = r.choice(["", SOFT_DELETE])
         self.topic = Topic(TOPIC, r.choice([1, 2, 3]))
         self.generation = 1
@@ -258,11 +294,12 @@ class Meeting:
         }
         self.epochs: Counter[PartitionRef] = Counter()
         self.window = 3
-        settings: dict[str, Any] = {
+        self.settings = settings = {
             "window_s": 1e6,
             "batch_max_size": r.choice([1, 2, 5, 100]),
             "redrive_every_s": 2.0,
             "mode": self.mode,
+            "max_fanout": r.choice([0, 1, 3]),
             "dlq_enabled": self.dlq,
             "soft_delete": self.soft_delete,
             "queue_size": r.choice([10, 1_000]),
@@ -278,18 +315,22 @@ class Meeting:
             "report_interval_s": 20.0,
         }
         self.lanes = [MeetingLane(self, number, **settings) for number in range(LANES)]
+        self.formers: list[MeetingLane] = []
+        """Lanes whose successors have begun, and that go on until those have taken over."""
         first = self.lanes[0]
         self.log, self.checkpoints, self.letters = first.log, first.checkpoints, first.letters
         self.net = Network(self)
+        self.letters_mood, self.positions_mood = Moody(), Moody()
         for lane in self.lanes:
-            lane.log, lane.checkpoints, lane.letters = self.log, self.checkpoints, self.letters
-            lane.gateways = self.net
+            self._surround(lane)
         self.judge = Judge(soft_delete=self.soft_delete, targets=TARGETS)
         self.lines: dict[Client, Line] = {}
         self.registry: dict[str, Subscription] = {}
         self.revision = 0
         self._adopting: list[tuple[MeetingGateway, int, int]] = []
         """Who waits with which revision of its own for which of the registry's."""
+        self.starts: Counter[str] = Counter()
+        """How often each gateway was started anew."""
         self.gateways = {name: MeetingGateway(self, name) for name in GATEWAYS}
         starts = (0,) * self.topic.partitions
         name = group_id(TOPIC, "packers")
@@ -297,6 +338,7 @@ class Meeting:
         self.shares = self.judge.shares
         self.targets: dict[int, Target] = {}
         self.target_epochs: Counter[int] = Counter()
+        self.target_places: dict[int, MeetingGateway] = {}
         self.prefetch = r.choice([3, 100])
         self.under_way: asyncio.Task[None] | None = None
         """The repartition that is."""
@@ -308,11 +350,15 @@ class Meeting:
     @property
     def topology(self) -> Topology:
         here = [name for name in GATEWAYS if name not in self.forgotten]
-        nodes = tuple(Node(name, "gateway", f"http://{name}") for name in here)
+        nodes = tuple(
+            Node(name, "gateway", f"http://{name}", incarnation=f"x{self.starts[name]}")
+            for name in here
+        )
         sources = tuple(
             Owner(ref, f"router-{lane}", self.epochs[ref]) for ref, lane in self.owners.items()
         )
-        return Topology(self.generation, (self.topic,), nodes, (), sources)
+        ring = GatewayRing(tuple(here)) if self.mode == "consistent_hash" else None
+        return Topology(self.generation, (self.topic,), nodes, (), sources, ring=ring)
 
     def publish(self, topic: Topic | None = None) -> None:
         self.topic = topic or self.topic
@@ -320,8 +366,12 @@ class Meeting:
         topology = self.topology
         for gateway in self.gateways.values():
             gateway.publish(topology)
-        for lane in self.lanes:
+        for lane in self.all_lanes:
             lane.told(control.PushTopology(topology))
+
+    @property
+    def all_lanes(self) -> list[MeetingLane]:
+        return [*self.lanes, *self.formers]
 
     def registered(self, gateway: MeetingGateway, message: control.Register) -> None:
         taken = [one for one in message.subscriptions if one.id in gateway.coordinator.registry]
@@ -340,12 +390,13 @@ class Meeting:
         self._change(control.SubscriptionChanges(self.revision, (), tuple(ids)))
 
     def _change(self, message: control.SubscriptionChanges) -> None:
-        for lane in self.lanes:
+        for lane in self.all_lanes:
             if lane.has_all:
                 lane.told(message)
 
     def adopt(self) -> None:
-        floor = min((lane.acked for lane in self.lanes if lane.is_running), default=self.revision)
+        running = [lane.acked for lane in self.all_lanes if lane.is_running]
+        floor = min(running, default=self.revision)
         for waiting in list(self._adopting):
             gateway, revision, of_registry = waiting
             if of_registry <= floor and not gateway.is_away:
@@ -389,17 +440,25 @@ class Meeting:
 
     # --- lanes -----------------------------------------------------------------------------------
 
+    def _surround(self, lane: MeetingLane) -> None:
+        """With what all of them share."""
+        link = Link(self.random)
+        lane.log, lane.gateways = self.log, self.net
+        lane.letters = LinkedLetters(link, self.letters, self.letters_mood)  # type: ignore[assignment]
+        lane.checkpoints = LinkedCheckpoints(link, self.checkpoints, self.positions_mood)  # type: ignore[assignment]
+
     def settled(self, partition: int) -> int:
         stored = self.checkpoints.stored.get(PartitionRef(TOPIC, partition))
         return 0 if stored is None else stored.settled
 
-    async def start(self, lane: MeetingLane) -> None:
-        """With all that it owns, under new epochs."""
+    async def start(self, lane: MeetingLane, *, anew: bool = True) -> None:
+        """With all that it owns, under new epochs, or `anew` False, under those it has."""
         refs = [ref for ref, number in self.owners.items() if number == lane.number]
         if not refs:
             return
         self.window += 1
-        self.epochs.update(refs)
+        if anew:
+            self.epochs.update(refs)
         self.publish()
         lane.spec = replace(
             lane.spec,
@@ -422,13 +481,46 @@ class Meeting:
         elif kill:
             await lane.die()
         else:
+            self.reconnect(lane)
             async with asyncio.timeout(60):
                 await lane.ended()
         self.adopt()
 
+    def reconnect(self, lane: MeetingLane) -> None:
+        """It is told everything anew, and its word counts again when it has adopted that."""
+        if lane.away and lane.is_running:
+            lane.welcome()
+            self.revision += 1
+            lane.has_all = True
+            lane.told(control.SubscriptionSnapshot(self.revision, tuple(self.registry.values())))
+
+    def has_all_it_owns(self, lane: MeetingLane) -> bool:
+        owned = {ref for ref, number in self.owners.items() if number == lane.number}
+        return lane.is_running and owned <= lane.lane.holding.partitions.keys()
+
     async def renew(self, lane: MeetingLane, *, kill: bool) -> None:
         await self.end(lane, kill=kill)
         await self.start(lane)
+
+    async def next_window(self, number: int) -> None:
+        """The lane goes on while its successor begins, as at every change of windows."""
+        former, lane = self.lanes[number], MeetingLane(self, number, **self.settings)
+        if not former.is_running:
+            await self.renew(former, kill=False)
+            return
+        self._surround(lane)
+        self.lanes[number] = lane
+        self.formers.append(former)
+        former.told(control.EndWindow("time", hand_over=True))
+        await self.start(lane, anew=False)
+
+    def claimed(self, lane: MeetingLane, owners: Iterable[Owner]) -> None:
+        """Whoever held that is told."""
+        taken = {owner.ref for owner in owners}
+        for former in self.formers:
+            held = tuple(one for one in former.spec.owns if one.ref in taken)
+            if former is not lane and former.spec.window < lane.spec.window and held:
+                former.told(control.LetGo(held, settle=False))
 
     def owner(self, ref: PartitionRef) -> MeetingLane:
         return self.lanes[self.owners[ref]]
@@ -467,6 +559,30 @@ class Meeting:
         await self.renew(taker, kill=self.random.random() < 0.3)
         if not giver.is_running:
             await self.renew(giver, kill=False)
+
+    # --- gateways --------------------------------------------------------------------------------
+
+    async def restart(self, name: str, *, after_s: float) -> None:
+        """Its process is killed, and another one takes its place: whoever was there has to come
+        again, and the coordinator drops what the former one had registered."""
+        dead = self.gateways[name]
+        await dead.die()
+        self._adopting = [one for one in self._adopting if one[0] is not dead]
+        for client in self.judge.clients:
+            subscriber = client.subscriber
+            if subscriber is not None and dead.subscriptions.get(subscriber.id) is subscriber:
+                client.subscriber = None
+                self.lines.pop(client, None)
+        for number, target in list(self.targets.items()):
+            if self.target_places[number] is dead:
+                del self.targets[number]
+                target.stop()
+        await asyncio.sleep(after_s)
+        self.starts[name] += 1
+        self.forgotten.discard(name)
+        self.unregistered([i for i, one in self.registry.items() if one.gateway_id == name])
+        self.gateways[name] = MeetingGateway(self, name)
+        self.publish()
 
     # --- who writes and who reads ----------------------------------------------------------------
 
@@ -523,6 +639,8 @@ class Meeting:
             subscriber = await gateway.subscriptions.subscribe(question)
         except errors.HeadgateError:
             return False
+        if gateway.is_dead:
+            return False
         client.came(subscriber)
         line = Line(partial(self._took, client))
         self.lines[client] = line
@@ -553,7 +671,8 @@ class Meeting:
             if item is None:
                 return
             if isinstance(item, Resync):
-                self.judge.told(client, item.partition, item.after_seq, item.from_seq)
+                place = item.partition, item.after_seq, item.from_seq
+                self.judge.told(client, *place, item.reason)
             else:
                 self._took(client, item.value + subscriber.tail)
 
@@ -582,10 +701,11 @@ class Meeting:
         owner = Owner(
             PartitionRef(self.group.id, share.number), "consumer", self.target_epochs[share.number]
         )
+        here = self.gateways[gateway]
         target = Target(
             self.group,
             owner,
-            subscriptions=self.gateways[gateway].subscriptions,
+            subscriptions=here.subscriptions,
             checkpoints=self.checkpoints,
             prefetch=self.prefetch,
             unsure_s=30.0,
@@ -595,8 +715,11 @@ class Meeting:
         except errors.HeadgateError:
             await target.close()
             return
+        if here.is_dead:
+            return
         share.opened()
         self.targets[share.number] = target
+        self.target_places[share.number] = here
         target.begin(lambda: None)
 
     async def close_target(self, share: Share, *, saves: bool) -> None:
@@ -665,8 +788,10 @@ class Meeting:
             "sent away": any(isinstance(one.closing, errors.Overloaded) for one in clients),
             "in hand": any(target.in_hand for target in self.targets.values()),
             "put back": bool(self.judge.resets),
+            "lane cut off": any(one.away and one.is_running for one in self.lanes),
             "halts": not self.dlq,
             "broadcast": self.mode == "broadcast",
+            "placed by hash": self.mode == "consistent_hash",
             "soft deletes": bool(self.soft_delete),
         }
         return {name for name, is_so in true.items() if is_so}
@@ -767,6 +892,19 @@ class Life:
     async def _kill_lane(self) -> None:
         await self.meeting.renew(self.meeting.random.choice(self.meeting.lanes), kill=True)
 
+    async def _cut_off(self) -> None:
+        lane = self.meeting.random.choice(self.meeting.lanes)
+        if lane.is_running and lane.has_all and not lane.away:
+            lane.has_all = False
+            lane.cut_off()
+
+    async def _reconnect(self) -> None:
+        for lane in self.meeting.lanes:
+            self.meeting.reconnect(lane)
+
+    async def _next_window(self) -> None:
+        await self.meeting.next_window(self.meeting.random.randrange(LANES))
+
     async def _hand_over(self) -> None:
         await self.meeting.hand_over(self._ref())
 
@@ -864,6 +1002,11 @@ class Life:
         fails = self.meeting.random.random() < 0.4
         self.meeting.letters.failing = errors.StorageFailed("away") if fails else None
 
+    async def _stores_ail(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        moods: list[StoreMood] = ["well", "well", "losing", "hanging", "shaky"]
+        m.letters_mood.mood, m.positions_mood.mood = r.choice(moods), r.choice(moods)
+
     async def _positions_fail(self) -> None:
         fails = self.meeting.random.random() < 0.3
         self.meeting.checkpoints.failing = errors.StorageFailed("away") if fails else None
@@ -892,6 +1035,12 @@ class Life:
     async def _remember(self) -> None:
         for gateway in self.meeting.gateways.values():
             gateway.connect()
+
+    async def _restart(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        name, after_s = r.choice(GATEWAYS), r.choice([0.0, 0.5, 8.0])
+        if not m.gateways[name].is_dead:
+            await asyncio.wait([m.later(m.restart(name, after_s=after_s))], timeout=1)
 
     async def _refuse(self) -> None:
         r = self.meeting.random
@@ -942,11 +1091,15 @@ class Life:
         m.net.delays_s.clear()
         m.net.answers_to_lose = 0
         m.letters.failing = m.checkpoints.failing = None
+        m.letters_mood.mood = m.positions_mood.mood = "well"
         for gateway in m.gateways.values():
             gateway.coordinator.refusing = None
             gateway.connect()
-        for lane in m.lanes:
-            if not lane.is_running:
+        for lane in m.all_lanes:
+            m.reconnect(lane)
+        await self._read_for(5)
+        for lane in list(m.lanes):
+            if not m.has_all_it_owns(lane):  # what it couldn't claim is given out anew
                 await m.renew(lane, kill=False)
         await self._read_for(30)
         await self._finish_repartition()
@@ -1007,6 +1160,9 @@ class Life:
             wanted = any(number == lane.number for number in m.owners.values())
             if wanted and not lane.is_running:
                 m.judge.finds("a lane is dead", lane.number, lane.life)
+        for lane in m.formers:
+            if lane.is_running:
+                m.judge.finds("a former lane goes on", lane.number, lane.lane.holding.fences())
         parked = [one for one in m.letters.letters if one.state == "parked"]
         if parked:
             whose = [(one.gateway_id, one.reason, one.error, one.delivery.seq) for one in parked]
@@ -1015,6 +1171,12 @@ class Life:
             head, settled = m.judge.head(ref.partition), m.settled(ref.partition)
             if settled != head:
                 m.judge.finds("unsettled", str(ref), settled, head)
+        for lane in m.lanes:
+            for report in [one for one in lane.sent if isinstance(one, control.LaneReport)][-1:]:
+                waiting = [one for one in report.links if one.waiting]
+                stuck = [one for one in report.partitions if one.parked or one.state != "flowing"]
+                if lane.is_running and (waiting or stuck or report.letters):
+                    m.judge.finds("left in a lane", lane.number, waiting, stuck, report.letters)
         for gateway in m.gateways.values():
             subscriptions = gateway.subscriptions
             left = (
@@ -1027,7 +1189,7 @@ class Life:
 
     async def _end(self) -> None:
         m = self.meeting
-        for lane in m.lanes:
+        for lane in m.all_lanes:
             await m.end(lane, kill=True)
         for gateway in m.gateways.values():
             gateway.listening.cancel()
@@ -1057,6 +1219,9 @@ OPERATIONS: Mapping[str, float] = defaultdict(
         "remember": 2,
         "repartition": 3,
         "next_lane": 1,
+        "next_window": 2,
+        "cut_off": 1,
+        "reconnect": 1,
         "kill_lane": 1,
         "hand_over": 2,
         "skip": 0.5,
@@ -1072,18 +1237,42 @@ OPERATIONS: Mapping[str, float] = defaultdict(
         "fill": 1,
         "letters_fail": 1,
         "positions_fail": 1,
+        "stores_ail": 2,
         "retention": 1,
         "hole": 1,
         "refuse": 1.5,
+        "restart": 1.5,
         "move_target": 1.5,
     },
 )
 """What may happen, and how often."""
 
 
+SMALL: Mapping[tuple[Any, str], tuple[int, ...]] = {
+    (delivering, "REMEMBERED"): (12, 60),
+    (letters, "CAPACITY"): (2, 10),
+    (redriving, "FEW"): (0, 3),
+    (pacing, "AHEAD"): (2, 10),
+    (letters_at_once, "LETTERS_MAX"): (4, 20),
+    (reading, "TURN"): (1, 5),
+}
+"""Bounds that so little as there is here would never meet."""
+
+
+@contextlib.contextmanager
+def small_bounds(random: random.Random) -> Iterator[None]:
+    """Some of them so low that they are met."""
+    with contextlib.ExitStack() as patches:
+        for (module, name), values in SMALL.items():
+            if random.random() < 0.4:
+                patches.enter_context(patch.object(module, name, random.choice(values)))
+        yield
+
+
 async def life(seed: int) -> Life:
     one = Life(Meeting(seed))
-    await one.live()
+    with small_bounds(one.meeting.random):
+        await one.live()
     return one
 
 

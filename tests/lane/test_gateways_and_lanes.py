@@ -15,11 +15,18 @@ P: asserted below to have met; a dot: too rarely for these few seeds to assert i
     reset             P           P        P        .        .          P        P        P
     hand over         P           P        P        .        .          .        P        P
     kill a lane       .           .        .        .        .          .        P        .
+    next window       P           P        P        .        P          P        P        P
+    gateway restarts  P           P        P        .        .          P        P        P
     whole collection  P           P        P        P        .          P        P        P
     marker            P           P        P        .        .          P        P        P
 
-With them go lost answers, gateways that hang, are slow, full, refuse an event or forget everybody,
-stores that fail, retention, holes in the log, quotas, subscribers who are sent away for being slow,
+The next window begins while the lane of the former one goes on; a gateway that restarts has lost
+all that waited in it, and whoever was there comes again.
+
+With them go lost answers, gateways that hang, are slow, full, refuse an event or are forgotten,
+lanes that are cut off from the coordinator, subscribers who are placed by a hash,
+stores that fail, hang, or do as they are told and fail all the same, bounds so low that they are
+met, retention, holes in the log, quotas, subscribers who are sent away for being slow,
 documents larger than what may wait, soft deletes, records that leave what somebody watches, and
 subscribers whose filters exclude a collection. Not
 here: topics that are deleted and made again, and consumers that fail (tests/groups).
@@ -46,6 +53,9 @@ MUST_MEET = {
     *product(("repartition", "reset"), ("repartitioned", "parked", "catching up", "put back")),
     *product(("repartition", "reset", "hand_over"), ("in hand", "broadcast")),
     *product(("hand_over",), ("repartitioned", "parked", "catching up")),
+    *product(("next_window", "restart"), ("repartitioned", "parked", "catching up", "put back")),
+    *product(("next_window", "restart"), ("in hand", "broadcast")),
+    ("next_window", "gateway away"),
     *product(("about", "mark"), ("repartitioned", "parked", "catching up", "put back")),
     *product(("about", "mark"), ("in hand", "broadcast")),
     ("about", "dead"),
