@@ -10,7 +10,7 @@ import pytest
 from picows import WSInvalidStatusError, WSMsgType, ws_connect
 
 from headgate.model.control import AckTopology, Unregister
-from headgate.model.event import PartitionRef
+from headgate.model.event import PartitionRef, Record
 from headgate.model.topology import FormerVersion, Repartition, Topic, Topology
 from headgate.services.gateway.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
@@ -178,6 +178,31 @@ async def test_records_of_a_version_that_is_not_known_here_yet_wait_until_it_is(
         former = FormerVersion(1, (0, 0), (1, 1))
         world.coordinator.publish(Topology(2, (Topic(TOPIC, 1, "keyed", 2, (1,), (former,), 2),)))
         assert await subscriber.events(1) == [(0, 2)]
+
+
+async def test_records_of_a_version_that_becomes_known_while_they_are_read_wait_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes before them was not looked at when the read began."""
+    async with running() as world:
+        former = FormerVersion(1, (0, 0), (1, 1))
+        known = Topology(2, (Topic(TOPIC, 1, "keyed", 2, (1,), (former,), 2),))
+        read = world.log.read
+
+        async def slow_read(ref: PartitionRef, **asked: int) -> list[Record]:
+            found = await read(ref, **asked)
+            if ref.partition == 0 and world.coordinator.topology.generation < 2:
+                world.coordinator.publish(known)
+                await until(lambda: AckTopology(2) in world.coordinator.received)
+            return found
+
+        world.log.append({"n": 1})
+        world.log.append({"n": 3}, version=2)
+        world.log.append({"n": 2}, partition=1)
+        monkeypatch.setattr(world.log, "read", slow_read)
+        subscriber = await world.websocket(from_="earliest")
+        assert (await subscriber.next())["type"] == "subscribed"
+        assert await subscriber.events(3) == [(0, 1), (1, 1), (0, 2)]
 
 
 async def test_deliveries_before_adoption_are_neither_lost_nor_sent_twice() -> None:

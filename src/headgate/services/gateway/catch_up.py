@@ -113,6 +113,7 @@ class CatchUp:
                 await subscriber.room()
                 continue
             ref = PartitionRef(subscriber.topic, read.partition)
+            version = subscriber.version  # a later one wasn't known when it was asked what is next
             try:
                 records, earliest = await self._records(ref, read, subscriber)
             except errors.CorruptRecord as error:
@@ -122,7 +123,7 @@ class CatchUp:
             if earliest > read.after_seq + 1:
                 subscriber.gone(read, earliest)
                 continue
-            records = _of_known_versions(records, subscriber.version)
+            records = _of_known_versions(records, version)
             if not records:
                 # The log is behind its own deliveries, or away: it has them, so wait for it; or we
                 # are behind the log, which has records of a version that nobody has told us of.
