@@ -281,8 +281,8 @@ class InProcessGateway(Gateway):
         self._address = f"{node_id}.{incarnation}"
         self.node_id = node_id
         self.link = Link(system.chance)
-        store = GatewayCheckpoints(self.link, system.checkpoints, Moody())  # type: ignore[arg-type]
-        letters = GatewayLetters(self.link, system.letters, system.moody_letters)  # type: ignore[arg-type]
+        store = GatewayCheckpoints(self.link, system.checkpoints, Moody())
+        letters = GatewayLetters(self.link, system.letters, system.moody_letters)
         super().__init__(
             GatewayOptions(
                 node_id,

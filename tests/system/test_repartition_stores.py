@@ -80,7 +80,8 @@ def phase(cluster: Cluster, topic: str) -> str:
 
 def count(cluster: Cluster, topic: str) -> int:
     with contextlib.suppress(URLError, OSError):
-        return next(one["partitions"] for one in cluster.status()["topics"] if one["name"] == topic)
+        topics = cluster.status()["topics"]
+        return next(int(one["partitions"]) for one in topics if one["name"] == topic)
     return 0
 
 
