@@ -84,6 +84,8 @@ def test_the_published_routing_and_reliability_settings_are_the_defaults(load: L
     }
     assert unset == {
         "routing.max_fanout",
+        "routing.batch.max_bytes",
+        "routing.backpressure.queue_memory",
         "routing.backpressure.resume_watermark",
         "reliability.checkpoint.backend",
     }

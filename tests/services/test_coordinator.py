@@ -231,7 +231,8 @@ async def test_what_a_former_connection_brought_is_forgotten_before_the_next_hel
 
 
 def many(count: int) -> list[Subscription]:
-    return [Subscription(f"s{n}", "gateway-1", "t", f"key == {n}") for n in range(count)]
+    """As gateways send them, which know what a filter costs."""
+    return [Subscription(f"s{n}", "gateway-1", "t", f"key == {n}", cost_us=1) for n in range(count)]
 
 
 async def test_a_hundred_thousand_come_in_one_stream_and_reach_lanes_as_few_messages(

@@ -13,7 +13,7 @@ from headgate.client.http import HttpClient
 from headgate.errors import Unauthorized
 from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec, LogStore, WindowPlan
 from headgate.spark.plan_server import PlanServer
-from headgate.spark.windows import PLAN_PATH, LanePartition, WindowReader
+from headgate.spark.windows import PLAN_PATH, LanePartition, WindowReader, window_options
 from tests.contracts.windows import plan, run_lane
 
 SETTINGS = LaneSettings(log=LogStore("postgresql", "postgresql://headgate:hush@db/log"))
@@ -45,15 +45,10 @@ async def serving() -> AsyncIterator[tuple[PlanServer, Plans, str]]:
 
 
 def reader(url: str, secret: str) -> WindowReader:
-    return WindowReader(
-        {
-            "plan_url": url,
-            "plan_secret": secret,
-            "lane_secrets": msgspec.json.encode(SETTINGS).decode(),
-            "run_lane": f"{__name__}:noted",
-            "warm_lane": "",
-        }
+    options = window_options(
+        run_lane=f"{__name__}:noted", warm_lane="", secret=secret, lane=SETTINGS
     )
+    return WindowReader({**options, "plan_url": url})
 
 
 def noted(spec: LaneSpec) -> LaneReceipt:

@@ -28,7 +28,7 @@ class EventShape:
     key_field: str | None = None
     collection: str = ""
     op: ProducedOp = "insert"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

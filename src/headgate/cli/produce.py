@@ -110,7 +110,7 @@ def produce(
     if run and not RUN_ID.fullmatch(run):
         raise InvalidRequest(f"{run!r} is not a run: `headgate produce` says how to go on with one")
     sending = _Sending(batch, seconds(timeout), run or new_run())
-    shape = EventShape(key, collection, op.value, _headers(header or []))
+    shape = EventShape(key, collection, op.value, _headers(header or []) or None)
     inputs = _inputs(files or [], from_line)
     is_typed = any(one.source.is_terminal for one in inputs)
     if is_typed:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-import msgspec
 import structlog
 
 from headgate.adapters.scratch import Scratch
@@ -30,6 +29,7 @@ from headgate.spark.plan_server import PlanServer
 from headgate.spark.progress import ProgressListener
 from headgate.spark.query import WindowQuery, in_thread
 from headgate.spark.session import archive_for, build_session, check_master
+from headgate.spark.windows import window_options
 from headgate.tasks import Crew
 from headgate.telemetry import LogEvent
 
@@ -84,12 +84,12 @@ class SparkWindows:
         self._query = WindowQuery(
             self._build_session,
             scratch=self._scratch.path,
-            options={
-                "run_lane": settings.run_lane,
-                "warm_lane": settings.warm_lane,
-                "plan_secret": self._server.secret,
-                "lane_secrets": msgspec.json.encode(settings.lane).decode(),
-            },
+            options=window_options(
+                run_lane=settings.run_lane,
+                warm_lane=settings.warm_lane,
+                secret=self._server.secret,
+                lane=settings.lane,
+            ),
             on_window=self._window_returned,
             listener=ProgressListener(metrics),
         )

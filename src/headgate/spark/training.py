@@ -33,6 +33,7 @@ from headgate.spark.noop_read import identity
 from headgate.spark.progress import ProgressListener
 from headgate.spark.query import WindowQuery
 from headgate.spark.session import archive_for, build_session
+from headgate.spark.windows import window_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +133,9 @@ def _train(java: Java, options: list[str], folder: Path) -> list[str]:
         query = WindowQuery(
             build,
             scratch=Path(scratch),
-            options={"run_lane": NO_LANE, "warm_lane": NO_LANE},
+            options=window_options(
+                run_lane=NO_LANE, warm_lane=NO_LANE, secret="", lane=LaneSettings()
+            ),
             on_window=lambda _: ended.release(),
             listener=ProgressListener(RouterMetrics()),
         )

@@ -40,10 +40,22 @@ class LanePartition(InputPartition):
         self.spec = spec
 
 
+def window_options(
+    *, run_lane: str, warm_lane: str, secret: str, lane: LaneSettings
+) -> dict[str, str]:
+    """The options of a query but for where it asks: `run_lane` and `warm_lane` name, as
+    package.module:function, what a task calls; `secret` is what the plans' server wants, `lane` the
+    settings of every lane. Spark shows no option whose name speaks of a secret."""
+    return {
+        "run_lane": run_lane,
+        "warm_lane": warm_lane,
+        "plan_secret": secret,
+        "lane_secrets": msgspec.json.encode(lane).decode(),
+    }
+
+
 class WindowReader(DataSourceStreamReader):
-    """Made of the options of a query: `run_lane` and `warm_lane` name, as package.module:function,
-    what a task calls; `lane_secrets` are the settings of every lane. Spark shows no option whose
-    name speaks of a secret."""
+    """Made of `window_options` and `plan_url`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan_url = options["plan_url"]
