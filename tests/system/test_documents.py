@@ -22,6 +22,8 @@ ELSEWHERE = {
     "headgate rebalance --wait": "tests/system/test_handoff.py",
     "headgate dlq show 17": "tests/cli/test_dlq.py",
     "headgate partition reset flights:0 --to earliest": "tests/cli/test_partition.py",
+    "headgate ingest --config headgate.yaml --set client_id=ingest-2": "tests/cli/test_roles.py",
+    "headgate log verify flights": "tests/cli/test_log.py",
     "HEADGATE_CLIENT_ID=router-2 headgate router": "tests/system/cluster.py",
 }
 """What needs more than one machine has, or asks a person, and what does that instead."""
