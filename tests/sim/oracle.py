@@ -4,14 +4,16 @@ the log, and what subscribers and consumers got.
 It asks none of the product's own accounts. Filters are plain Python. Per subscriber that was told
 "subscribed": every record behind that moment which its filter selects arrives once, in the order of
 its partition, unless a `Resync` told it that it won't, or it is kept as a dead letter. What is
-marked as a redelivery is outside the order. A dead letter excuses those that it is for. Nothing
-arrives that isn't in the log, or that the filter doesn't select.
+marked as a redelivery is outside the order. A dead letter excuses those that it is for. Of an event
+that is in the log twice one of the records is enough: live, a gateway drops the other one for every
+subscription that began before the first (docs/protocol.md, Repeats). Nothing arrives that isn't in
+the log, or that the filter doesn't select.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -250,8 +252,7 @@ class Oracle:
     def was_told(self, event_id: str, outcome: Outcome, place: Place | None = None) -> None:
         self.outcomes[event_id] = outcome
         self.seen[outcome] += 1
-        places = {self._ids.get(event_id), *(at for one, at in self._elsewhere if one == event_id)}
-        is_there = place in places or event_id in self._gone
+        is_there = place in self._places_with(event_id) or event_id in self._gone
         if outcome == "acknowledged" and not is_there:
             self.violated(
                 f"{event_id} was acknowledged at {place}, and is at {self._ids.get(event_id)}"
@@ -293,6 +294,11 @@ class Oracle:
             self._elsewhere.add((record.event_id, place))
         else:
             self.violated(f"{record.event_id} is in the log twice: {known}, {place}")
+
+    def _places_with(self, event_id: str) -> set[Place]:
+        """Where the event is, or was written again in a topic that is deleted by now."""
+        first = {self._ids[event_id]} if event_id in self._ids else set()
+        return first | {at for one, at in self._elsewhere if one == event_id}
 
     def heads(self, topic: str) -> dict[int, int]:
         return {partition: max(kept) for partition, kept in self.log[topic].items() if kept}
@@ -364,17 +370,37 @@ class Oracle:
         if watch.is_over:
             return []
         letters, whoever = self._letters(), {watch.name, EVERYBODY}
-        return [
+        lacking = [
             (partition, seq)
             for partition, kept in self.log[watch.topic].items()
             for seq in kept
-            if seq > watch.heads.get(partition, 0)
-            and (partition, seq) not in watch.got
-            and watch.wants(partition, seq, self._documents[watch.topic, partition, seq])
+            if (partition, seq) not in watch.got
+            and self._is_for(watch, partition, seq)
             and not watch.is_excused(partition, seq)
             and not self._is_skipped(watch.topic, partition, seq)
             and not whoever & letters.get(("", watch.topic, partition, seq), set())
         ]
+        return [one for one in lacking if not self._is_repeat(watch, one, lacking)]
+
+    def _is_for(self, watch: Watch, partition: int, seq: int) -> bool:
+        """Whether it lies behind the start, and the filter selects it there."""
+        document = self._documents[watch.topic, partition, seq]
+        return seq > watch.heads.get(partition, 0) and watch.wants(partition, seq, document)
+
+    def _is_repeat(
+        self, watch: Watch, place: tuple[int, int], lacking: Collection[tuple[int, int]]
+    ) -> bool:
+        """Whether the same event was for it at another place too, and doesn't lack there: it came,
+        or it is known why not. Who began, or began to want it, behind that place is owed this one;
+        and where it lacks at both, neither excuses the other."""
+        log = self.log[watch.topic]
+        event_id = log[place[0]][place[1]].event_id
+        return any(
+            seq in log[partition]
+            and (partition, seq) not in lacking
+            and self._is_for(watch, partition, seq)
+            for _, partition, seq in self._places_with(event_id)
+        )
 
     # --- groups ----------------------------------------------------------------------------------
 
