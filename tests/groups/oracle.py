@@ -12,7 +12,8 @@ Judged at once:
   could save that; and never to the consumer itself that processed it;
 - one at a time: nobody begins with an event of a key while another consumer works on one of it,
   but for an overlap that docs/adr/0013 allows: the other one was frozen for longer than it is
-  given to finish, or cut off; then no more events of the target overlap than may be in hand;
+  given to finish, or cut off; then no more events of the target overlap than may be in hand, of
+  which some may still be on their way to it, and it may ask for some of them again;
 - bounds: what went over a wire and wasn't acknowledged over it, per target and in all;
 - positions: a target is never given out past a record that none of its owners said to be processed;
 - resyncs tell of records that the log doesn't have any more, marks of what an operator wished;
@@ -71,6 +72,8 @@ class Work:
     target: int
     came_s: float
     """When it came to the client."""
+    handed_s: float
+    """When its gateway wrote it, which may be long before that."""
     taken_s: float
     """When the user was handed it."""
     marked: bool = False
@@ -166,12 +169,18 @@ class Oracle:
         self._backs: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
         """Per target and partition, when a consumer was told that it goes back, and to where."""
         self.appended_s: dict[Place, float] = {}
-        self.overlaps: Counter[tuple[str, int, float]] = Counter()
+        self.overlaps: defaultdict[tuple[str, int, float], set[tuple[Place, bool]]]
+        self.overlaps = defaultdict(set)
+        """Per consumer, target and when it lost that: what it had in hand then, and went on with,
+        as often as it liked."""
         self.happened: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
         """Per target, from when to when."""
         self.history: defaultdict[str, list[str]] = defaultdict(list)
         self._passed: defaultdict[tuple[int, str], int] = defaultdict(int)
-        self._came: dict[tuple[str, int, int, bool], float] = {}
+        self._came: dict[tuple[str, int, int, bool], tuple[float, float]] = {}
+        """When something came to a consumer, and when it was written."""
+        self._written_s: dict[tuple[GroupLink, int, int, int, bool], float] = {}
+        """Per link, epoch, partition, seq and mark, when it was last written."""
         self._out: defaultdict[GroupLink, dict[tuple[int, int], set[Any]]] = defaultdict(dict)
         self._starts: dict[tuple[GroupLink, int, int, int], int] = {}
         """Per link, target, epoch and partition."""
@@ -326,15 +335,16 @@ class Oracle:
         """A user was handed it."""
         if isinstance(item, Resync):
             self._told(item)
-            return Work(member, (item.partition, 0), "", item.target, self.now_s, self.now_s)
+            now_s = self.now_s
+            return Work(member, (item.partition, 0), "", item.target, now_s, now_s, now_s)
         assert isinstance(item, Event)
         place, again = (item.partition, item.seq), item.redelivery
         key = item.key
         if key is None and place[1] < self.earliest(place[0]):
             key = self.keys[place]  # a letter of what the log didn't have any more
         assert key is not None, item
-        came_s = self._came.get((member, *place, again), self.now_s)
-        return Work(member, place, key, item.target, came_s, self.now_s, again)
+        at_s = self._came.get((member, *place, again), (self.now_s, self.now_s))
+        return Work(member, place, key, item.target, *at_s, self.now_s, again)
 
     def begin(self, work: Work) -> None:
         """And works on it now."""
@@ -438,7 +448,7 @@ class Oracle:
             if seq > said.start and seq not in said.sent:
                 continue  # the gateway has kept it back
             if said.at_s < work.taken_s and self._is_saved(said):
-                if work.came_s <= said.at_s + ASKED_S and self._may_overlap(work):
+                if work.handed_s <= said.at_s + ASKED_S and self._may_overlap(work):
                     return
                 self.violated(
                     f"{work.place} comes to {work.member} again, and {said.member} had said to "
@@ -490,9 +500,9 @@ class Oracle:
         if not work.overlapped:
             work.overlapped = True
             lost = work.member, work.target, path.breaks[-1][0]
-            self.overlaps[lost] += 1
+            self.overlaps[lost].add((work.place, work.marked))
             self.seen["overlap"] += 1
-            if self.overlaps[lost] > self._bounds.prefetch:
+            if len(self.overlaps[lost]) > self._bounds.prefetch:
                 self.violated(f"more than {self._bounds.prefetch} events overlap", work.key)
         return True
 
@@ -521,6 +531,7 @@ class Oracle:
             again = message.get("redelivery", False)
             seq = message["from"] - 1 if message["type"] == "resync" else message["seq"]
             thing = message["partition"], seq, again
+            self._written_s[link, message["epoch"], *thing] = self.now_s
             number = message.get("deliveries", 1) if message["type"] == "event" else 0
             if message.get("key") is not None:
                 self.target_of.setdefault(message["key"], message["target"])
@@ -572,9 +583,9 @@ class Oracle:
             path.gateway_away = False
             path.changed(self.now_s)
         elif message["type"] == "event":
-            place = message["partition"], message["seq"]
-            again = message.get("redelivery", False)
-            self._came[(link.member, *place, again)] = self.now_s
+            thing = message["partition"], message["seq"], message.get("redelivery", False)
+            written_s = self._written_s[link, message["epoch"], *thing]
+            self._came[(link.member, *thing)] = self.now_s, written_s
 
     def to_gateway(self, link: GroupLink, message: dict[str, Any]) -> None:
         if link.member == BYSTANDER:

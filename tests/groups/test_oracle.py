@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
+import msgspec
 import pytest
 
 from headgate.decide.placement import partition_of
+from headgate.model.client_messages import Event
 from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from tests.groups.oracle import Oracle
+from tests.groups.network import GroupLink
+from tests.groups.oracle import Oracle, Work
+from tests.virtual_time import run_virtual
 
 TARGETS = 8
+KEY = "key-14"
+LEASE_S = 40.0
+"""By then what belongs to a gateway that nobody hears is somebody else's."""
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -21,3 +31,118 @@ async def test_a_key_that_was_never_sent_is_accounted_for_where_its_target_was_t
     mine = partition_of("key-98", collection="", count=TARGETS)
     oracle.told[mine if is_told else (mine + 1) % TARGETS, 2].append((870, 880))
     assert oracle.missing() == ([] if is_told else [((2, 873), "key-98")])
+
+
+@pytest.mark.parametrize("is_on_its_way", [True, False])
+def test_what_was_written_before_a_gateway_was_lost_may_come_late(is_on_its_way: bool) -> None:
+    """It was in the consumer's hands as far as anybody knew; what is written later never was."""
+
+    async def scenario() -> None:
+        oracle = judge(1)
+        former, owner = Joined(oracle, "one"), Joined(oracle, "two")
+        former.is_assigned(epoch=1)
+        if is_on_its_way:
+            former.is_sent(1, epoch=1)
+        oracle.gateway_away("gateway of one", ["one"], is_away=True)
+        await asyncio.sleep(LEASE_S)
+        owner.is_assigned(epoch=2)
+        owner.is_sent(1, epoch=2)
+        owner.processes(owner.gets(1, epoch=2))
+        owner.says(1, epoch=2)
+        await asyncio.sleep(10.0)
+        if not is_on_its_way:
+            former.is_sent(1, epoch=1)
+        oracle.begin(former.gets(1, epoch=1))
+        assert ["comes to one again" in one for one in oracle.violations] == (
+            [] if is_on_its_way else [True]
+        )
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("seqs", [[1, 2, 2, 1], [1, 2, 3]], ids=["asked for again", "too many"])
+def test_what_a_former_owner_works_on_twice_overlaps_once(seqs: list[int]) -> None:
+    async def scenario() -> None:
+        oracle = judge(3, prefetch=2)
+        former, owner = Joined(oracle, "one"), Joined(oracle, "two")
+        former.is_assigned(epoch=1)
+        for seq in (1, 2):
+            former.is_sent(seq, epoch=1)
+        works = [former.gets(seq, epoch=1) for seq in (1, 2)]
+        oracle.gateway_away("gateway of one", ["one"], is_away=True)
+        await asyncio.sleep(LEASE_S)
+        owner.is_assigned(epoch=2)
+        for seq in (1, 2):
+            owner.is_sent(seq, epoch=2)
+            owner.processes(owner.gets(seq, epoch=2))
+            owner.says(seq, epoch=2)
+        if 3 in seqs:
+            oracle.acked.add((0, 3))
+            works.append(Work("one", (0, 3), KEY, former.target, 0.0, 0.0, 0.0))
+            owner.is_sent(3, epoch=2)
+            owner.says(3, epoch=2)
+        await asyncio.sleep(10.0)
+        for seq in seqs:
+            work = former.again(works[seq - 1])
+            oracle.begin(work)
+            oracle.end(work)
+        assert ["2 events overlap" in one for one in oracle.violations] == [True] * (3 in seqs)
+
+    run_virtual(scenario())
+
+
+def judge(records: int, *, prefetch: int = 100) -> Oracle:
+    oracle = Oracle(ConsumerBounds(prefetch=prefetch))
+    for seq in range(1, records + 1):
+        oracle.appended(0, seq, KEY)
+    return oracle
+
+
+class Joined:
+    """A consumer, what passes its link, and what it does with that."""
+
+    target = partition_of(KEY, collection="", count=TARGETS)
+
+    def __init__(self, oracle: Oracle, member: str) -> None:
+        self._oracle, self._member = oracle, member
+        self._link = cast("GroupLink", _Link(member))
+        oracle.to_gateway(self._link, {"type": "join"})
+        oracle.arrived(self._link, {"type": "joined", "targets": TARGETS})
+
+    def is_assigned(self, *, epoch: int) -> None:
+        said = {"type": "assigned", "target": self.target, "epoch": epoch, "positions": {"0": 0}}
+        self._oracle.to_client(self._link, said)
+
+    def is_sent(self, seq: int, *, epoch: int) -> None:
+        self._oracle.to_client(self._link, self._event(seq, epoch))
+
+    def gets(self, seq: int, *, epoch: int) -> Work:
+        self._oracle.arrived(self._link, said := self._event(seq, epoch))
+        return self._oracle.taken(
+            self._member, msgspec.json.decode(msgspec.json.encode(said), type=Event)
+        )
+
+    def again(self, work: Work) -> Work:
+        """After it was nacked."""
+        handed = work.came_s, work.handed_s, self._oracle.now_s
+        return Work(work.member, work.place, work.key, work.target, *handed)
+
+    def processes(self, work: Work) -> None:
+        self._oracle.begin(work)
+        self._oracle.end(work)
+        self._oracle.acknowledged(work)
+
+    def says(self, seq: int, *, epoch: int) -> None:
+        said = {"type": "ack", "target": self.target, "epoch": epoch, "positions": {"0": seq}}
+        self._oracle.to_gateway(self._link, said)
+
+    def _event(self, seq: int, epoch: int) -> dict[str, Any]:
+        record = {"topic": "flights", "partition": 0, "seq": seq, "event_id": str(seq), "key": KEY}
+        change = {"collection": "", "op": "insert", "document": {}}
+        return {"type": "event", **record, **change, "target": self.target, "epoch": epoch}
+
+
+class _Link:
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self.node_id = f"gateway of {member}"
