@@ -319,45 +319,53 @@ async def test_what_is_put_back_is_found_there_by_the_next_to_claim_it(positions
     await gateway.claim(OF_GROUP, Fence(1))
     await gateway.save(OF_GROUP, Fence(1), 10, Tally())
     await gateway.note_tries(OF_GROUP, Fence(1), ((12, 1, 1),))
-    await operator.put_back(OF_GROUP, 4)
+    await operator.put_back(OF_GROUP, 4, 20)
     assert (await gateway.claim(OF_GROUP, Fence(1))).settled == 10, "its holder asks again"
     await gateway.save(OF_GROUP, Fence(1), 11, Tally())
     with pytest.raises(Fenced):
         await gateway.claim(OF_GROUP, Fence(0))
     for _ in range(2):
         found = await positions.checkpoints().claim(OF_GROUP, Fence(2))
-        assert found == Position(4, again_to=11), "nothing of it was tried"
+        assert found == Position(4, again_to=11, ahead_to=20), "nothing of it was tried"
     with pytest.raises(Fenced):
         await gateway.save(OF_GROUP, Fence(1), 12, Tally())
     await gateway.save(OF_GROUP, Fence(2), 7, Tally())
-    assert await gateway.claim(OF_GROUP, Fence(3)) == Position(7, again_to=11), "once"
+    found = await gateway.claim(OF_GROUP, Fence(3))
+    assert found == Position(7, again_to=11, ahead_to=20), "once"
+    await gateway.save(OF_GROUP, Fence(3), 20, Tally())
+    assert (await gateway.claim(OF_GROUP, Fence(4))).ahead_to == 0, "it is there"
 
 
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        pytest.param([10], Position(10), id="where it is"),
-        pytest.param([12], Position(10), id="it isn't that far"),
-        pytest.param([4, 6], Position(4, again_to=10), id="the lower one first"),
-        pytest.param([6, 4], Position(4, again_to=10), id="the lower one last"),
-        pytest.param([0], Position(0, again_to=10), id="to the beginning"),
+        pytest.param([(10, 10)], Position(10), id="where it is"),
+        pytest.param([(10, 15)], Position(10, ahead_to=15), id="where it is, and others further"),
+        pytest.param([(12, 15)], Position(10, ahead_to=15), id="it isn't that far"),
+        pytest.param([(12, 15), (11, 13)], Position(10, ahead_to=15), id="the further one first"),
+        pytest.param([(11, 13), (12, 15)], Position(10, ahead_to=15), id="the further one last"),
+        pytest.param(
+            [(4, 10), (6, 9)], Position(4, again_to=10, ahead_to=10), id="lower one first"
+        ),
+        pytest.param([(6, 9), (4, 10)], Position(4, again_to=10, ahead_to=10), id="lower one last"),
+        pytest.param([(0, 10)], Position(0, again_to=10, ahead_to=10), id="to the beginning"),
     ],
 )
 async def test_a_position_is_put_back_and_never_forward(
-    positions: Opened, wanted: list[int], expected: Position
+    positions: Opened, wanted: list[tuple[int, int]], expected: Position
 ) -> None:
     store = positions.checkpoints()
     await store.claim(OF_GROUP, Fence(1))
     await store.save(OF_GROUP, Fence(1), 10, Tally())
-    for settled in wanted:
-        await store.put_back(OF_GROUP, settled)
+    for settled, until in wanted:
+        await store.put_back(OF_GROUP, settled, until)
     assert await store.claim(OF_GROUP, Fence(2)) == expected
     assert await store.claim(OF_GROUP, Fence(3)) == expected
 
 
 async def test_nobody_has_to_go_back_who_never_began(positions: Opened) -> None:
     store = positions.checkpoints()
-    await store.put_back(OF_GROUP, 4)
+    await store.put_back(OF_GROUP, 4, 10)
     assert await store.claim(OF_GROUP, Fence(1)) == Position()
     await store.save(OF_GROUP, Fence(1), 10, Tally())
     assert await store.claim(OF_GROUP, Fence(2)) == Position(10)

@@ -18,7 +18,8 @@ Judged at once:
 - positions: a target is never given out past a record that none of its owners said to be processed;
 - resyncs tell of records that the log doesn't have any more, marks of what an operator wished;
 - resets: a target goes back only where an operator put its partition, and then nothing behind that
-  counts as processed, whoever had said so;
+  counts as processed, whoever had said so; one that stands before that stays, and only what was
+  processed ahead of its position, and never said, comes again;
 - what a group gives up, and sends again, to nobody else: giving_up.py. A dead letter of the group
   accounts for its record as if that were processed.
 Judged at the end: everything is processed, told or a letter, every wish is fulfilled.
@@ -306,17 +307,21 @@ class Oracle:
         self.tag("reset", target)
         where = target, partition
         self._backs[where].append((self.now_s, seq))
-        wanted = [one for one in self.resets if one[0] == partition and one[1] <= seq]
+        wanted = [one for one in self.resets if one[0] == partition]
         if not wanted:
             self.violated(f"target {target} goes back to {(partition, seq)}, and nobody wished it")
-        self.said[where] = [replace(one, seq=min(seq, one.seq)) for one in self.said[where]]
-        new = {(target, partition, at_s) for _, to, at_s in wanted if to == seq} - self._gone_back
+        if any(to <= seq for _, to, _ in wanted):
+            self.said[where] = [replace(one, seq=min(seq, one.seq)) for one in self.said[where]]
+        # One that stands before where the partition was put stays: what was said so far holds.
+        is_back = any(to == seq for _, to, _ in wanted)
+        new = {(target, partition, at_s) for _, to, at_s in wanted if to >= seq} - self._gone_back
         self._gone_back |= new
         if new:
             again = [one for one in self.keys if one[0] == partition and one[1] > seq]
             for place in [one for one in again if self.placed(self.keys[one]) == target]:
                 self.acked.discard(place)
-                self.giving_up.begins_anew(place)
+                if is_back:
+                    self.giving_up.begins_anew(place)
                 self._passed[partition, self.keys[place]] = 0
 
     def _is_from_before(self, work: Work) -> bool:

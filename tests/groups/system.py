@@ -114,7 +114,8 @@ class VirtualCoordinator(DecidingCoordinator):
                         put_back.add(owner.ref)
                         for group in wanted.groups:
                             for ref in group.position_refs(owner.ref.partition):
-                                await self._checkpoints.put_back(ref, reset.settled)
+                                until = max(position.settled, position.redeliver_to)
+                                await self._checkpoints.put_back(ref, reset.settled, until)
                     await self._checkpoints.reset(owner.ref, fence, reset.settled)
                 done.append(owner)
             except errors.Fenced as error:

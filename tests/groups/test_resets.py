@@ -13,12 +13,15 @@ import pytest
 
 from headgate.decide.checkpoints import Reset
 from tests.groups.hour import GATEWAYS, Hour
+from tests.groups.member import Member
+from tests.groups.oracle import Work
 from tests.groups.system import PARTITIONS
 from tests.virtual_time import run_virtual
 
 EVENTS = 80
 COMES_S = 30.0
 """By then a group has processed what there is."""
+LATER_S = 60.0
 CALM_S = 200.0
 """By then whoever was lost has been given up, too."""
 
@@ -39,13 +42,13 @@ async def begun() -> Hour:
     return hour
 
 
-def reset(hour: Hour) -> None:
+def reset(hour: Hour, *, to: int = 0) -> None:
     for partition in range(PARTITIONS):
         settled = hour.system.settled(partition)
         coordinator, ref = hour.system.coordinator, hour.system.ref(partition)
-        wanted = Reset(0)
+        wanted = Reset(to)
         coordinator.apply(coordinator.cluster.reset(ref, wanted, round(coordinator.now_ms())))
-        hour.oracle.reset(partition, 0, settled)
+        hour.oracle.reset(partition, to, settled)
 
 
 async def nothing(_hour: Hour) -> None: ...
@@ -110,6 +113,68 @@ def test_every_record_comes_again(before: Trouble, after_s: float, after: Troubl
         await asyncio.sleep(CALM_S)
         assert (hour.left(), hour.oracle.violations) == ("", [])
         assert hour.system.letters.stored.letters == {}, "what comes by itself needs no letter"
+        await hour.end()
+        assert hour.oracle.violations == []
+
+    run_virtual(scenario())
+
+
+class Patient(Member):
+    """Wants what it `puts_off` later, and processes everything else meanwhile."""
+
+    puts_off: Callable[[Work], bool]
+
+    async def _gets_through(self, work: Work) -> bool:
+        return not self.puts_off(work)
+
+
+def somebody_patient(hour: Hour, name: str, puts_off: Callable[[Work], bool]) -> Patient:
+    member = Patient(
+        name,
+        "manual",
+        hour.system.network,
+        hour.oracle,
+        hour.chance,
+        machine=hour.system.machine,
+        poison=hour.poison,
+    )
+    member.puts_off = puts_off
+    member.start()
+    return member
+
+
+@pytest.mark.parametrize("is_elsewhere_between", [False, True])
+def test_what_was_processed_ahead_of_a_position_comes_again(is_elsewhere_between: bool) -> None:
+    """A consumer wants one event later, and processes what comes after it; then the partitions are
+    put where its targets never came. It remembers what it did, also when somebody else had them
+    meanwhile and did nothing."""
+
+    async def scenario() -> None:
+        hour = Hour(5)
+        hour.poison.delays_s = (LATER_S,)
+        await hour.system.start(*GATEWAYS)
+        until_s = 2 * COMES_S + LATER_S
+        loop = asyncio.get_running_loop()
+        one = somebody_patient(
+            hour, "one", lambda work: work.place[1] == 1 and loop.time() < until_s
+        )
+        await asyncio.sleep(COMES_S)
+        hour.append(EVENTS)
+        await asyncio.sleep(COMES_S)
+        if is_elsewhere_between:
+            one.freeze()
+            another = somebody_patient(hour, "another", lambda work: bool(work.key))
+            await asyncio.sleep(LATER_S)
+        reset(hour, to=2)
+        assert hour.oracle.wishes.keys() & hour.oracle.acked, "some are processed"
+        if is_elsewhere_between:
+            await asyncio.sleep(COMES_S)
+            one.thaw()
+            await asyncio.sleep(1.0)
+            await another.leave(gently=True)
+        await asyncio.sleep(LATER_S + CALM_S)
+        assert (hour.left(), hour.oracle.violations) == ("", [])
+        await one.leave(gently=True)
         await hour.end()
         assert hour.oracle.violations == []
 

@@ -156,7 +156,10 @@ async def test_groups_go_back_with_the_partition(tmp_path: Path) -> None:
         positions = await prepare(served, tmp_path)
         await with_group(served, positions)
         await ask(served, ResetPartition(4))
-        assert await found(positions) == [Position(3, again_to=5), Position(1)]
+        assert await found(positions) == [
+            Position(3, again_to=5, ahead_to=6),
+            Position(1, ahead_to=6),
+        ]
         await positions.close()
 
 
@@ -177,7 +180,7 @@ async def test_one_group_whose_position_is_damaged_holds_no_partition(tmp_path: 
         connection.execute(deleted, (bad.topic, bad.partition))
         connection.close()
         await ask(served, ResetPartition(4))
-        assert (await found(positions))[0] == Position(3, again_to=5)
+        assert (await found(positions))[0] == Position(3, again_to=5, ahead_to=7)
         await positions.close()
 
 
@@ -198,7 +201,10 @@ async def test_groups_are_put_back_by_the_next_coordinator_too(tmp_path: Path) -
         await with_group(served, positions)
         await positions.reset(REF, HELD, 3)
         await ask(served, ResetPartition(4))
-        assert await found(positions) == [Position(3, again_to=5), Position(1)]
+        assert await found(positions) == [
+            Position(3, again_to=5, ahead_to=6),
+            Position(1, ahead_to=6),
+        ]
         await positions.close()
 
 

@@ -67,6 +67,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     again_to: int = 0
     back_to: int = NOWHERE
     """Where whoever claims it next begins, at the latest: an operator wants what follows again."""
+    ahead_to: int = 0
 
     @property
     def fence(self) -> Fence:
@@ -83,6 +84,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
             tried,
             self.stopped,
             self.again_to,
+            ahead_to=self.ahead_to if self.ahead_to > self.settled else 0,
         )
 
 
@@ -127,11 +129,13 @@ def _gone_back(stored: Checkpoint) -> Checkpoint:
     )
 
 
-def wanted_back(stored: Checkpoint | None, settled: int) -> Checkpoint:
-    """What to store when an operator wants what follows `settled` again, whoever holds it."""
+def wanted_back(stored: Checkpoint | None, settled: int, until: int) -> Checkpoint:
+    """What to store when an operator wants what follows `settled` again, up to `until`, whoever
+    holds it. Who never held it has processed nothing ahead of it."""
     held = stored or Checkpoint(0, 0, 0, settled=0)
-    is_lower = held.back_to == NOWHERE or settled < held.back_to
-    return msgspec.structs.replace(held, back_to=settled) if is_lower else held
+    back_to = settled if held.back_to == NOWHERE else min(settled, held.back_to)
+    ahead_to = max(held.ahead_to, until) if held.epoch else 0
+    return msgspec.structs.replace(held, back_to=back_to, ahead_to=ahead_to)
 
 
 def moved(

@@ -399,7 +399,7 @@ async def test_one_that_was_put_back_begins_there_and_the_group_is_told() -> Non
     ):
         records = of_target(append(world, *range(0, 80, 2)), 0)
         await commit(checkpoints, 0, seq=records[-1][1])
-        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 3)
+        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 3, 0)
         for epoch in (2, 3):
             coordinator.give("one", 0, epoch=epoch)
             socket = await join(world, incarnation=str(epoch))
@@ -423,7 +423,7 @@ async def test_that_it_was_put_back_is_told_before_what_retention_took_of_that()
     async with grouped(checkpoints=checkpoints) as (world, coordinator):
         append(world, *range(0, 80, 2))
         await commit(checkpoints, 0, seq=30)
-        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 3)
+        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 3, 0)
         world.log.keep_from(PartitionRef("flights", 0), 10)
         coordinator.give("one", 0, epoch=2)
         socket = await join(world)
@@ -434,6 +434,30 @@ async def test_that_it_was_put_back_is_told_before_what_retention_took_of_that()
         ]  # fmt: skip
         socket.say(type="ack", target=0, epoch=2, positions={"0": 9})
         assert (await socket.next())["seq"] >= 10
+
+
+@pytest.mark.parametrize(
+    ("settled", "begins"), [(5, 5), (0, 40)], ids=["somewhere", "where the group began"]
+)
+async def test_one_that_was_put_where_it_never_came_stays_and_the_group_is_told(
+    settled: int, begins: int
+) -> None:
+    """Its consumer may have processed some ahead, and would leave these out."""
+    checkpoints = FaultyCheckpoints()
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        records = of_target(append(world, *range(0, 80, 2)), 0)
+        await commit(checkpoints, 0, seq=settled)
+        await checkpoints.put_back(PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0), 50, 60)
+        coordinator.give("one", 0, epoch=2)
+        socket = await join(world)
+        owned = await assigned(socket, 1)
+        assert owned[0]["positions"]["0"] == begins
+        resync = await socket.next()
+        assert (resync["type"], resync["reason"]) == ("resync", "reset")
+        assert (resync["after"], resync["from"]) == (begins, begins + 1)
+        expected = [record for record in records if record[1] > begins]
+        came = [await socket.next() for _ in expected]
+        assert [(m["partition"], m["seq"]) for m in came] == expected
 
 
 async def commit(checkpoints: FaultyCheckpoints, target: int, *, seq: int) -> None:

@@ -47,7 +47,7 @@ _Refused = Fenced | StorageFailed
 BUSY_TIMEOUT_MS = 4_000
 _NAMES = (
     *("epoch", "window", "attempt", "settled", "tally", "redeliver_to", "skip_to", "tried"),
-    *("stopped", "again_to", "back_to"),
+    *("stopped", "again_to", "back_to", "ahead_to"),
 )
 _COLUMNS = ", ".join(_NAMES)
 _OF_TOPICS = f"""
@@ -91,8 +91,8 @@ class EmbeddedCheckpointStore:
             ref, lambda stored: put(stored, ref, fence, settled=settled, resync=resync)
         )
 
-    async def put_back(self, ref: PartitionRef, settled: int) -> None:
-        await self._change(ref, lambda stored: wanted_back(stored, settled))
+    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
+        await self._change(ref, lambda stored: wanted_back(stored, settled, until))
 
     async def list(self) -> dict[PartitionRef, Position]:
         return await self._run(self._list)
@@ -174,7 +174,7 @@ def _applied(
     if new != stored:
         connection.execute(
             f"INSERT OR REPLACE INTO checkpoints (topic, partition, {_COLUMNS}) "  # noqa: S608 - names from here
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (ref.topic, ref.partition, *_row(new)),
         )
     return new
@@ -199,8 +199,8 @@ def _row(new: Checkpoint) -> tuple[Any, ...]:
     tally = msgspec.json.encode(new.tally).decode()
     tried = msgspec.json.encode(new.tried).decode()
     fence = msgspec.structs.astuple(new.fence)
-    operators = (new.redeliver_to, new.skip_to, tried, new.stopped, new.again_to, new.back_to)
-    return (*fence, new.settled, tally, *operators)
+    operators = (new.redeliver_to, new.skip_to, tried, new.stopped)
+    return (*fence, new.settled, tally, *operators, new.again_to, new.back_to, new.ahead_to)
 
 
 def _add_later_columns(connection: apsw.Connection) -> None:

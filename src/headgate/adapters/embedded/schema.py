@@ -98,6 +98,7 @@ CREATE TABLE checkpoints (
     stopped TEXT NOT NULL DEFAULT '',
     again_to INTEGER NOT NULL DEFAULT 0,
     back_to INTEGER NOT NULL DEFAULT -1,
+    ahead_to INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
@@ -109,6 +110,7 @@ LATER_CHECKPOINT_COLUMNS = {
     "stopped": "ALTER TABLE checkpoints ADD COLUMN stopped TEXT NOT NULL DEFAULT ''",
     "again_to": "ALTER TABLE checkpoints ADD COLUMN again_to INTEGER NOT NULL DEFAULT 0",
     "back_to": "ALTER TABLE checkpoints ADD COLUMN back_to INTEGER NOT NULL DEFAULT -1",
+    "ahead_to": "ALTER TABLE checkpoints ADD COLUMN ahead_to INTEGER NOT NULL DEFAULT 0",
 }
 """What files of former versions lack."""
 

@@ -79,10 +79,10 @@ class EtcdCheckpointStore:
             what=f"resetting the position of {ref}",
         )
 
-    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
         await self._change(
             ref,
-            lambda stored: wanted_back(stored, settled),
+            lambda stored: wanted_back(stored, settled, until),
             what=f"putting back the position of {ref}",
         )
 

@@ -48,8 +48,8 @@ class MemoryCheckpointStore:
         self.stored[ref] = put(stored, ref, fence, settled=settled, resync=resync)
         await asyncio.sleep(0)
 
-    async def put_back(self, ref: PartitionRef, settled: int) -> None:
-        self.stored[ref] = wanted_back(self.stored.get(ref), settled)
+    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
+        self.stored[ref] = wanted_back(self.stored.get(ref), settled, until)
         await asyncio.sleep(0)
 
     async def list(self) -> dict[PartitionRef, Position]:

@@ -125,8 +125,9 @@ class MongoCheckpointStore:
                     return
             raise _contended(ref, "resetting")
 
-    async def put_back(self, ref: PartitionRef, settled: int) -> None:
+    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
         async with self._errors(f"putting back the position of {ref}"):
+            await self._positions.update_one({"_id": _key(ref)}, {"$max": {"ahead_to": until}})
             await self._positions.update_one(
                 {"_id": _key(ref), "$or": [_NOT_WANTED_BACK, {"back_to": {"$gt": settled}}]},
                 {"$set": {"back_to": settled}},
@@ -269,7 +270,8 @@ def _held(fence: Fence) -> Document:
 def _as_read(ref: PartitionRef, stored: Checkpoint) -> Document:
     """Matches while nobody has changed it; only a reset changes none of these."""
     back = _NOT_WANTED_BACK if stored.back_to == NOWHERE else {"back_to": stored.back_to}
-    return {"_id": _key(ref), **_held(stored.fence), "settled": stored.settled, **back}
+    ahead = {"ahead_to": stored.ahead_to or {"$in": [None, 0]}}
+    return {"_id": _key(ref), **_held(stored.fence), "settled": stored.settled, **back, **ahead}
 
 
 def _checkpoint(document: Document) -> Checkpoint:

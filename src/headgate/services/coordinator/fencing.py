@@ -133,7 +133,8 @@ class Fencing:
         settled = wanted.settled
         is_back = wanted is reset and reset.goes_back_from(position)
         if is_back:
-            await self._put_groups_back(owner.ref, settled, fences.groups)
+            until = max(position.settled, position.redeliver_to)
+            await self._put_groups_back(owner.ref, settled, until, fences.groups)
         await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
         log.warning(
             LogEvent.POSITION_RESET,
@@ -145,11 +146,11 @@ class Fencing:
         return is_back
 
     async def _put_groups_back(
-        self, ref: PartitionRef, settled: int, groups: Iterable[Group]
+        self, ref: PartitionRef, settled: int, until: int, groups: Iterable[Group]
     ) -> None:
         """Before the partition itself: were it put back alone, nobody would know of them."""
         refs = _of_groups(ref, groups)
-        await asyncio.gather(*[self._checkpoints.put_back(one, settled) for one in refs])
+        await asyncio.gather(*[self._checkpoints.put_back(one, settled, until) for one in refs])
 
     async def check_groups(self, ref: PartitionRef, groups: Iterable[Group]) -> None:
         """Raises StorageFailed where what one of `groups` has processed of `ref` can't be read."""

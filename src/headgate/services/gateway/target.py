@@ -125,6 +125,8 @@ class Target:
         # One that was put back, and isn't where it had been, may not have been told of it: its
         # consumer takes records for those it had, whoever has acknowledged some since.
         gone_back = {n: one.settled for n, one in found.items() if _is_back(one)}
+        # So does one that has processed some ahead of where it stands.
+        told = {n: starts[n] for n, one in found.items() if one.ahead_to > starts[n]}
         lost = {n for n, one in found.items() if one.redeliver_to > one.settled}
         put_back = await self._end_of(topic, starts) if from_the_end else {}
         gone_back |= put_back
@@ -141,7 +143,7 @@ class Target:
         )
         self._subscriber = subscriber
         self.starts = subscriber.starts
-        for partition, seq in gone_back.items():
+        for partition, seq in (told | gone_back).items():
             if partition in lost:
                 subscriber.feed.goes_back(partition, 0, seq + 1, "lost_history")
             else:
