@@ -288,7 +288,8 @@ async def test_while_no_term_goes_on_health_says_why(tmp_path: Path) -> None:
     patience = RestartPolicy(initial_s=60.0, max_s=60.0)
     async with serving(tmp_path, patience=patience) as served:
         Fragile.ticks_to_fail = 1
-        await until(lambda: not served.leads)
+        # It stops to lead before its term has ended, which waits for those who asked it something.
+        await until(lambda: served.coordinator._failures.count)
         health = await served.health()
         reasons = health.reasons
         assert health.status == "degraded"
