@@ -148,7 +148,7 @@ $BIN/python -m compileall -q src || true
 
 # Spark starts without it, too; it takes twice the time then.
 step "4/4 an archive of Spark's classes, which halves every start (a minute)"
-$BIN/python -m headgate.spark.training >/dev/null 2>&1 || true
+$BIN/python -m headgate.spark.starting.training >/dev/null 2>&1 || true
 step_ends
 
 fingerprint >$STAMP

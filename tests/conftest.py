@@ -18,7 +18,7 @@ import hypothesis
 import psutil
 import pytest
 
-from headgate.spark.java import find_java
+from headgate.spark.starting.java import find_java
 from headgate.tasks import deaths
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def mongodb() -> Iterator[MongoReplicaSet]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from headgate.spark.session import build_session
+    from headgate.spark.starting.session import build_session
 
     session = build_session(
         app_name="headgate-tests",

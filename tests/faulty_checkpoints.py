@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
-from headgate.decide.checkpoints import Checkpoint
+from headgate.decide.lane.checkpoints import Checkpoint
 from headgate.errors import NoPosition
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally

@@ -22,6 +22,7 @@ from xdist.workermanage import WorkerController
 SHARED_SPARK = "shared-spark"
 SHARED_MONGODB = "shared-mongodb"
 SHARED_SERVERS = "shared-servers"
+SHARED_PGOUTPUT = "shared-pgoutput"
 SHARING = {
     SHARED_SPARK: (
         "tests/spark/",
@@ -41,6 +42,7 @@ SHARING = {
         "tests/servers/",
     ),
     SHARED_SERVERS: ("tests/contracts/",),
+    SHARED_PGOUTPUT: ("tests/adapters/pgoutput/",),
 }
 """What belongs to a group: the first that names it."""
 SPARK_S = {
@@ -56,6 +58,8 @@ WAITING_S = {
     "tests/system/test_handoff.py": 40,
     "tests/system/test_gateway_faults.py": 25,
     "tests/system/test_consumer_group.py": 15,
+    "tests/system/test_store_away.py": 40,
+    "tests/system/test_restarts.py": 20,
     "tests/system/test_reset.py": 8,
     "tests/system/test_two_ingest_nodes.py": 8,
 }
@@ -63,6 +67,7 @@ WAITING_S = {
 COMPUTING_S = {
     SHARED_SERVERS: 150,
     SHARED_MONGODB: 130,
+    SHARED_PGOUTPUT: 60,
     "tests/sim/test_seeds.py": 40,
     "tests/lane/test_promise.py": 25,
     "tests/decide/coordination/test_half_decisions.py": 20,

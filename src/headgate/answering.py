@@ -14,9 +14,9 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate import errors
-from headgate.decide.page_requests import is_preflight, leave, preflight
-from headgate.decide.routes import RouteTable
-from headgate.decide.web_pages import WebPages
+from headgate.decide.http.page_requests import is_preflight, leave, preflight
+from headgate.decide.http.routes import RouteTable
+from headgate.decide.http.web_pages import WebPages
 from headgate.model.http import Answer, Request, Route, error_response
 
 log = logging.getLogger(__name__)

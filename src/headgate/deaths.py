@@ -80,9 +80,9 @@ def log_error(event: str, error: BaseException | None, **fields: object) -> None
     producer is done in less time than the logger takes to load."""
     import structlog
 
-    from headgate.telemetry import LogEvent
+    from headgate.telemetry import LogLine
 
     if structlog.is_configured():
-        structlog.get_logger().error(LogEvent[event], exc_info=error, **fields)
+        structlog.get_logger().error(LogLine[event], exc_info=error, **fields)
     else:
-        logging.getLogger("headgate").error("%s %s", LogEvent[event], fields, exc_info=error)
+        logging.getLogger("headgate").error("%s %s", LogLine[event], fields, exc_info=error)

@@ -11,7 +11,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import LoadedConfig, inherited_environment
 from headgate.model.addresses import reachable
 from headgate.services.supervisor import Say, Supervisor
-from headgate.spark.java import find_java
+from headgate.spark.starting.java import find_java
 from headgate.tasks import Helpers, first_of
 from headgate.wiring.machine import build_supervisor, plan_ports
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from headgate.deaths import Deaths, deaths, log_error
-from headgate.decide.supervision import RestartPolicy
+from headgate.decide.operations.supervision import RestartPolicy
 from headgate.errors import HeadgateError
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Helpers",
     "TaskDied",
     "deaths",
+    "end_if_told",
     "first_of",
     "notice_callbacks",
     "start_thread",
@@ -269,6 +270,14 @@ class Helpers:
 
     def _running(self) -> list[asyncio.Future[Any]]:
         return [task for task in self._tasks if not task.done()]
+
+
+def end_if_told() -> None:
+    """For a loop that goes by what others' code awaits, once a round. `asyncio.wait_for` of Python
+    3.11, in many a driver, loses a cancellation that comes just when it has something to return."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def first_of(work: Awaitable[T], *interruptions: Awaitable[object]) -> T | None:

@@ -31,7 +31,7 @@ LEVELS: Final[dict[str, int]] = {
 """The six levels, most important first, on the scale of Python's logging."""
 
 
-class LogEvent(StrEnum):
+class LogLine(StrEnum):
     """What a log line may be about."""
 
     # processes

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from headgate.adapters.control_stream import encode
-from headgate.adapters.embedded.doorbell import Bell
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.doorbell import Bell
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.etcd.election import EtcdLeadership
 from headgate.adapters.grpc.control import METHOD, GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer

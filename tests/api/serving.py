@@ -19,7 +19,7 @@ from headgate.config import Config
 from headgate.model.control import AckTopology
 from headgate.model.http import Route
 from headgate.model.topology import Topic
-from headgate.services.gateway.routes import PublicRoutes
+from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.wiring import roles
 from tests.services.ingest_doubles import (
@@ -74,7 +74,7 @@ def routes_of_gateway() -> list[Route]:
         nothing,
         coordinator_url=nothing,
         ingest_urls=nothing,
-        is_keyed=nothing,
+        knows=nothing,
         health=nothing,
         metrics=nothing,
         collect=nothing,

@@ -9,11 +9,11 @@ import apsw
 import msgspec
 import pytest
 
-from headgate.bench.append import Round, result_of
-from headgate.bench.append_bare import Bare, Written
-from headgate.bench.append_load import Load, Sent, run
-from headgate.bench.append_protocol import ServeBare, Serving
-from headgate.bench.append_rows import document, event_id
+from headgate.bench.append.bare import Bare, Written
+from headgate.bench.append.load import Load, Sent, run
+from headgate.bench.append.main import Round, result_of
+from headgate.bench.append.protocol import ServeBare, Serving
+from headgate.bench.append.rows import document, event_id
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.bench.worker import worker
@@ -54,7 +54,7 @@ def test_single_requests_are_shown_next_to_the_barest_server() -> None:
 
 
 async def test_the_barest_server_commits_a_row_per_request(tmp_path: Path) -> None:
-    async with worker("headgate.bench.append_protocol") as protocol:
+    async with worker("headgate.bench.append.protocol") as protocol:
         serving = await protocol.ask(ServeBare(str(tmp_path), document_bytes=100), Serving)
         load = Load(serving.url, "t", "r", 1, requests=5, events=1, document_bytes=100, keyed=True)
         sent = await asyncio.to_thread(run, load)
@@ -67,7 +67,7 @@ async def test_the_barest_server_commits_a_row_per_request(tmp_path: Path) -> No
 
 async def test_the_bare_store_writes_every_row_round_after_round(tmp_path: Path) -> None:
     order = Bare(str(tmp_path), "r1", writers=2, commits=6, rows=60, document_bytes=100)
-    async with worker("headgate.bench.append_bare") as bare:
+    async with worker("headgate.bench.append.bare") as bare:
         for name in ("r1", "r2"):
             written = await bare.ask(msgspec.structs.replace(order, round_name=name), Written)
             assert written.seconds > 0
@@ -96,7 +96,7 @@ def load(server: ProduceServer, **changes: object) -> Load:
 
 
 async def test_the_load_sends_every_request_and_times_it() -> None:
-    async with produce_server() as server, worker("headgate.bench.append_load") as clients:
+    async with produce_server() as server, worker("headgate.bench.append.load") as clients:
         server.add_topic("t")
         sent = await clients.ask(load(server), Sent)
         assert len(sent.latencies_ms) == 7
@@ -110,7 +110,7 @@ async def test_an_event_that_was_not_acknowledged_fails_the_benchmark() -> None:
     def script(events: list[ProduceEvent]) -> ProduceAnswer | None:
         return ProduceAnswer([ProduceResult(event.event_id or "") for event in events])
 
-    async with produce_server() as server, worker("headgate.bench.append_load") as clients:
+    async with produce_server() as server, worker("headgate.bench.append.load") as clients:
         server.add_topic("t")
         server.script = script
         with pytest.raises(Failed, match="without an answer"):

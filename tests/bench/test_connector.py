@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench import connector
-from headgate.bench.connector import Round, Sizes, Vitals, result_of
+from headgate.bench.connector import main as connector
+from headgate.bench.connector.main import Round, Sizes, Vitals, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.demo import mongodb

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from headgate.bench import deliver
-from headgate.bench.deliver import Round, Routed, Size, nats_server, result_of
+from headgate.bench.deliver import main as deliver
+from headgate.bench.deliver.main import Round, Routed, Size, nats_server, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.model.delivery import DeliveryBatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headgate.bench.failover import Traffic
+from headgate.bench.failover.main import Traffic
 from headgate.bench.registry import BENCHMARKS
 
 

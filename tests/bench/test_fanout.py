@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from picows import WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
-from headgate.bench import fanout
-from headgate.bench.fanout import Audience, Measured, Round, Size, result_of, split
-from headgate.bench.fanout_bare import Broadcast, Listen, Listening, Sent
-from headgate.bench.fanout_stage import SPARE_FILES, allow_sockets
+from headgate.bench.fanout import main as fanout
+from headgate.bench.fanout.bare import BareFanout, Listen, Listening, Sent
+from headgate.bench.fanout.main import Audience, Measured, Round, Size, result_of, split
+from headgate.bench.fanout.stage import SPARE_FILES, allow_sockets
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.bench.worker import Worker, worker
@@ -91,21 +91,21 @@ def test_a_limit_that_cannot_be_raised_is_said_with_its_remedy(
 async def crowds(count: int) -> AsyncIterator[list[Worker]]:
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(worker("headgate.bench.fanout_crowd"))
+            await stack.enter_async_context(worker("headgate.bench.fanout.crowd"))
             for _ in range(count)
         ]
 
 
 def broadcasting(bare: Worker, frame: str, times: int = 1) -> Callable[[], Awaitable[float]]:
     async def send() -> float:
-        sent = [await bare.ask(Broadcast(frame), Sent) for _ in range(times)]
+        sent = [await bare.ask(BareFanout(frame), Sent) for _ in range(times)]
         return sent[0].at_s
 
     return send
 
 
 async def test_every_client_has_every_frame_also_after_more_have_come() -> None:
-    async with worker("headgate.bench.fanout_bare") as bare, crowds(2) as workers:
+    async with worker("headgate.bench.fanout.bare") as bare, crowds(2) as workers:
         audience = Audience((await bare.ask(Listen(), Listening)).url, workers)
         for clients in (5, 12):
             await audience.grow_to(clients)
@@ -117,7 +117,7 @@ async def test_every_client_has_every_frame_also_after_more_have_come() -> None:
 
 
 async def test_a_frame_that_comes_twice_fails_the_benchmark() -> None:
-    async with worker("headgate.bench.fanout_bare") as bare, crowds(1) as workers:
+    async with worker("headgate.bench.fanout.bare") as bare, crowds(1) as workers:
         audience = Audience((await bare.ask(Listen(), Listening)).url, workers)
         await audience.grow_to(3)
         with pytest.raises(Failed, match=r"had it twice|before it was sent"):  # noqa: PT012
@@ -131,7 +131,7 @@ async def test_a_client_that_is_disconnected_fails_the_benchmark() -> None:
         return time.monotonic()
 
     async with crowds(1) as workers:
-        async with worker("headgate.bench.fanout_bare") as bare:
+        async with worker("headgate.bench.fanout.bare") as bare:
             audience = Audience((await bare.ask(Listen(), Listening)).url, workers)
             await audience.grow_to(2)
         with pytest.raises(Failed, match="missed an event"):

@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from headgate.bench.match import CaseResult, result_of
-from headgate.bench.match_case import (
+from headgate.bench.match.case import (
     AskAll,
     Asked,
     Build,
@@ -19,9 +18,10 @@ from headgate.bench.match_case import (
     Measured,
     ask_all,
 )
-from headgate.bench.match_own import run_own
-from headgate.bench.match_plot import svg
-from headgate.bench.match_workloads import WORKLOADS, events, subscriptions
+from headgate.bench.match.main import CaseResult, result_of
+from headgate.bench.match.own import run_own
+from headgate.bench.match.plot import svg
+from headgate.bench.match.workloads import WORKLOADS, events, subscriptions
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.bench.worker import worker
@@ -74,7 +74,7 @@ def test_the_baseline_asks_every_filter_and_finds_the_same() -> None:
 
 
 async def test_a_case_runs_in_a_process_of_its_own() -> None:
-    async with worker("headgate.bench.match_case") as process:
+    async with worker("headgate.bench.match.case") as process:
         built = await process.ask(Build("equality", 100), Built)
         measured = await process.ask(Measure(0.01), Measured)
     assert built.seconds > 0

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
-from headgate.bench.pipeline import Drained, Pass, Sustained, result_of
-from headgate.bench.pipeline_crowd import Count, Crowd, Subscribe
-from headgate.bench.pipeline_events import (
+from headgate.bench.pipeline.crowd import Count, Crowd, Subscribe
+from headgate.bench.pipeline.events import (
     DOCUMENTS,
     SUBSCRIPTIONS,
     TOPIC,
@@ -21,8 +20,9 @@ from headgate.bench.pipeline_events import (
     reports,
     where,
 )
-from headgate.bench.pipeline_flow import Lag, Sample, ends_of, lag_of
-from headgate.bench.pipeline_load import Produce, Produced, produce
+from headgate.bench.pipeline.flow import Lag, Sample, ends_of, lag_of
+from headgate.bench.pipeline.load import Produce, Produced, produce
+from headgate.bench.pipeline.main import Drained, Pass, Sustained, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.decide.matching.index import MatchIndex

@@ -8,16 +8,16 @@ from collections import Counter
 import msgspec
 import pytest
 
-from headgate.bench.rebalance import percentile, result_of
-from headgate.bench.rebalance_floor import Floor
-from headgate.bench.rebalance_join import Joined, Latencies, latencies, pauses_ms
-from headgate.bench.rebalance_plan import Planned
-from headgate.bench.rebalance_router import Notes
-from headgate.bench.rebalance_stage import allow_files
-from headgate.bench.rebalance_traffic import Sample, keys_of
+from headgate.bench.rebalance.floor import Floor
+from headgate.bench.rebalance.join import Joined, Latencies, latencies, pauses_ms
+from headgate.bench.rebalance.main import percentile, result_of
+from headgate.bench.rebalance.plan import Planned
+from headgate.bench.rebalance.router import Notes
+from headgate.bench.rebalance.stage import allow_files
+from headgate.bench.rebalance.traffic import Sample, keys_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 
 NAMES_OF_THE_ISSUE = {
     "figures": {"plan_s", "unmoved_delayed", "floor_s"},

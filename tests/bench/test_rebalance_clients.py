@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.bench.rebalance_bare import Heard, Listen, Listening, Push
-from headgate.bench.rebalance_clients import Await, Connect, Done
-from headgate.bench.rebalance_orders import workers
+from headgate.bench.rebalance.bare import Heard, Listen, Listening, Push
+from headgate.bench.rebalance.clients import Await, Connect, Done
+from headgate.bench.rebalance.orders import workers
 from headgate.bench.worker import worker
 from headgate.model.topology import Topology
 
 TIMEOUT_S = 30.0
-BARE, CLIENTS = "headgate.bench.rebalance_bare", "headgate.bench.rebalance_clients"
+BARE, CLIENTS = "headgate.bench.rebalance.bare", "headgate.bench.rebalance.clients"
 
 
 async def test_every_client_acknowledges_what_is_pushed() -> None:

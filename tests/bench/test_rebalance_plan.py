@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.bench.rebalance_plan import fewest_moves, measure_plan
+from headgate.bench.rebalance.plan import fewest_moves, measure_plan
 from headgate.decide.planning.plan import Strategy
 
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from headgate.bench.registry import BENCHMARKS
-from headgate.bench.repartition import Measured, measured_of, result_of
-from headgate.bench.repartition_backlog import Fences
-from headgate.bench.repartition_phases import Cutover, durations_ms
-from headgate.bench.repartition_traffic import (
+from headgate.bench.repartition.backlog import Fences
+from headgate.bench.repartition.main import Measured, measured_of, result_of
+from headgate.bench.repartition.phases import Cutover, durations_ms
+from headgate.bench.repartition.traffic import (
     KEYS,
     Sent,
     Traffic,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.bench.subscriptions import Measured, Phase, Used, result_of
-from headgate.bench.subscriptions_gateways import subscriptions
+from headgate.bench.subscriptions.gateways import subscriptions
+from headgate.bench.subscriptions.main import Measured, Phase, Used, result_of
 from headgate.decide.matching.index import MatchIndex
 
 MIB = 2**20

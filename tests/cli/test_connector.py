@@ -18,6 +18,7 @@ from headgate.model.connectors_api import (
     ConnectorInfo,
     ConnectorList,
     CreateConnector,
+    DeletedConnector,
     FedTopic,
     OriginChecked,
     OriginFinding,
@@ -66,6 +67,7 @@ class Server:
         self.url = ""
         self.connectors = {"orders": RUNNING}
         self.checked = WELL
+        self.left = ""
         self.calls: list[tuple[str, object]] = []
 
     def routes(self) -> list[Route]:
@@ -116,7 +118,7 @@ class Server:
 
     async def _delete(self, request: Request) -> Response:
         del self.connectors[self._found(request).name]
-        return Response(204)
+        return json_response(DeletedConnector("orders", self.left)) if self.left else Response(204)
 
 
 @asynccontextmanager
@@ -300,6 +302,30 @@ async def test_it_is_paused_resumed_reset_and_deleted(server: Server) -> None:
     deleted = await headgate("connector", "delete", "orders", "--yes", "--json", url=server.url)
     assert deleted.json == {"deleted": "orders"}
     assert server.connectors == {}
+
+
+async def test_what_is_left_at_the_database_is_said(server: Server) -> None:
+    server.left = "the slot headgate_orders is still there"
+    deleted = await headgate("connector", "delete", "orders", "--yes", url=server.url)
+    assert (deleted.code, deleted.out) == (0, "deleted orders\n")
+    assert server.left in deleted.err
+
+
+async def test_postgresql_has_a_dsn_and_tables(server: Server) -> None:
+    dsn = "postgresql://reader:${PG}@db-1/shop"
+    made = await headgate(
+        *("connector", "create", "orders", "--type", "postgresql", "--dsn", dsn),
+        *("--table", "public.orders", "--table", "audit.*", "--topic", "changes"),
+        url=server.url,
+    )
+    assert made.code == 0
+    settings = {"dsn": dsn, "tables": "public.orders,audit.*"}
+    wanted = CreateConnector("orders", "postgresql", settings, [RouteInfo("changes", "*")], "now")
+    assert server.calls == [("create", wanted)]
+    refused = await headgate(
+        "connector", "create", "o", "--type", "postgresql", "--topic", "t", url=server.url
+    )
+    assert "--dsn DSN" in refused.err
 
 
 async def test_only_the_change_that_was_seen_is_skipped(server: Server) -> None:

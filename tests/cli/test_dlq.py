@@ -21,12 +21,12 @@ import pytest
 from rich.console import Console
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.answering import HttpApp
-from headgate.cli.letters_view import age, letter_view, letters_table
-from headgate.decide.letters import described
+from headgate.cli.views.letters import age, letter_view, letters_table
+from headgate.decide.operations.letter_queries import described
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef

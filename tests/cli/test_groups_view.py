@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from headgate.cli.status_view import status_view
+from headgate.cli.views.status import status_view
 from headgate.model.api import ConsumerStatus, GroupStatus, Status
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.json_lines import EventReader, EventShape, NumberedEvent, Origin
-from headgate.client.outgoing import OutgoingEvent
+from headgate.cli.reading.json_lines import EventReader, EventShape, Input, NumberedEvent
+from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.errors import InvalidRequest
 
 
@@ -90,7 +90,7 @@ def test_a_line_that_can_not_be_sent_is_named_with_its_number(line: bytes, sente
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.cli.json_lines.LINE_BYTES_MAX", 100)
+    monkeypatch.setattr("headgate.cli.reading.json_lines.LINE_BYTES_MAX", 100)
     reader = EventReader(EventShape())
     assert list(reader.feed(b"{}\n" + b" " * 100)) != []
     with pytest.raises(InvalidRequest, match="line 2 is longer than"):
@@ -98,7 +98,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(
 
 
 def test_a_line_is_named_with_its_file_where_there_are_several() -> None:
-    reader = EventReader(EventShape(), Origin(1, "b.jsonl"))
+    reader = EventReader(EventShape(), Input(1, "b.jsonl"))
     [event] = reader.feed(b"{}\n")
     assert str(event) == "line 1 of b.jsonl"
     with pytest.raises(InvalidRequest, match=r"^line 2 of b.jsonl is not a JSON object$"):

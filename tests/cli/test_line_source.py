@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli import line_source
-from headgate.cli.line_source import LineSource, open_sources
+from headgate.cli.reading import line_source
+from headgate.cli.reading.line_source import LineSource, open_sources
 from headgate.errors import InvalidRequest
 
 TEXT = b'{"a": 1}\n' * 10

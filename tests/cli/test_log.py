@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.model.event import Event, PartitionRef
 from tests.cli.command import headgate
 

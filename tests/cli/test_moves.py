@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli.moves import Group, Share, grouped, happened, left, owned, shares
+from headgate.cli.moves import NodeChange, Transfer, grouped, happened, left, owned, shares
 from headgate.model.api import MoveStatus, PlannedMove, Status
 from tests.cli.operated import partition, status, topic
 
@@ -25,9 +25,9 @@ def flights(*routers: str | None, **fields: object) -> Status:
 
 def test_moves_between_the_same_nodes_are_one_group() -> None:
     assert grouped([move(1), LOG_MOVE, move(0, "r-2", "r-1"), move(3)]) == [
-        Group("log", "i-1", "i-2", (("flights", 0),)),
-        Group("source", "r-1", "r-2", (("flights", 1), ("flights", 3))),
-        Group("source", "r-2", "r-1", (("flights", 0),)),
+        Transfer("log", "i-1", "i-2", (("flights", 0),)),
+        Transfer("source", "r-1", "r-2", (("flights", 1), ("flights", 3))),
+        Transfer("source", "r-2", "r-1", (("flights", 0),)),
     ]
 
 
@@ -55,9 +55,9 @@ def test_shares_count_what_is_planned_and_what_is_on_its_way(
 
 def test_only_nodes_that_own_partitions_have_shares() -> None:
     assert shares(flights("r-1"), []) == [
-        Share("ingest", "i-1", 1, 1),
-        Share("router", "r-1", 1, 1),
-        Share("router", "r-2", 0, 0),
+        NodeChange("ingest", "i-1", 1, 1),
+        NodeChange("router", "r-1", 1, 1),
+        NodeChange("router", "r-2", 0, 0),
     ]
 
 

@@ -15,14 +15,14 @@ import pytest
 
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
-from headgate.cli.json_lines import EventReader, EventShape
-from headgate.cli.line_source import LineSource
 from headgate.cli.produce import BATCHES_UNDER_WAY, _chunks, _Sender, _Sending
-from headgate.cli.produce_progress import Tally, reason_of
+from headgate.cli.reading.json_lines import EventReader, EventShape
+from headgate.cli.reading.line_source import LineSource
+from headgate.cli.views.produce import Tally, reason_of
 from headgate.client.producer import Producer
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, OutcomeUnknown
 from headgate.model.api import ProduceAnswer, ProduceEvent
-from headgate.services.ingest.outcomes import unknown_outcome
+from headgate.services.ingest.produce.outcomes import unknown_outcome
 from headgate.tasks import deaths
 from tests.cli.command import ended, headgate, started
 from tests.client.produce_server import ProduceServer

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from headgate.cli.repartition_view import backlog_sentence, plan_sentence, waits_table
 from headgate.cli.repartitioning import PhaseBars
-from headgate.cli.tables import topics_table
-from headgate.decide.coordination.status import repartition_plan
+from headgate.cli.views.repartition import backlog_sentence, plan_sentence, waits_table
+from headgate.cli.views.tables import topics_table
+from headgate.decide.coordination.views.status import repartition_plan
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, UnknownTopic
 from headgate.model.api import RepartitionPlan, RepartitionStatus, Status, TopicInfo
 from headgate.model.topology import RepartitionPhase

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from headgate.cli.status_view import ROWS_MAX, status_view
+from headgate.cli.views.status import ROWS_MAX, status_view
 from headgate.model.api import (
     FilterStatus,
     GatewayStatus,

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from headgate.cli.tables import Grid, duration, named, plural, rate
+from headgate.cli.views.tables import Grid, duration, named, plural, rate
 
 
 def header(width: int) -> list[str]:

@@ -26,8 +26,8 @@ from headgate.adapters.picows.server import PicowsListener
 from headgate.answering import HttpApp
 from headgate.client.consumer import Consumer
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Hang, Persist, Send
-from headgate.decide.coordination.members import Balance, Timing
+from headgate.decide.coordination.effects import Effect, EndSession, FenceCheckpoints, Persist, Send
+from headgate.decide.coordination.members.members import Balance, Timing
 from headgate.model.api import Status
 from headgate.model.client_messages import Event
 from headgate.model.control import ToCoordinator
@@ -37,9 +37,9 @@ from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from headgate.ports.control import HelloSource
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import FakeLanes
 from tests.written_log import WrittenLog
@@ -108,7 +108,7 @@ class DecidingCoordinator:
                 self.stored = effect.state
             elif isinstance(effect, Send) and effect.session in self.sessions:
                 self.sessions[effect.session].push(effect.message)
-            elif isinstance(effect, Hang) and effect.session in self.sessions:
+            elif isinstance(effect, EndSession) and effect.session in self.sessions:
                 self.sessions.pop(effect.session).cut()
             elif isinstance(effect, FenceCheckpoints):
                 self.apply(self.cluster.fenced(effect.owners))

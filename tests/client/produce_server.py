@@ -11,7 +11,7 @@ import msgspec
 from headgate import errors
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.model.api import (
     CreateTopic,
     ErrorBody,

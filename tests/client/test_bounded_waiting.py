@@ -9,7 +9,7 @@ import contextlib
 import pytest
 
 from headgate.client import Consumer, Event, Subscriber
-from headgate.client.consumer import BUFFER
+from headgate.client.consumer import BUFFER, BUFFER_BYTES
 from tests.client.model_gateway import event
 from tests.client.virtual_gateway import VirtualGateway, options
 from tests.virtual_time import run_virtual
@@ -40,6 +40,44 @@ def test_redeliveries_count_like_everything_else_and_none_is_lost() -> None:
             assert gateway.groups["g"].owner is None, "and is released when it is heard"
 
     run_virtual(consume())
+
+
+def test_documents_fill_the_buffer_of_a_consumer_and_all_of_them_come() -> None:
+    async def consume() -> None:
+        gateway = VirtualGateway()
+        consumer = gateway.served(Consumer(topic="a", group="g", consumer="c", **options()))
+        async with consumer:
+            await asyncio.sleep(1.0)
+            [session] = gateway.sessions
+            large = {"text": "x" * (BUFFER_BYTES // 8)}
+            for seq in range(1, 31):
+                session.wire.send(event("a", seq, target=0, epoch=1, document=large))
+            await asyncio.sleep(1.0)
+            assert len(consumer._membership.waiting) == 8
+            seen = [await anext(consumer) for _ in range(30)]
+            assert [item.seq for item in seen if isinstance(item, Event)] == [*range(1, 31)]
+
+    run_virtual(consume())
+
+
+@pytest.mark.parametrize("acks", ["auto", "manual"])
+def test_documents_fill_the_buffer_of_a_subscriber_and_one_always_fits(acks: str) -> None:
+    async def follow() -> None:
+        gateway = VirtualGateway()
+        gateway.append("a", 100)
+        made = Subscriber(topic="a", start="earliest", buffer_bytes=50, acks=acks, **options())  # type: ignore[arg-type]
+        async with gateway.served(made) as subscriber:
+            await asyncio.sleep(1.0)
+            waiting = subscriber._following.waiting
+            assert len(waiting) == 7, 'of {"n": 1}'
+            seen = [await anext(subscriber) for _ in range(50)]
+            await asyncio.sleep(1.0)
+            assert 25 < waiting.size_bytes < 50 + 9
+            seen += [await anext(subscriber) for _ in range(50)]
+            assert [item.seq for item in seen if isinstance(item, Event)] == [*range(1, 101)]
+            assert waiting.size_bytes == 0
+
+    run_virtual(follow())
 
 
 @pytest.mark.parametrize("acks", ["auto", "manual"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer
+from headgate.client.producing.outgoing import OutgoingEvent, Receipt
 from headgate.errors import InvalidRequest
 from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
 from tests.client.test_producer_ends import Node, assert_true, outcome_of, producer_of

@@ -13,8 +13,8 @@ import pytest
 
 from headgate import errors
 from headgate.client import Consumer, Event
-from headgate.decide.following.share import Share
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.decide.conversation.owned_target import OwnedTarget
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from tests.client.group_system import WAIT_S, GroupSystem, Worker, group_system, position_ref
 from tests.services.gateway.world import until
 
@@ -278,7 +278,7 @@ async def test_the_message_in_hand_when_it_leaves_is_not_taken_for_processed() -
 
 
 def test_positions_move_over_what_is_acknowledged_in_any_order() -> None:
-    share = Share(0, 1)
+    share = OwnedTarget(0, 1)
     for seq in (3, 5, 9):
         share.hand_out(0, seq)
     assert share.acknowledge(0, 5) == 0

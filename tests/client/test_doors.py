@@ -12,7 +12,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.answering import HttpApp
 from headgate.client import Consumer, Event, Subscriber
 from headgate.client.defaults import open_calls
-from headgate.client.doors import Doors
+from headgate.client.gateway_choice import Doors
 from headgate.model.api import NodeStatus
 from headgate.model.http import Request, Response, Route
 from tests.client.produce_server import produce_server

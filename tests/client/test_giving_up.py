@@ -10,7 +10,7 @@ import pytest
 
 from headgate.client import Consumer, Event, SyncConsumer
 from headgate.client.subscriber import Item
-from headgate.decide.checkpoints import Checkpoint
+from headgate.decide.lane.checkpoints import Checkpoint
 from headgate.model.letters import Letter
 from tests.client.group_system import GroupSystem, group_system, position_ref
 from tests.services.gateway.world import until

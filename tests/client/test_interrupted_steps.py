@@ -24,8 +24,8 @@ import pytest
 
 from headgate import errors
 from headgate.client import ProducerOptions, SyncProducer, SyncSubscriber
-from headgate.client.blocking import Blocking
-from headgate.client.outgoing import Receipt
+from headgate.client.producing.outgoing import Receipt
+from headgate.client.sync.blocking import Blocking
 from tests.client.produce_server import produce_server
 from tests.client.served_gateway import ServedGateway, served_gateway
 from tests.client.test_interrupted_threads import ctrl_c

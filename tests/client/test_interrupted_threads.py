@@ -19,7 +19,7 @@ import pytest
 
 from headgate import errors
 from headgate.client import ProducerOptions, SyncProducer, SyncSubscriber
-from headgate.client.blocking import Blocking, Call
+from headgate.client.sync.blocking import Blocking, Call
 from tests.client.served_gateway import ServedGateway, served_gateway
 from tests.client.test_sync_clients import (
     MAKERS,

@@ -17,11 +17,12 @@ import msgspec
 import pytest
 
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.client.connections import Connections
-from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
-from headgate.client.route import Route
-from headgate.decide.passing_on import by_request
+from headgate.client.producing.connections import Connections
+from headgate.client.producing.outgoing import OutgoingEvent, Receipt
+from headgate.client.producing.route import Route
+from headgate.decide.produce.homes import home
+from headgate.decide.produce.passing_on import by_request
 from headgate.errors import NotNow, OutcomeUnknown, PeerUnreachable
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult, TopologyAnswer
 from headgate.model.event import PartitionRef
@@ -44,6 +45,9 @@ class Nodes:
         self.lost = 0
         self.silent = ""
         """A node that takes requests, and never answers."""
+        self.unheard: list[list[str]] = []
+        """What was sent to it."""
+        self.dead = ""
         self._first_ids: dict[str, dict[str, int]] = {name: {} for name in NODES}
         self._turn = 0
 
@@ -104,8 +108,13 @@ class Client:
         self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
     ) -> ProduceAnswer:
         ids = [event.event_id or "" for event in body.events]
-        name = self._name or by_request(list(NODES), msgspec.json.encode(body), 0)[0]
+        alive = [f"http://{node}" for node in NODES if node != self._nodes.dead]
+        home_url = by_request(alive, msgspec.json.encode(body), 0)[0]
+        name = self._name or home_url.removeprefix("http://")
+        if name == self._nodes.dead:
+            raise PeerUnreachable("nothing answers", no_answer="not sent")
         if name == self._nodes.silent:
+            self._nodes.unheard.append(ids)
             await asyncio.sleep(timeout_s)
             raise OutcomeUnknown("no answer", no_answer="unknown")
         return await self._nodes.produce(name, ids)
@@ -166,7 +175,8 @@ def test_what_is_sent_again_is_not_written_twice(seed: int) -> None:
 
 
 def test_nobody_travels_with_a_request_that_one_node_alone_knows() -> None:
-    """One that is silent has the first event; those that waited for it go around it."""
+    """One that is silent has some of the events: each request to it is repeated as it was, nothing
+    that it isn't the home of waits, and when it speaks again all is there."""
 
     async def main() -> None:
         nodes = Nodes(1)
@@ -175,15 +185,46 @@ def test_nobody_travels_with_a_request_that_one_node_alone_knows() -> None:
         async with Producer("", options, route=route, machine=ScriptedMachine()) as producer:
             await producer.send("t", {})
             nodes.silent = "a"
-            sends = []
+            sends = {}
             for number in range(30):
-                send = producer.send("t", {}, event_id=f"e{number}")
-                sends.append(asyncio.create_task(send))
+                event_id = f"e{number}"
+                sends[event_id] = asyncio.create_task(producer.send("t", {}, event_id=event_id))
                 await asyncio.sleep(0.001)
-            _, in_doubt = await asyncio.wait(sends, timeout=10.0)
-            assert len(in_doubt) == 1
-            [outcome] = await asyncio.gather(*in_doubt, return_exceptions=True)
-            assert isinstance(outcome, OutcomeUnknown)
-            assert all([isinstance(await one, Receipt) for one in sends if one not in in_doubt])
+            await asyncio.sleep(10.0)
+            assert {one for one in sends if home_of(one) == "a"} == {
+                one for one, send in sends.items() if not send.done()
+            }
+            requests = {tuple(ids) for ids in nodes.unheard}
+            assert 1 < len(requests) < len(nodes.unheard)
+            assert len({one for ids in requests for one in ids}) == sum(map(len, requests))
+            nodes.silent = ""
+            assert all([isinstance(await one, Receipt) for one in sends.values()])
+        written = [one for partition in nodes.partitions for one in partition]
+        assert len(written) == len(set(written)) == 31
 
     run_virtual(main())
+
+
+def test_a_request_that_only_a_dead_node_knew_goes_to_whoever_takes_its_place() -> None:
+    async def main() -> None:
+        nodes = Nodes(1)
+        nodes.lost = 0
+        options = ProducerOptions(request_timeout_s=1.0, deadline_s=30.0)
+        route = route_to(nodes)
+        async with Producer("", options, route=route, machine=ScriptedMachine()) as producer:
+            await producer.send("t", {})
+            nodes.silent = "a"
+            ids = [one for one in (f"e{n}" for n in range(99)) if home_of(one) == "a"]
+            send = asyncio.create_task(
+                producer.send_many("t", [OutgoingEvent({}, event_id=one) for one in ids])
+            )
+            await asyncio.sleep(2.0)
+            nodes.silent, nodes.dead = "", "a"
+            assert all(isinstance(one, Receipt) for one in await send)
+        assert ids
+
+    run_virtual(main())
+
+
+def home_of(event_id: str) -> str:
+    return home([f"http://{name}" for name in NODES], event_id).removeprefix("http://")

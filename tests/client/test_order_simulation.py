@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from headgate.client.connections import Connections
-from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
-from headgate.client.route import Route
-from headgate.decide.placement import partition_of
+from headgate.client.producing.connections import Connections
+from headgate.client.producing.outgoing import OutgoingEvent, Receipt
+from headgate.client.producing.route import Route
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import HeadgateError, NotNow, OutcomeUnknown, PeerUnreachable, StaleVersion
 from headgate.model.api import (
     ErrorBody,
@@ -28,7 +28,7 @@ from headgate.model.api import (
     ProduceResult,
     TopologyAnswer,
 )
-from tests.decide.test_routing_cache import topology
+from tests.decide.produce.test_routing_cache import topology
 from tests.virtual_time import run_virtual
 
 NODES = "abc"

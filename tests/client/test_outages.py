@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from headgate.client import topic_stream
 from headgate.client.consumer import Consumer
 from headgate.client.outages import NAME, Outages
 from headgate.client.producer import Producer, ProducerOptions
+from headgate.client.producing import topic_stream
 from headgate.client.subscriber import Subscriber
 from headgate.errors import StorageFailed
 from tests.client.produce_server import produce_server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from headgate import errors
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
-from headgate.client.outgoing import OutgoingEvent, Receipt, wire_event
 from headgate.client.producer import Producer, ProducerOptions
+from headgate.client.producing.outgoing import OutgoingEvent, Receipt, wire_event
 from headgate.errors import (
     HeadgateError,
     InvalidRequest,
@@ -111,6 +112,21 @@ async def test_a_batch_is_cut_by_bytes_too(server: ProduceServer) -> None:
         outcomes = await producer.send_many("flights", events)
     assert all(isinstance(outcome, Receipt) for outcome in outcomes)
     assert max(len(request) for request in server.requests) == 2
+
+
+async def test_calls_that_are_over_leave_no_circles_behind(server: ProduceServer) -> None:
+    """Nobody but Python's collector would end those, at more cost than the calls had."""
+    async with Producer(server.url) as producer:
+        await producer.send("flights", {})
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.gather(*(producer.send("flights", {}, key=str(n)) for n in range(50)))
+            await producer.send_many("flights", [OutgoingEvent({}) for _ in range(50)])
+            found = gc.collect()
+        finally:
+            gc.enable()
+    assert found < 50, "less than one thing per call"
 
 
 async def test_closing_sends_what_waits(server: ProduceServer) -> None:
@@ -330,6 +346,8 @@ HALF = "\ud800"
         pytest.param(OutgoingEvent(b'{"a":"\xff"}'), "not valid JSON", id="bytes"),
         pytest.param(OutgoingEvent(b'{"a":' * 5_000), "not valid JSON", id="deep"),
         pytest.param(OutgoingEvent({}, earlier=f'"{HALF}'), "not valid JSON", id="earlier"),
+        pytest.param(OutgoingEvent({}, headers={"a": HALF}), "header of .* half a", id="header"),
+        pytest.param(OutgoingEvent({}, headers=[("a", "b")]), "headers are of type", id="headers"),  # type: ignore[arg-type]
     ],
 )
 async def test_what_can_not_be_sent_is_refused_before_it_meets_others(
@@ -339,6 +357,33 @@ async def test_what_can_not_be_sent_is_refused_before_it_meets_others(
         with pytest.raises(InvalidRequest, match=sentence):
             await producer.send_many("flights", [OutgoingEvent({}, key="fine"), event])
     assert server.requests == []
+
+
+class Text(str):
+    """As arrays and templates have it; the encoder knows `str` alone."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(OutgoingEvent({}, key=Text("one")), id="key"),
+        pytest.param(OutgoingEvent({}, key="one", event_id=Text("7")), id="event_id"),
+        pytest.param(OutgoingEvent({}, key="one", collection=Text("c")), id="collection"),
+        pytest.param(OutgoingEvent({}, key="one", op=Text("update")), id="op"),  # type: ignore[arg-type]
+        pytest.param(OutgoingEvent({}, key="one", headers={Text("a"): Text("b")}), id="headers"),
+    ],
+)
+async def test_text_of_a_class_of_its_own_is_text_and_fails_nobody(
+    server: ProduceServer, event: OutgoingEvent
+) -> None:
+    server.add_topic("flights")
+    async with Producer(server.url, ProducerOptions(linger_s=0.05)) as producer:
+        beside = asyncio.create_task(producer.send("flights", {}, key="beside"))
+        [outcome] = await producer.send_many("flights", [event])
+        assert isinstance(await beside, Receipt)
+    assert isinstance(outcome, Receipt)
 
 
 @pytest.mark.parametrize(

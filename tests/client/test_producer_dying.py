@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.client.producer import Producer
-from headgate.client.route import Route
-from headgate.client.topic_stream import TopicStream
+from headgate.client.producing.route import Route
+from headgate.client.producing.topic_stream import TopicStream
 from headgate.errors import HeadgateError
 from headgate.model.api import TopologyAnswer
 from headgate.model.control import PushTopology
 from headgate.tasks import deaths
 from tests.client.produce_server import ProduceServer, produce_server
 from tests.client.test_route import Followed, owners
-from tests.decide.test_routing_cache import topology
+from tests.decide.produce.test_routing_cache import topology
 from tests.waiting import until
 
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.client.calls import LOOK_AGAIN_S
-from headgate.client.connections import Connections
-from headgate.client.exchange import ANSWER_MARGIN_S, Attempt
-from headgate.client.outgoing import Outcome, OutgoingEvent, Receipt
-from headgate.client.pending import Pending
 from headgate.client.producer import Producer, ProducerOptions
-from headgate.client.route import Route
-from headgate.client.topic_stream import TopicStream
+from headgate.client.producing.calls import LOOK_AGAIN_S
+from headgate.client.producing.connections import Connections
+from headgate.client.producing.exchange import ANSWER_MARGIN_S, Attempt
+from headgate.client.producing.outgoing import Outcome, OutgoingEvent, Receipt
+from headgate.client.producing.pending import Pending
+from headgate.client.producing.route import Route
+from headgate.client.producing.topic_stream import TopicStream
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, OutcomeUnknown, Timeout
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult, TopologyAnswer
-from tests.decide.test_routing_cache import topology
+from tests.decide.produce.test_routing_cache import topology
 from tests.virtual_time import run_virtual
 from tests.waiting import until
 

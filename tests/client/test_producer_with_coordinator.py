@@ -13,14 +13,14 @@ from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
-from headgate.client.route import Route
-from headgate.decide.coordination.members import Timing
-from headgate.decide.routing_cache import Applied
+from headgate.client.producing.route import Route
+from headgate.decide.coordination.members.members import Timing
+from headgate.decide.produce.routing_cache import Applied
 from headgate.model.control import Hello
 from headgate.services.coordinator.service import (
     Coordinator,
@@ -31,7 +31,7 @@ from headgate.services.coordinator.service import (
 WAIT_S = 20.0
 IN_ANOTHER_THREAD = """
 import asyncio, sys, threading
-from headgate.client.route import Route
+from headgate.client.producing.route import Route
 
 async def follow():
     route = Route(sys.argv[1], follow_after_s=0.0)
@@ -50,7 +50,7 @@ threading.Thread(target=work).start()
 
 FORKING = """
 import asyncio, os, sys, threading
-from headgate.client.route import Route
+from headgate.client.producing.route import Route
 
 async def follow():
     route = Route(sys.argv[1], follow_after_s=0.0)

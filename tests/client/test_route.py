@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from headgate.adapters.memory.control import MemoryControlSession
-from headgate.client.connections import AVOID_S, Connections
-from headgate.client.route import CLOSE_TIMEOUT_S, Route
+from headgate.client.producing.connections import AVOID_S, Connections
+from headgate.client.producing.route import CLOSE_TIMEOUT_S, Route
 from headgate.errors import StaleVersion
 from headgate.model.api import TopologyAnswer
 from headgate.model.control import (
@@ -23,7 +23,7 @@ from headgate.model.control import (
 )
 from headgate.ports.control import HelloSource
 from tests.client.produce_server import ProduceServer, produce_server
-from tests.decide.test_routing_cache import topology
+from tests.decide.produce.test_routing_cache import topology
 from tests.virtual_time import run_virtual
 
 WAIT_S = 10.0

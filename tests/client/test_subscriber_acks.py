@@ -10,7 +10,7 @@ import pytest
 from headgate import errors
 from headgate.client import Event, Resync, Subscriber
 from headgate.model.event import PartitionRef
-from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
+from headgate.services.gateway.subscriptions.subscriptions import Bounds, SlowPolicies
 from tests.client.test_subscriber_client import places, system, take
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, until

@@ -17,7 +17,7 @@ from headgate.client.subscriber import Event, Resync, Subscriber
 from headgate.model.api import Status
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, running, until
 

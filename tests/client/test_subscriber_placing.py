@@ -18,13 +18,13 @@ import pytest
 
 from headgate import errors
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.bench.rebalance_router import Join, LightRouter, Notes
-from headgate.client.doors import MOST_STEPS, Way
+from headgate.bench.rebalance.router import Join, LightRouter, Notes
+from headgate.client.gateway_choice import MOST_STEPS, Way
 from headgate.client.http import HttpClient
 from headgate.client.producer import Producer
 from headgate.client.subscriber import Event, Subscriber
 from headgate.config import Config, load_config
-from headgate.decide.gateway_ring import Places
+from headgate.decide.planning.gateway_ring import Places
 from headgate.demo.stage import PORTS
 from headgate.model.api import TopicInfo
 from headgate.model.client_messages import Redirect, decode_for_subscriber

@@ -13,7 +13,7 @@ import pytest
 
 from headgate import errors
 from headgate.client import Event, SyncConsumer, SyncSubscriber
-from headgate.client.blocking import Call
+from headgate.client.sync.blocking import Call
 from tests.client.served_gateway import ServedGateway, served_gateway
 from tests.client.test_sync_producer import in_thread
 from tests.waiting import until

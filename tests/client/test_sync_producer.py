@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.client import blocking
-from headgate.client.outgoing import Outcome, OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
-from headgate.client.sync_producer import SyncProducer
+from headgate.client.producing.outgoing import Outcome, OutgoingEvent, Receipt
+from headgate.client.sync import blocking
+from headgate.client.sync.producer import SyncProducer
 from headgate.errors import (
     HeadgateError,
     InvalidRequest,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.client.turns import Line, Turns
+from headgate.client.producing.fair_order import Line, Turns
 
 WAIT_S = 10.0
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from headgate import errors
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.consumer import Consumer
-from headgate.client.doors import Way
+from headgate.client.gateway_choice import Way
 from headgate.client.subscriber import Subscriber
 from headgate.ports.connection import Link, LinkListener
 from tests.client.model_gateway import Message, ModelGateway, Session

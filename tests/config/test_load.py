@@ -13,7 +13,7 @@ from headgate.config import (
     ONLY_AVAILABLE,
     Config,
     LoadedConfig,
-    Origin,
+    SettingSource,
     environment_of,
     load_config,
     server_url,
@@ -49,7 +49,7 @@ def test_without_any_source_everything_is_the_default(load: Load) -> None:
     loaded = load()
     assert loaded.config == Config()
     assert set(loaded.origins) == set(KEYS)
-    assert set(loaded.origins.values()) == {Origin("default")}
+    assert set(loaded.origins.values()) == {SettingSource("default")}
     assert loaded.warnings == []
 
 

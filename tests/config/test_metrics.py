@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.decide.health import judged
-from headgate.decide.latencies import Stopwatch
+from headgate.decide.operations.health import judged
+from headgate.decide.operations.latencies import Stopwatch
 from headgate.metrics.exposing import Described, Metrics, NodeMetrics
 from headgate.metrics.roles import ROLES, CoordinatorMetrics, IngestMetrics
 from headgate.model.control import Latencies

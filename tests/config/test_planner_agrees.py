@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from headgate.config import LoadedConfig
 from headgate.config.schema import Imbalance, Weight
 from headgate.decide.planning.plan import IMBALANCE_MAX, plan
-from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN, Candidate
+from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN, Candidate
 from headgate.errors import InvalidConfig, InvalidRequest
 from headgate.model.event import PartitionRef
 from headgate.wiring.roles import coordinator_settings, ingest_options

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.config import NOT_YET, ONLY_AVAILABLE, Config, LoadedConfig, Origin
+from headgate.config import NOT_YET, ONLY_AVAILABLE, Config, LoadedConfig, SettingSource
 from headgate.config.keys import KEYS
 from headgate.demo.stage import plan_of
 from headgate.wiring import roles
@@ -32,7 +32,7 @@ def _same_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
 def built_from(config: Config) -> object:
     """All that is made of a configuration, as one comparable value."""
     folder = DataFolder(Path("somewhere"))
-    origins = {key: Origin("default") for key in KEYS}
+    origins = {key: SettingSource("default") for key in KEYS}
     return (
         roles.coordinator_settings(config),
         roles.ingest_options(config),

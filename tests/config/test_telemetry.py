@@ -11,7 +11,7 @@ import structlog
 
 from headgate.config.keys import KEYS
 from headgate.errors import DataFolderError
-from headgate.telemetry import LEVELS, LogEvent, configure_logging
+from headgate.telemetry import LEVELS, LogLine, configure_logging
 
 
 class Terminal(io.StringIO):
@@ -52,7 +52,7 @@ def test_a_level_lets_through_itself_and_what_is_more_important(level: str) -> N
 def test_a_line_says_when_who_and_what() -> None:
     stream = io.StringIO()
     log = configure_logging("info", stream=stream, role="gateway", node_id="g1")
-    log.bind(topic="flights").info(LogEvent.SUBSCRIBED, path=Path("a"))
+    log.bind(topic="flights").info(LogLine.SUBSCRIBED, path=Path("a"))
     (line,) = lines(stream)
     assert str(line.pop("time")).endswith("Z")
     assert line == {
@@ -92,13 +92,13 @@ def test_an_exception_carries_its_traceback() -> None:
     try:
         int("broken")
     except ValueError:
-        log.exception(LogEvent.UNEXPECTED)
+        log.exception(LogLine.UNEXPECTED)
     assert "ValueError: invalid literal" in str(lines(stream)[0]["exception"])
 
 
 def test_people_at_a_terminal_get_no_json() -> None:
     stream = Terminal()
-    configure_logging("info", stream=stream).info(LogEvent.READY, url="http://x")
+    configure_logging("info", stream=stream).info(LogLine.READY, url="http://x")
     assert not stream.getvalue().startswith("{")
     assert "ready" in stream.getvalue()
 
@@ -124,4 +124,4 @@ def test_a_stream_that_is_gone_does_not_stop_the_work() -> None:
         def write(self, _: str) -> int:
             raise BrokenPipeError
 
-    configure_logging("info", stream=Gone()).info(LogEvent.READY)
+    configure_logging("info", stream=Gone()).info(LogLine.READY)

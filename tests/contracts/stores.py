@@ -13,9 +13,9 @@ from typing import Generic, Protocol, TypeVar
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.etcd.checkpoints import EtcdCheckpointStore
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.coordination import EtcdCoordinationStore
@@ -29,7 +29,7 @@ from headgate.adapters.mongo.checkpoints import MongoCheckpointStore
 from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.adapters.postgres.log_reader import PostgresLogReader
 from headgate.adapters.postgres.log_writer import PostgresLogWriter
-from headgate.decide.checkpoints import Checkpoint
+from headgate.decide.lane.checkpoints import Checkpoint
 from headgate.model.event import PartitionRef
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.coordination import CoordinationStore

@@ -22,10 +22,10 @@ import pytest
 from headgate.adapters.embedded import sqlite
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
-from headgate.adapters.embedded.doorbell import Bell, Follower, _digest, bell_directory
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.doorbell import Bell, Follower, _digest, bell_directory
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, Overloaded, StorageFailed
 from headgate.model.event import Event, Fence, PartitionRef
 from headgate.model.stored import StoredState
@@ -369,7 +369,7 @@ async def test_a_file_that_is_being_made_reads_as_empty(folder: DataFolder) -> N
 FORKING = """
 import asyncio, os, sys
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.model.event import PartitionRef
 
 ref = PartitionRef("flights", 0)
@@ -481,7 +481,7 @@ async def test_a_follower_that_never_listens_doesnt_hold_the_writer(folder: Data
     await writer.open(REF, epoch=1)
     script = (
         "import asyncio, sys, pathlib\n"
-        "from headgate.adapters.embedded.doorbell import Follower\n"
+        "from headgate.adapters.embedded.log.doorbell import Follower\n"
         "from headgate.model.event import PartitionRef\n"
         "async def main():\n"
         "    async with Follower(pathlib.Path(sys.argv[1]), [PartitionRef('flights', 0)]):\n"

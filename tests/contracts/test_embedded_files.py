@@ -18,8 +18,8 @@ import apsw
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.embedded.sqlite import connect
 from headgate.errors import DataFolderError, OutcomeUnknown, StorageFailed, StoreChanged
 from headgate.model.event import Event, PartitionRef
@@ -329,7 +329,7 @@ async def test_a_file_replaced_while_it_is_being_opened_is_not_used(
         return connection
 
     log.file.unlink()
-    monkeypatch.setattr("headgate.adapters.embedded.log_file.connect", slowly)
+    monkeypatch.setattr("headgate.adapters.embedded.log.file.connect", slowly)
     with pytest.raises(StoreChanged):
         await log.writer.open(REF, epoch=1)
     monkeypatch.undo()

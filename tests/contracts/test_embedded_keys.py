@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headgate.adapters.embedded.folder import FORMAT_NAME, DataFolder
-from headgate.adapters.embedded.partition_file import PartitionFile
+from headgate.adapters.embedded.log.partition_file import PartitionFile
 from headgate.adapters.log.appending import AppendRequest
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended, Retention

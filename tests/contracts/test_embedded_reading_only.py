@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.errors import DataFolderError
 from headgate.model.event import Event, PartitionRef
 

@@ -18,10 +18,10 @@ import msgspec
 import psycopg
 import pytest
 
-from headgate.adapters.embedded import letter_changes
-from headgate.adapters.embedded import letters as embedded
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
+from headgate.adapters.embedded.letters import changes as letter_changes
+from headgate.adapters.embedded.letters import store as embedded
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
 from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.errors import DataFolderError, StorageFailed
 from headgate.model.delivery import Delivery

@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.log.checksum import intact, with_checksum
 from headgate.errors import CorruptRecord, DataFolderError, StorageFailed
 from headgate.model.event import Event, PartitionRef, Record

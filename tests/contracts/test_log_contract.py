@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.errors import Fenced, InvalidRequest, NotNow
 from headgate.model.event import Event, PartitionRef, Record
@@ -63,6 +65,34 @@ async def test_a_record_comes_back_with_every_field(logs: Opened) -> None:
         ),
         Record("flights", 0, 2, 4, "e2", None, "", "insert", b"null", None, None, 99),
     ]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({}, id="all alike"),
+        pytest.param({"op": "delete"}, id="another op"),
+        pytest.param({"collection": "trains"}, id="another collection"),
+        pytest.param({"earlier": b"{}"}, id="the document before"),
+        pytest.param({"source": "lsn:7"}, id="a source"),
+        pytest.param({"headers": b'{"a":"b"}'}, id="headers"),
+        pytest.param({"key": None}, id="no key"),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3, 700])
+async def test_records_come_back_whatever_they_have_in_common(
+    logs: Opened, count: int, odd: dict[str, Any]
+) -> None:
+    """A store may write what all share once: one that differs, the last, shares nothing."""
+    writer, reader = logs.writer(), logs.reader()
+    await writer.open(REF, epoch=1)
+    alike = [Event(f"e{n}", b"{}", f"k{n}", "update", "planes") for n in range(count)]
+    handed_in = [*alike[:-1], replace(alike[-1], **odd)]
+    await writer.append(REF, handed_in, version=1, now_ms=5)
+    await writer.append(REF, events("next"), version=1, now_ms=6)
+    fields = Event.__struct_fields__
+    found = [Event(**{one: getattr(r, one) for one in fields}) for r in await everything(reader)]
+    assert found == [*handed_in, *events("next")]
 
 
 async def test_a_record_is_the_same_however_often_it_is_read(logs: Opened) -> None:

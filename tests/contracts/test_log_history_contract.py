@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from headgate.decide.history import next_head
+from headgate.decide.delivery.lost_logs import next_head
 from headgate.errors import Fenced, StorageFailed, StoreChanged
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic

@@ -9,10 +9,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headgate.adapters.embedded import partition_file, upkeep
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.partition_file import ROWS_MAX, PartitionFile
-from headgate.adapters.embedded.upkeep import CHECKPOINT_PAGES
+from headgate.adapters.embedded.log import partition_file
+from headgate.adapters.embedded.log import wal_upkeep as upkeep
+from headgate.adapters.embedded.log.partition_file import ROWS_MAX, PartitionFile
+from headgate.adapters.embedded.log.wal_upkeep import CHECKPOINT_PAGES
 from headgate.adapters.log.appending import AppendRequest, Outcome, record_bytes
 from headgate.errors import Fenced, Sealed, StaleVersion
 from headgate.model.event import Event, PartitionRef

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec, WindowPlan
+from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally, WindowPlan
 from headgate.ports.windows import Windows
 
 FAILS = 13
@@ -15,11 +15,11 @@ ERROR = "this lane always fails"
 QUIET_S = 1.0
 
 
-def run_lane(spec: LaneSpec) -> LaneReceipt:
+def run_lane(spec: LaneSpec) -> LaneTally:
     """What each lane does."""
     if spec.assignment == FAILS:
         raise RuntimeError(ERROR)
-    return LaneReceipt(
+    return LaneTally(
         lane=spec.lane,
         window=spec.window,
         pid=1,
@@ -71,8 +71,8 @@ class Planned:
         self.seen.append(self._ahead[0].window)
         return self._ahead.popleft()
 
-    async def returned(self, receipts: Sequence[LaneReceipt]) -> None:
-        self.seen.append(sorted((one.window, one.lane) for one in receipts))
+    async def returned(self, tallies: Sequence[LaneTally]) -> None:
+        self.seen.append(sorted((one.window, one.lane) for one in tallies))
 
 
 async def keeps_its_contract(windows: Windows) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate.demo.flight import Flight, Plan
+from headgate.demo.flight import Flight, FlightPath
 from headgate.tasks import TaskDied
 
-PLAN = Plan(per_s=1, partitions=1, aircraft=1, seed=1, seconds=None)
+PLAN = FlightPath(per_s=1, partitions=1, aircraft=1, seed=1, seconds=None)
 
 
 async def wait(*_: object) -> None:

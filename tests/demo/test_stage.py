@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.demo_display import start_share
+from headgate.cli.views.demo import start_share
 from headgate.demo.draining import ROLES
 from headgate.demo.stage import PORTS, demo_config, plan_of
 

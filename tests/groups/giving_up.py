@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.model.event import Fence
@@ -122,6 +122,11 @@ class GivingUp:
     def begins_anew(self, place: Place) -> None:
         """It comes again, as if nobody had had it."""
         self._failures.pop((place, False), None)
+
+    def may_begin_anew(self, place: Place) -> None:
+        """Or with the failures that it had."""
+        failures = self._failures[place, False]
+        failures[:] = [replace(one, is_noted=False) for one in failures]
 
     def asked_for(self, link: GroupLink, target: int) -> None:
         """What is to be released need not be alone until then."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from headgate.decide.checkpoints import Reset
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.delivery import Delivery
 from headgate.model.groups import Group, group_id

@@ -12,7 +12,7 @@ from typing import Literal
 
 from headgate import errors
 from headgate.client.consumer import Consumer
-from headgate.model.client_messages import Event, Item, is_redelivery, seq_of
+from headgate.model.client_messages import Event, Item, Resync, is_redelivery, seq_of
 from headgate.ports.connection import LinkListener
 from headgate.ports.machine import Machine
 from tests.groups.network import GroupDoors, GroupLink, Network
@@ -24,6 +24,8 @@ POOL = 5
 KEYS_EXPECTED = 96
 NACKS = 0.02
 POLLS_S = (0.001, 0.05, 0.4, 3.0, 20.0)
+Place = tuple[int, int, int, bool, bool]
+"""Target, partition and seq, and what tells a redelivery and a resync from the record there."""
 Doom = Literal["raise", "die", "hang"]
 """An exception ends it, its process ends without a word, or it has to be killed."""
 NO_LIMIT_SURVIVES = 0.4
@@ -73,7 +75,7 @@ class Member:
         self._thawed.set()
         self._held: Work | None = None
         self._queues: dict[str, deque[tuple[Item, Work]]] = {}
-        self._copies: dict[tuple[int, int, int, bool], list[Item]] = {}
+        self._copies: dict[Place, list[Item]] = {}
         self._room = asyncio.Semaphore(POOL)
         self._workers: set[asyncio.Task[None]] = set()
         self._life: asyncio.Task[None] | None = None
@@ -160,8 +162,7 @@ class Member:
             self._held = work
         else:
             self._oracle.acknowledged(work)
-            place = item.target, item.partition, seq_of(item), is_redelivery(item)
-            for one in self._copies.pop(place, [item]):
+            for one in self._copies.pop(_place(item), [item]):
                 async with asyncio.timeout(self._chance.choice((0.0, 1.0))):
                     await self.consumer.acknowledge(one)
 
@@ -193,7 +194,7 @@ class Member:
     def _hand_to_worker(self, item: Item) -> None:
         """Events of a key one after the other; one that comes again while it is here, after a lost
         connection, is the same one."""
-        place = item.target, item.partition, seq_of(item), is_redelivery(item)
+        place = _place(item)
         if (copies := self._copies.get(place)) is not None:
             copies.append(item)
             self._room.release()
@@ -301,6 +302,11 @@ class Bystander:
     async def leave(self) -> None:
         await self.consumer.close()
         await self._life
+
+
+def _place(item: Item) -> Place:
+    is_resync = isinstance(item, Resync)
+    return item.target, item.partition, seq_of(item), is_redelivery(item), is_resync
 
 
 def _connect(

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from headgate import errors
 from headgate.adapters.picows.server import PingTimes
-from headgate.client.doors import Way
+from headgate.client.gateway_choice import Way
 from headgate.ports.connection import LinkListener
-from headgate.services.gateway.consumer_connection import ConsumerConnection
+from headgate.services.gateway.groups.connection import ConsumerConnection
 from headgate.services.gateway.websocket import CONSUME_PATH, WebSocketServer
 from tests.client.virtual_gateway import VirtualDoors, VirtualLink
 

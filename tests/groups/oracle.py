@@ -9,7 +9,8 @@ Judged at once:
   older of its key was acknowledged by somebody, or the group was told to resync over it;
 - that nothing comes again for no reason: what a gateway was told to be processed, by whoever owned
   the target then, never comes again unmarked, if that gateway was not lost or cut off before it
-  could save that; and never to the consumer itself that processed it;
+  could save that; and to the consumer itself that processed it only where somebody else may have
+  had the target meanwhile;
 - one at a time: nobody begins with an event of a key while another consumer works on one of it,
   but for an overlap that docs/adr/0013 allows: the other one was frozen for longer than it is
   given to finish, or cut off; then no more events of the target overlap than may be in hand, of
@@ -34,11 +35,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.model.client_messages import Event, Item, Resync
 from headgate.model.event import Fence
 from headgate.model.letters import Letter, NewLetter
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from tests.groups.giving_up import GivingUp, target_of
 from tests.groups.network import GroupLink
 
@@ -147,6 +148,12 @@ class Oracle:
         self.of_key: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         self.acked: set[Place] = set()
         self.acked_by: dict[tuple[str, Place], float] = {}
+        self._begun_by: dict[tuple[str, Place], float] = {}
+        """When each began with what it acknowledged."""
+        self._epochs: dict[tuple[str, int], int] = {}
+        """Under which epoch each consumer, as it knows, had each target last."""
+        self._between_s: dict[tuple[str, int], float] = {}
+        """When it last got it under one that doesn't follow that."""
         self.said: defaultdict[tuple[int, int], list[Said]] = defaultdict(list)
         """Per target and partition, what gateways were told to be processed."""
         self.told: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -310,10 +317,13 @@ class Oracle:
         wanted = [one for one in self.resets if one[0] == partition]
         if not wanted:
             self.violated(f"target {target} goes back to {(partition, seq)}, and nobody wished it")
+        # One that stands before where the partition was put, or there, stays: what was said so far
+        # holds. One that had saved more goes back. Of others there is no telling: what is others'
+        # may have brought a position further, and what was said may not have been saved.
+        may_be_back = any(to == seq for _, to, _ in wanted)
+        is_back = any(self._had_saved_more(where, seq, at_s) for _, to, at_s in wanted if to == seq)
         if any(to <= seq for _, to, _ in wanted):
             self.said[where] = [replace(one, seq=min(seq, one.seq)) for one in self.said[where]]
-        # One that stands before where the partition was put stays: what was said so far holds.
-        is_back = any(to == seq for _, to, _ in wanted)
         new = {(target, partition, at_s) for _, to, at_s in wanted if to >= seq} - self._gone_back
         self._gone_back |= new
         if new:
@@ -322,7 +332,16 @@ class Oracle:
                 self.acked.discard(place)
                 if is_back:
                     self.giving_up.begins_anew(place)
+                elif may_be_back:
+                    self.giving_up.may_begin_anew(place)
                 self._passed[partition, self.keys[place]] = 0
+
+    def _had_saved_more(self, where: tuple[int, int], seq: int, by_s: float) -> bool:
+        """Whether a gateway was told more of a target, and had the time to save that by then."""
+        return any(
+            one.seq > seq and one.at_s + SAVED_S <= by_s and self._is_saved(one)
+            for one in self.said[where]
+        )
 
     def _is_from_before(self, work: Work) -> bool:
         """Whether its target has gone back behind it since it came."""
@@ -402,6 +421,7 @@ class Oracle:
         self.acked.add(work.place)
         if not work.marked and not self._is_from_before(work):
             self.acked_by.setdefault((work.member, work.place), self.now_s)
+            self._begun_by.setdefault((work.member, work.place), work.begun_s)
         # A reset doesn't bring again what is in hand where no position has passed it.
         since_s = self.now_s if work.place in self.by_reset else work.begun_s
         if self.wishes.get(work.place, math.inf) <= since_s:
@@ -445,7 +465,9 @@ class Oracle:
         acked_s = self.acked_by.get((work.member, work.place), math.inf)
         backs = self._backs[work.target, partition]
         is_back = any(at_s >= acked_s - SAVED_S and to < seq for at_s, to in backs)
-        if acked_s < work.taken_s and not is_back:
+        between_s = self._between_s.get((work.member, work.target), -math.inf)
+        is_between = between_s >= self._begun_by.get((work.member, work.place), math.inf)
+        if acked_s < work.taken_s and not is_back and not is_between:
             self.violated(f"{work.member} has processed {work.place} itself", work.key)
         for said in reversed(self.said[work.target, partition]):
             if said.seq < seq:
@@ -587,6 +609,11 @@ class Oracle:
             path.linked = True
             path.gateway_away = False
             path.changed(self.now_s)
+        elif message["type"] == "assigned":
+            where, epoch = (link.member, message["target"]), message["epoch"]
+            if epoch > self._epochs.get(where, epoch) + 1:
+                self._between_s[where] = self.now_s
+            self._epochs[where] = epoch
         elif message["type"] == "event":
             thing = message["partition"], message["seq"], message.get("redelivery", False)
             written_s = self._written_s[link, message["epoch"], *thing]

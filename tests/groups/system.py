@@ -22,7 +22,7 @@ from headgate.adapters.memory.http import MemoryHttpCalls, MemoryHttpListener, M
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Refuse
-from headgate.decide.coordination.members import Balance, Timing
+from headgate.decide.coordination.members.members import Balance, Timing
 from headgate.lane.run import Lane, LanePorts
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -37,9 +37,9 @@ from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.connection import Reception
 from headgate.ports.control import HelloSource
 from headgate.ports.letters import Fences, LetterStore
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.service import Gateway, GatewayOptions
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from headgate.tasks import Crew
 from tests.client.group_system import DecidingCoordinator
 from tests.faulty_checkpoints import FaultyCheckpoints
@@ -427,7 +427,7 @@ class Router:
             self._window += 1
             lane = Lane(self._spec(self._assignment), self._ports())
             self.crew.start("lane", lane.run())
-            await lane.receipt()
+            await lane.tally()
             await asyncio.sleep(0.1)
 
     def _spec(self, assignment: control.Assign) -> LaneSpec:

@@ -8,9 +8,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.model.client_messages import Event
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.model.delivery import Delivery
+from headgate.model.event import Fence
+from headgate.model.letters import NewLetter
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from tests.groups.network import GroupLink
 from tests.groups.oracle import Oracle, Work
 from tests.virtual_time import run_virtual
@@ -91,6 +94,39 @@ def test_what_a_former_owner_works_on_twice_overlaps_once(seqs: list[int]) -> No
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(
+    ("said", "failures", "is_violated"),
+    [(1, [2], False), (1, [1, 2], False), (2, [1, 2], False), (2, [2], True)],
+    ids=["stays", "had passed what is others'", "goes back", "goes back with its failures"],
+)
+def test_a_reset_to_where_a_target_stands_may_keep_what_it_failed_with(
+    said: int, failures: list[int], is_violated: bool
+) -> None:
+    """The partition is put to 1. What had failed once before that is given up after `failures`."""
+
+    async def scenario() -> None:
+        oracle = judge(3)
+        one = Joined(oracle, "one", limit=2)
+        one.is_assigned(epoch=1)
+        for seq in range(1, said + 1):
+            one.is_sent(seq, epoch=1)
+            one.processes(one.gets(seq, epoch=1))
+            one.says(seq, epoch=1)
+        one.is_sent(3, epoch=1)
+        one.fails(3, epoch=1, deliveries=1)
+        await asyncio.sleep(10.0)
+        oracle.reset(0, 1, 3)
+        one.goes_back(1)
+        one.is_assigned(epoch=2)
+        for deliveries in failures:
+            one.is_sent(3, epoch=2, deliveries=deliveries)
+            one.fails(3, epoch=2, deliveries=deliveries)
+        one.gives_up(3, epoch=2)
+        assert ["is given up at 2" in found for found in oracle.violations] == [True] * is_violated
+
+    run_virtual(scenario())
+
+
 def judge(records: int, *, prefetch: int = 100) -> Oracle:
     oracle = Oracle(ConsumerBounds(prefetch=prefetch))
     for seq in range(1, records + 1):
@@ -103,18 +139,33 @@ class Joined:
 
     target = partition_of(KEY, collection="", count=TARGETS)
 
-    def __init__(self, oracle: Oracle, member: str) -> None:
+    def __init__(self, oracle: Oracle, member: str, *, limit: int = 0) -> None:
         self._oracle, self._member = oracle, member
         self._link = cast("GroupLink", _Link(member))
-        oracle.to_gateway(self._link, {"type": "join"})
+        oracle.to_gateway(self._link, {"type": "join", "max_deliveries": limit})
         oracle.arrived(self._link, {"type": "joined", "targets": TARGETS})
 
     def is_assigned(self, *, epoch: int) -> None:
         said = {"type": "assigned", "target": self.target, "epoch": epoch, "positions": {"0": 0}}
         self._oracle.to_client(self._link, said)
 
-    def is_sent(self, seq: int, *, epoch: int) -> None:
-        self._oracle.to_client(self._link, self._event(seq, epoch))
+    def is_sent(self, seq: int, *, epoch: int, deliveries: int = 1) -> None:
+        said = {**self._event(seq, epoch), "deliveries": deliveries}
+        self._oracle.to_client(self._link, said)
+
+    def fails(self, seq: int, *, epoch: int, deliveries: int) -> None:
+        about = {"target": self.target, "epoch": epoch, "partition": 0, "seq": seq}
+        self._oracle.to_gateway(self._link, {"type": "nack", **about, "deliveries": deliveries})
+
+    def goes_back(self, seq: int) -> None:
+        about = {"target": self.target, "partition": 0, "from": seq + 1}
+        self._oracle.to_client(self._link, {"type": "resync", "reason": "reset", **about})
+
+    def gives_up(self, seq: int, *, epoch: int) -> None:
+        place, nothing = ("flights", 0, seq), msgspec.Raw(b"{}")
+        delivery = Delivery(*place, str(seq), KEY, "", "insert", nothing, (), epoch)
+        name = f"group:flights/g/{self.target}-of-{TARGETS}"
+        self._oracle.written(NewLetter(name, "dead", "failed", delivery), Fence(epoch))
 
     def gets(self, seq: int, *, epoch: int) -> Work:
         self._oracle.arrived(self._link, said := self._event(seq, epoch))

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headgate.decide.checkpoints import Reset
+from headgate.decide.lane.checkpoints import Reset
 from tests.groups.hour import GATEWAYS, Hour
 from tests.groups.member import Member
 from tests.groups.oracle import Work

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.letters import MemoryLetterStore
-from headgate.decide.checkpoints import put
+from headgate.decide.lane.checkpoints import put
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, NewLetter

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.model.event import Op
 from headgate.model.letters import Letter
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic
-from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.subscriptions.live import LiveSubscription
 
 Place = tuple[int, int]
 """Partition and seq."""
@@ -105,7 +105,7 @@ class Client(Reader):
     gateway: str = ""
     reads: bool = False
     is_coming: bool = False
-    subscriber: Subscriber | None = None
+    subscriber: LiveSubscription | None = None
     positions: dict[int, int] = field(default_factory=dict)
     """Up to where it has all of each partition that it was told of."""
 
@@ -113,7 +113,7 @@ class Client(Reader):
     def is_here(self) -> bool:
         return self.subscriber is not None and self.subscriber.closing is None
 
-    def came(self, subscriber: Subscriber) -> None:
+    def came(self, subscriber: LiveSubscription) -> None:
         self.subscriber = subscriber
         self.lives += 1
         self.ids.add(subscriber.id)

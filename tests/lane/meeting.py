@@ -33,18 +33,23 @@ from msgspec.structs import replace
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.decide.delivery import letters_at_once, pacing
-from headgate.decide.feed_queue import Resync
-from headgate.decide.placement import partition_of
-from headgate.decide.recent_ids import RecentIds
-from headgate.decide.redelivered import Redelivered
-from headgate.decide.starting import Start, parse_start
-from headgate.lane import delivering, letters, reading, redriving
+from headgate.decide.feed.queue import Resync
+from headgate.decide.feed.recent_ids import RecentIds
+from headgate.decide.feed.redelivered import Redelivered
+from headgate.decide.feed.start_positions import Start, parse_start
+from headgate.decide.letters import pacing
+from headgate.decide.letters import reading_size as letters_at_once
+from headgate.decide.produce.placement import partition_of
+from headgate.lane import reading
+from headgate.lane.delivery import pipelines as delivering
+from headgate.lane.letters import redriving
+from headgate.lane.letters import writing as letters
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model import control
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, Op, PartitionRef
 from headgate.model.groups import Group, group_id
+from headgate.model.lanes import LaneSettings
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import (
     FormerVersion,
@@ -55,20 +60,20 @@ from headgate.model.topology import (
     Topic,
     Topology,
 )
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.groups.consumers import Consumers
+from headgate.services.gateway.groups.target import Acknowledged, Target
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.registering import Registering
-from headgate.services.gateway.subscriber import Subscriber
-from headgate.services.gateway.subscriptions import (
+from headgate.services.gateway.subscriptions.live import LiveSubscription
+from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.subscriptions import (
     Bounds,
-    Question,
     SlowPolicies,
+    SubscribeRequest,
     Subscriptions,
 )
-from headgate.services.gateway.target import Acknowledged, Target
 from headgate.tasks import Crew
 from tests.lane.faulty_stores import (
     Link,
@@ -245,8 +250,17 @@ class Network(FakeGateways):
         super().__init__()
         self.meeting = meeting
         self.answers_to_lose = 0
+        self.late: set[str] = set()
+        """Gateways that batches reach when their senders have given them up."""
 
     async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        r = self.meeting.random
+        if batch.gateway_id in self.late and r.random() < 0.6:
+            after_s = r.choice([0.05, 1.2, 3.0, 9.0])
+            asyncio.get_running_loop().call_later(after_s, self._arrives, encode_lines(batch))
+            if r.random() < 0.5:
+                raise errors.PeerUnreachable("the connection was reset")
+            await asyncio.Event().wait()
         if batch.gateway_id in self.hanging:
             await asyncio.Event().wait()
         if self._is_stuck(batch):
@@ -263,12 +277,20 @@ class Network(FakeGateways):
             raise errors.PeerUnreachable("the answer was lost")
         return answer
 
+    def _arrives(self, lines: bytes) -> None:
+        """And nobody waits for the answer any more."""
+        batch = read_batch(lines)
+        gateway = self.meeting.gateways[batch.gateway_id]
+        if not gateway.is_dead:
+            with contextlib.suppress(errors.HeadgateError):
+                gateway.deliveries.accept(batch)
+
 
 class Line:
     """A connection that can be written to at once while its client reads."""
 
     def __init__(self, taken: Callable[[bytes], None]) -> None:
-        self.open_to: Subscriber | None = None
+        self.open_to: LiveSubscription | None = None
         self._taken = taken
 
     @property
@@ -282,7 +304,6 @@ class Line:
 class Meeting:
     def __init__(self, seed: int) -> None:
         self.random = r = random.Random(seed)
-        self.dlq = r.random() < 0.7
         self.mode = r.choice(["direct", "direct", "broadcast", "consistent_hash"])
         self.soft_delete = r.choice(["", SOFT_DELETE])
         self.topic = Topic(TOPIC, r.choice([1, 2, 3]))
@@ -297,12 +318,14 @@ class Meeting:
         self.settings = settings = {
             "window_s": 1e6,
             "batch_max_size": r.choice([1, 2, 5, 100]),
+            "batch_max_bytes": r.choice([1_000, 30_000, 8 << 20, 8 << 20]),
             "redrive_every_s": 2.0,
             "mode": self.mode,
             "max_fanout": r.choice([0, 1, 3]),
-            "dlq_enabled": self.dlq,
+            "dlq_enabled": r.random() < 0.7,
             "soft_delete": self.soft_delete,
             "queue_size": r.choice([10, 1_000]),
+            "queue_bytes": r.choice([6_000, 50_000, 64 << 20, 64 << 20]),
             "breaker_timeout_s": 3.0,
             "breaker_threshold": 3,
             "buffer_timeout_s": 5.0,
@@ -370,6 +393,11 @@ class Meeting:
             lane.told(control.PushTopology(topology))
 
     @property
+    def halts(self) -> bool:
+        """Is there a lane that keeps no dead letters?"""
+        return not all(lane.spec.settings.dlq_enabled for lane in self.all_lanes)
+
+    @property
     def all_lanes(self) -> list[MeetingLane]:
         return [*self.lanes, *self.formers]
 
@@ -404,7 +432,7 @@ class Meeting:
                 self._adopting.remove(waiting)
 
     async def repartition(self, to: int) -> None:
-        """Phase by phase, as the coordinator does (decide.coordination.repartitions)."""
+        """Phase by phase, as the coordinator does (decide.coordination.topics.repartitions)."""
         pause_s = self.random.choice([0.0, 0.5, 3.0])
         topic = self.topic
         self.publish(replace(topic, repartition=Repartition(to, "announced", self.generation)))
@@ -465,14 +493,24 @@ class Meeting:
             router_id=f"router-{lane.number}",
             window=self.window,
             owns=tuple(Owner(ref, f"router-{lane.number}", self.epochs[ref]) for ref in refs),
+            settings=self._changed_settings(lane.spec.settings),
         )
         lane.sent.clear()
         lane.away = lane.has_all = False
         lane.start()
+        lane.life.add_done_callback(lambda _: self.adopt())  # nobody waits for its word any more
         await asyncio.sleep(0.01)
         lane.acked = self.revision = self.revision + 1
         lane.has_all = True
         lane.told(control.SubscriptionSnapshot(self.revision, tuple(self.registry.values())))
+
+    def _changed_settings(self, settings: LaneSettings) -> LaneSettings:
+        """An operator may change his mind from one lane to the next."""
+        r = self.random
+        if r.random() < 0.8:
+            return settings
+        size = r.choice([1, 2, 5, 100])
+        return replace(settings, dlq_enabled=r.random() < 0.7, batch_max_size=size)
 
     async def end(self, lane: MeetingLane, *, kill: bool) -> None:
         if not lane.is_running:
@@ -634,7 +672,7 @@ class Meeting:
         wanted = [] if client.kind is None else [f"kind == '{client.kind}'"]
         wanted += [f"_collection != '{client.excludes}'"] if client.excludes else []
         where = " && ".join(wanted) or None
-        question = Question(TOPIC, where, start, client.priority, name=client.name)
+        question = SubscribeRequest(TOPIC, where, start, client.priority, name=client.name)
         try:
             subscriber = await gateway.subscriptions.subscribe(question)
         except errors.HeadgateError:
@@ -651,7 +689,7 @@ class Meeting:
     def _took(self, client: Client, message: bytes) -> None:
         self.judge.took(client, msgspec.json.decode(message))
 
-    def _ready(self, client: Client, subscriber: Subscriber) -> None:
+    def _ready(self, client: Client, subscriber: LiveSubscription) -> None:
         if client.reads and client.subscriber is subscriber:
             self.drain(client)
 
@@ -783,13 +821,14 @@ class Meeting:
             "gateway away": any(one.is_away for one in self.gateways.values()),
             "refusing": any(one.coordinator.refusing for one in self.gateways.values()),
             "hanging": bool(self.net.hanging),
+            "late": bool(self.net.late),
             "letters fail": self.letters.failing is not None,
             "positions fail": self.checkpoints.failing is not None,
             "sent away": any(isinstance(one.closing, errors.Overloaded) for one in clients),
             "in hand": any(target.in_hand for target in self.targets.values()),
             "put back": bool(self.judge.resets),
             "lane cut off": any(one.away and one.is_running for one in self.lanes),
-            "halts": not self.dlq,
+            "halts": self.halts,
             "broadcast": self.mode == "broadcast",
             "placed by hash": self.mode == "consistent_hash",
             "soft deletes": bool(self.soft_delete),
@@ -990,6 +1029,9 @@ class Life:
     async def _unhang(self) -> None:
         self.meeting.net.hanging.clear()
 
+    async def _delay(self) -> None:
+        self.meeting.net.late ^= {self.meeting.random.choice(GATEWAYS)}
+
     async def _slow(self) -> None:
         r = self.meeting.random
         self.meeting.net.delays_s[r.choice(GATEWAYS)] = r.choice([0.0, 0.2, 0.9])
@@ -1087,6 +1129,7 @@ class Life:
         m, r = self.meeting, self.meeting.random
         m.net.poison.clear()
         m.net.hanging.clear()
+        m.net.late.clear()
         m.net.fills.clear()
         m.net.delays_s.clear()
         m.net.answers_to_lose = 0
@@ -1104,7 +1147,8 @@ class Life:
         await self._read_for(30)
         await self._finish_repartition()
         clients = list(m.judge.clients)
-        slow = r.choice(clients) if len(clients) > 1 and r.random() < 0.6 and m.dlq else None
+        one_is_slow = len(clients) > 1 and r.random() < 0.6 and not m.halts
+        slow = r.choice(clients) if one_is_slow else None
         for client in clients:
             m.reads(client, reads=client is not slow)
         await self._read_for(40, without=slow)
@@ -1234,6 +1278,7 @@ OPERATIONS: Mapping[str, float] = defaultdict(
         "hang": 1,
         "unhang": 1,
         "slow": 1,
+        "delay": 1,
         "fill": 1,
         "letters_fail": 1,
         "positions_fail": 1,

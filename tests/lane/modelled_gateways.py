@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headgate.decide.redelivered import Sending, sending_of
+from headgate.decide.feed.redelivered import Sending, sending_of
 from headgate.errors import InvalidRequest, NotFound, PeerUnreachable
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, GoOn, Verdict
 from headgate.model.event import Fence, PartitionRef

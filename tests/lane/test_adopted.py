@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.decide.lane.notes import Known
 from headgate.decide.matching.index import MatchIndex
-from headgate.decide.notes import Known
-from headgate.lane.adopted import Adopted, KeptIndex, Read
+from headgate.lane.subscriptions.adopted import Adopted, KeptIndex, Read
 from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription

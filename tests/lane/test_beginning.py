@@ -15,11 +15,11 @@ import structlog
 
 from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.errors import StorageFailed
-from headgate.lane.beginning import AWAY_S, HANDED_OVER, OUTDATED, UNKNOWN
-from headgate.lane.run import LeftBehind
+from headgate.lane.subscriptions.start_unheard import AWAY_S, HANDED_OVER, OUTDATED, UNKNOWN
+from headgate.lane.tenure import LeftBehind
 from headgate.model import control
 from headgate.model.event import Fence
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
@@ -92,8 +92,8 @@ async def test_a_coordinator_that_was_away_when_it_was_claimed_hears_of_it() -> 
 async def test_a_window_that_ends_before_it_has_begun_takes_nothing_from_anybody() -> None:
     world = LaneWorld(window_s=7.0)
     world.start()
-    receipt = await world.dead()
-    assert receipt.reason == "time"
+    tally = await world.dead()
+    assert tally.reason == "time"
     assert world.held() == {}
 
 
@@ -102,11 +102,11 @@ async def test_a_window_that_ends_before_it_has_begun_takes_nothing_from_anybody
 
 @on_virtual_time
 async def test_a_predecessor_goes_on_for_as_long_as_its_successor_waits() -> None:
-    """The coordinator dies between the receipts of one window and the lanes of the next."""
+    """The coordinator dies between the tallies of one window and the lanes of the next."""
     world = LaneWorld(window_s=5.0)
     world.start()
     await world.subscribed(everything("s1"))
-    await world.lane.receipt()
+    await world.lane.tally()
     world.cut_off()
     successor = world.successor(window=4, away=True)
     successor.start()
@@ -135,7 +135,7 @@ async def test_a_lane_whose_successor_never_comes_goes_on() -> None:
     world = LaneWorld(window_s=5.0)
     world.start()
     await world.subscribed(everything("s1"))
-    await world.lane.receipt()
+    await world.lane.tally()
     await settle_down(LONG_S)
     world.append(3)
     await settle_down(6.0)
@@ -225,13 +225,13 @@ async def test_a_predecessor_that_lives_is_left_alone_until_it_is_gone(notes: Pa
     world = LaneWorld(window_s=5.0).noting(notes)
     world.start()
     await world.subscribed(everything("s1"))
-    await world.lane.receipt()
+    await world.lane.tally()
     world.cut_off()
     successor = world.successor(window=4, away=True)
     with structlog.testing.capture_logs() as logs:
         successor.start()
         await settle_down(LONG_S)
-    assert not [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    assert not [one for one in logs if one["event"] == LogLine.LANE_WAITS]
     assert world.held()[world.refs[0]] == Fence(5, 3, 0)
     await world.die()
     await settle_down(2.0)
@@ -252,7 +252,7 @@ async def test_a_predecessor_that_is_frozen_is_named_loudly(notes: Path) -> None
     with structlog.testing.capture_logs() as logs:
         again.start()
         await settle_down(10.0)
-    [reason] = [one["reason"] for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    [reason] = [one["reason"] for one in logs if one["event"] == LogLine.LANE_WAITS]
     assert f"process {os.getpid()}" in reason
     assert world.held()[world.refs[0]] == Fence(5, 3, 0)
 
@@ -263,7 +263,7 @@ async def nothing_to_go_on_with(world: LaneWorld, again: LaneWorld, reason: str 
     with structlog.testing.capture_logs() as logs:
         again.start()
         await settle_down(100.0)
-    waits = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    waits = [one for one in logs if one["event"] == LogLine.LANE_WAITS]
     assert [(one["log_level"], one["partitions"], one["reason"]) for one in waits] == [
         ("error", [str(ref) for ref in world.refs], reason)
     ] * 2
@@ -314,7 +314,7 @@ async def test_after_a_failure_with_a_goodbye_nobody_goes_on_from_the_notes(note
     await asyncio.gather(world.life, return_exceptions=True)
     world.log.failing = None
     with pytest.raises(RuntimeError):
-        await world.lane.receipt()
+        await world.lane.tally()
     await nothing_to_go_on_with(world, world.successor(attempt=1, away=True))
 
 
@@ -346,7 +346,7 @@ async def test_what_was_handed_off_is_not_gone_on_with(notes: Path) -> None:
         world.refs[0]: Fence(5, 3, 0),
         world.refs[1]: Fence(5, 3, 1),
     }
-    [waits] = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    [waits] = [one for one in logs if one["event"] == LogLine.LANE_WAITS]
     assert waits["partitions"] == [str(world.refs[0])]
     assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[0]}: {UNKNOWN}"]
 
@@ -374,7 +374,7 @@ async def test_what_the_dead_left_is_read_also_beside_what_the_living_hold(notes
     for one in former:
         one.start()
         await one.subscribed(everything("s1"))
-        await one.lane.receipt()
+        await one.lane.tally()
         one.cut_off()
     for one in (planned(world, 4, 0, 0, 3, away=True), planned(world, 4, 1, 2, away=True)):
         one.start()
@@ -395,7 +395,7 @@ async def test_what_nobody_knows_is_said_also_beside_what_the_living_hold(notes:
     former = planned(world, 3, 0, 0, away=False)
     former.start()
     await former.subscribed(everything("s1"))
-    await former.lane.receipt()
+    await former.lane.tally()
     former.cut_off()
     world.successor(window=4, away=True).start()
     with structlog.testing.capture_logs() as logs:
@@ -404,7 +404,7 @@ async def test_what_nobody_knows_is_said_also_beside_what_the_living_hold(notes:
     await settle_down(10.0)
     assert world.position() == 1
     assert FileRouterNotes(notes).waiting() == [f"nobody reads {world.refs[1]}: {UNKNOWN}"]
-    [waits] = [one for one in logs if one["event"] == LogEvent.LANE_WAITS]
+    [waits] = [one for one in logs if one["event"] == LogLine.LANE_WAITS]
     assert waits["partitions"] == [str(world.refs[1])]
 
 
@@ -416,7 +416,7 @@ async def test_a_lane_starts_anew_with_what_is_left_behind_later(notes: Path) ->
     for one in former:
         one.start()
         await one.subscribed(everything("s1"))
-        await one.lane.receipt()
+        await one.lane.tally()
         one.cut_off()
     both = world.successor(window=4, away=True)
     both.start()
@@ -426,7 +426,7 @@ async def test_a_lane_starts_anew_with_what_is_left_behind_later(notes: Path) ->
     await former[1].die()
     with pytest.raises(LeftBehind):
         await both.life
-    assert isinstance(both.lane._receipt.exception(), LeftBehind), "so that Spark runs it again"
+    assert isinstance(both.lane._tally.exception(), LeftBehind), "so that Spark runs it again"
     again = world.successor(window=4, attempt=1, away=True)
     again.start()
     await settle_down(10.0)
@@ -463,7 +463,7 @@ async def test_a_lane_that_failed_in_the_middle_of_its_claims_is_gone_on_from(no
     failing.start()
     with pytest.raises(StorageFailed):
         await failing.life
-    assert failing.lane._receipt.exception()
+    assert failing.lane._tally.exception()
     world.checkpoints.claim = claim  # type: ignore[method-assign]
     assert sorted(world.held().values()) == [Fence(5, 3, 0), Fence(5, 3, 1)]
     world.successor(attempt=2, away=True).start()
@@ -490,7 +490,7 @@ async def test_a_window_that_ends_while_it_claims_is_the_holder(notes: Path) -> 
     world = LaneWorld(window_s=5.0).noting(notes)
     world.start()
     await world.subscribed(everything("s1"))
-    await world.lane.receipt()
+    await world.lane.tally()
     claim = world.checkpoints.claim
 
     async def late(*args: Any, **rest: Any) -> Any:
@@ -504,7 +504,7 @@ async def test_a_window_that_ends_while_it_claims_is_the_holder(notes: Path) -> 
     successor.revision = 1
     await successor.subscribed(everything("s1"))
     successor.push(control.EndWindow("the assignment changed"))
-    await successor.lane.receipt()
+    await successor.lane.tally()
     successor.cut_off()
     world.append(3)
     await settle_down(20.0)
@@ -561,7 +561,7 @@ async def test_a_claim_whose_answer_was_lost_is_asked_after_without_the_coordina
     world = LaneWorld(window_s=5.0).noting(notes)
     world.start()
     await world.subscribed(everything("s1"))
-    await world.lane.receipt()
+    await world.lane.tally()
     claim = world.checkpoints.claim
 
     async def answer_lost(ref: Any, fence: Fence, **rest: Any) -> Any:
@@ -750,7 +750,7 @@ async def test_notes_that_cannot_be_kept_stop_nothing(notes: Path) -> None:
     with structlog.testing.capture_logs() as logs:
         world.start()
         await world.subscribed(everything("s1"))
-    assert [one["event"] for one in logs].count(LogEvent.NOTES_FAILED) == 1
+    assert [one["event"] for one in logs].count(LogLine.NOTES_FAILED) == 1
     world.append(1)
     await settle_down()
     assert world.gateways.seqs("gateway-1") == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.decide.history import next_head
+from headgate.decide.delivery.lost_logs import next_head
 from headgate.errors import NotNow
 from headgate.model import control
 from headgate.model.position import Position, Tally

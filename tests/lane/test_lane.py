@@ -1,4 +1,4 @@
-"""A lane from its start to its receipt: order, settling, fences, and every setting it has."""
+"""A lane from its start to its tally: order, settling, fences, and every setting it has."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ async def test_unmatched_records_are_settled_without_a_delivery() -> None:
     await world.subscribed(Subscription("s1", "gateway-1", TOPIC, "number > 1000"))
     world.append(10)
     await settle_down()
-    receipt = await world.ended()
+    tally = await world.ended()
     assert world.gateways.batches == []
     assert world.position() == 10
-    assert (receipt.read, receipt.matched, receipt.delivered) == (10, 0, 0)
+    assert (tally.read, tally.matched, tally.delivered) == (10, 0, 0)
 
 
 @on_virtual_time
@@ -212,9 +212,9 @@ async def test_what_nobody_waits_for_any_more_is_released() -> None:
     await settle_down()
     world.push(control.SubscriptionChanges(2, (), ("s1",)))
     await settle_down(20)
-    receipt = await world.ended()
+    tally = await world.ended()
     assert world.position() == 5
-    assert receipt.delivered == 0
+    assert tally.delivered == 0
 
 
 @on_virtual_time
@@ -224,8 +224,8 @@ async def test_a_stale_fence_ends_the_lane_and_saves_nothing() -> None:
     world.start()
     await world.subscribed(everything("s1"))
     world.append(2)
-    receipt = await world.dead()
-    assert receipt.fenced
+    tally = await world.dead()
+    assert tally.fenced
     assert world.checkpoints.saves == []
 
 
@@ -235,8 +235,8 @@ async def test_a_lane_that_was_overtaken_reads_nothing() -> None:
     await world.checkpoints.claim(world.refs[0], Fence(6))
     world.append(2)
     world.start()
-    receipt = await world.dead()
-    assert receipt.fenced
+    tally = await world.dead()
+    assert tally.fenced
     assert world.log.reads == 0
 
 
@@ -248,8 +248,8 @@ async def test_a_lane_whose_checkpoint_was_claimed_by_another_stops() -> None:
     world.append(1)
     await settle_down(0.1)
     await world.checkpoints.claim(world.refs[0], Fence(6))
-    receipt = await world.dead()
-    assert receipt.fenced
+    tally = await world.dead()
+    assert tally.fenced
     assert world.position() == 0
 
 
@@ -272,8 +272,8 @@ async def test_the_end_of_the_window_flushes_and_saves_everything() -> None:
     world.append(2, partition=0)
     world.append(2, partition=1)
     await settle_down(0.1)
-    receipt = await world.ended("the assignment changed")
-    assert receipt.reason == "the assignment changed"
+    tally = await world.ended("the assignment changed")
+    assert tally.reason == "the assignment changed"
     assert (world.position(0), world.position(1)) == (3, 2)
     assert world.session is not None
     assert world.session.closed
@@ -284,18 +284,18 @@ async def test_a_window_ends_by_itself_when_its_time_is_up() -> None:
     world = LaneWorld(window_s=7.0)
     world.start()
     await world.subscribed()
-    receipt = await world.lane.receipt()
-    assert receipt.reason == "time"
+    tally = await world.lane.tally()
+    assert tally.reason == "time"
     assert asyncio.get_running_loop().time() == pytest.approx(7.0, abs=0.1)
 
 
 @on_virtual_time
-async def test_a_lane_goes_on_after_its_receipt_until_its_successor_takes_over() -> None:
+async def test_a_lane_goes_on_after_its_tally_until_its_successor_takes_over() -> None:
     world = LaneWorld(window_s=5.0, checkpoint_interval_s=60.0)
     world.start()
     await world.subscribed(everything("s1"))
     world.append(2)
-    await world.lane.receipt()
+    await world.lane.tally()
     assert world.position() == 2, "saved for the successor"
     world.append(2)
     await settle_down(1)
@@ -312,8 +312,8 @@ async def test_an_assignment_that_changed_hands_over_at_once() -> None:
     world.start()
     await world.subscribed(everything("s1"))
     world.push(control.EndWindow("the assignment changed"))
-    receipt = await world.lane.receipt()
-    assert receipt.reason == "the assignment changed"
+    tally = await world.lane.tally()
+    assert tally.reason == "the assignment changed"
     assert asyncio.get_running_loop().time() < 1.0
     assert not world.life.done()
     await world.ended()
@@ -331,7 +331,7 @@ async def test_a_window_goes_on_while_the_coordinator_is_away() -> None:
     await settle_down(1)
     assert world.gateways.seqs("gateway-1") == [1, 2, 3]
     world.welcome()
-    assert (await world.lane.receipt()).reason == "time"
+    assert (await world.lane.tally()).reason == "time"
 
 
 @on_virtual_time
@@ -425,14 +425,14 @@ async def test_an_unforeseen_error_of_a_transport_loses_nothing() -> None:
 
 
 @on_virtual_time
-async def test_a_lane_that_fails_gives_no_receipt() -> None:
+async def test_a_lane_that_fails_gives_no_tally() -> None:
     world = LaneWorld()
     world.log.failing = RuntimeError("a bug")
     world.append(1)
     world.start()
     await world.subscribed(everything("s1"))
     with pytest.raises(RuntimeError):
-        await world.lane.receipt()
+        await world.lane.tally()
     await asyncio.gather(world.life, return_exceptions=True)
 
 

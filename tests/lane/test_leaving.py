@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.decide.admission import ProduceLimits, admit
+from headgate.decide.produce.admission import ProduceLimits, admit
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from tests.lane.world import LaneWorld, on_virtual_time, settle_down

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.errors import StorageFailed
+from headgate.lane.delivery.pipeline import GatewayPipeline
 from headgate.model import control
-from headgate.model.event import Fence
+from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
@@ -129,6 +133,29 @@ async def test_a_gateway_that_has_seen_a_newer_owner_ends_one_partition() -> Non
 
 
 @on_virtual_time
+async def test_nobody_who_finds_out_about_a_newer_owner_is_called_back() -> None:
+    """What one pipeline says goes to the lane, which tells all of them later, that one included."""
+    callers: list[set[str]] = []
+    drop = GatewayPipeline.drop
+
+    def noticed(self: GatewayPipeline, ref: PartitionRef) -> None:
+        callers.append({Path(frame.filename).name for frame in traceback.extract_stack()})
+        drop(self, ref)
+
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(GatewayPipeline, "drop", noticed)
+        world = await reading(checkpoint_interval_s=1.0)
+        world.gateways.scripts["gateway-1"] = [["stale_fence"]]
+        world.append(1)
+        await settle_down()
+        await world.checkpoints.claim(world.refs[1], Fence(9))
+        world.append(1, partition=1)
+        await settle_down(3.0)
+    assert len(callers) == 2, "a gateway and the store of positions have each found out"
+    assert not any({"dispatch.py", "saving.py"} & files for files in callers)
+
+
+@on_virtual_time
 async def test_a_checkpoint_that_was_claimed_ends_one_partition() -> None:
     world = await reading(checkpoint_interval_s=1.0)
     await world.checkpoints.claim(world.refs[0], Fence(9))
@@ -145,8 +172,8 @@ async def test_a_checkpoint_that_was_claimed_ends_one_partition() -> None:
 async def test_a_lane_with_nothing_left_ends() -> None:
     world = await reading()
     world.push(control.LetGo(world.spec.owns, settle=True))
-    receipt = await world.dead()
-    assert receipt.reason == "everything is handed off"
+    tally = await world.dead()
+    assert tally.reason == "everything is handed off"
 
 
 @on_virtual_time

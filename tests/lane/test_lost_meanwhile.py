@@ -62,7 +62,7 @@ async def with_a_read_that_hangs(world: LaneWorld, meanwhile: Callable[[], None]
 
 async def with_no_room(world: LaneWorld, meanwhile: Callable[[], None]) -> None:
     """The lane has so much in hand that it reads nothing more."""
-    with patch("headgate.lane.delivering.REMEMBERED", 0):
+    with patch("headgate.lane.delivery.pipelines.REMEMBERED", 0):
         await settle_down(10)
         meanwhile()
         await settle_down(2)

@@ -116,7 +116,7 @@ async def test_a_record_that_was_never_read_has_an_age_too() -> None:
     world.gateways.scripts["gateway-1"] = [NotNow("down")] * 1_000
     world.letters.failing = StorageFailed("the disk is full")
     world.append(3_000)
-    with patch("headgate.lane.delivering.REMEMBERED", 1_000):
+    with patch("headgate.lane.delivery.pipelines.REMEMBERED", 1_000):
         await settle_down(20)
         world.append(3, partition=1)
         await settle_down(5)

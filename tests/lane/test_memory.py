@@ -11,7 +11,7 @@ import pytest
 
 from headgate.decide.delivery.backlog import Backlog
 from headgate.decide.delivery.pressure import Pressure, Watermarks
-from headgate.decide.retrying import Backoff
+from headgate.decide.delivery.retrying import Backoff
 from headgate.model.event import PartitionRef
 from tests.decide.delivery.test_outbound import delivery
 

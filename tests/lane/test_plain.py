@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headgate.lane.plain import PlainWindows
-from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.model.lanes import LaneSpec, LaneTally
 from headgate.ports.windows import WindowsDied
 from tests.contracts.windows import ERROR, FAILS, Planned, keeps_its_contract, plan, run_lane
 from tests.lane.world import on_virtual_time
 
 
 class Momentary:
-    """Implements lane.lives.Living: its receipt is there at once; it lives on for `lives_s`."""
+    """Implements lane.lives.Living: its tally is there at once; it lives on for `lives_s`."""
 
     def __init__(self, spec: LaneSpec, lives_s: float = 0.0) -> None:
         self.spec = spec
@@ -28,7 +28,7 @@ class Momentary:
         finally:
             self.lives = False
 
-    async def receipt(self) -> LaneReceipt:
+    async def tally(self) -> LaneTally:
         return run_lane(self.spec)
 
 

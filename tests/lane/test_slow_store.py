@@ -79,7 +79,7 @@ async def test_letters_go_although_the_store_never_catches_up_with_those_behind_
     assert not world.letters.letters
 
 
-@patch("headgate.lane.redriving.FEW", -1)
+@patch("headgate.lane.letters.redriving.FEW", -1)
 @on_virtual_time
 async def test_nothing_overtakes_letters_that_are_set_aside_while_others_are_written() -> None:
     """A partition has no letters in the store, and by then one that waits for it: it never has so
@@ -95,7 +95,7 @@ async def test_nothing_overtakes_letters_that_are_set_aside_while_others_are_wri
     assert not world.letters.letters
 
 
-few_wait = patch("headgate.lane.letters.CAPACITY", 1_000)
+few_wait = patch("headgate.lane.letters.writing.CAPACITY", 1_000)
 
 
 @few_wait
@@ -166,7 +166,7 @@ async def test_a_slow_gateway_does_not_fill_the_memory_of_its_lane() -> None:
     world = LaneWorld(queue_size=1_000)
     world.gateways.delays_s["gateway-1"] = 2.0
     world.append(6_000)
-    with patch("headgate.lane.delivering.REMEMBERED", 2_000):
+    with patch("headgate.lane.delivery.pipelines.REMEMBERED", 2_000):
         world.start()
         await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
         await settle_down(10)
@@ -277,7 +277,7 @@ async def test_what_is_remembered_behind_one_dead_letter_holds_no_other_partitio
     """The store is away, and of a partition that others want nothing is forgotten behind it."""
     world = LaneWorld(partitions=2)
     world.gateways.rejected = {("gateway-1", 1)}
-    with patch("headgate.lane.delivering.REMEMBERED", 2_000):
+    with patch("headgate.lane.delivery.pipelines.REMEMBERED", 2_000):
         world.start()
         first = Subscription("s1", "gateway-1", TOPIC, where="first == true")
         await world.subscribed(first, everything("s2", "gateway-2"))

@@ -22,7 +22,7 @@ from headgate.model.event import Fence
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Owner
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.lane.world import FakeGateways, LaneWorld, settle_down
 from tests.services.gateway.test_deliveries import Stage, stage
 from tests.virtual_time import run_virtual

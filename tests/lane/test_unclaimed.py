@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import StorageFailed
-from headgate.lane.claiming import CLAIM_PATIENCE_S
+from headgate.lane.positions.claiming import CLAIM_PATIENCE_S
 from headgate.model import control
 from headgate.model.event import Fence
 from headgate.model.topology import Owner
@@ -67,7 +67,7 @@ async def test_a_lane_that_gives_up_after_its_window_ends() -> None:
     world.start()
     await world.subscribed(everything("s1"))
     await settle_down(15.0)
-    await world.lane.receipt()
+    await world.lane.tally()
     assert not world.life.done()
     await settle_down(CLAIM_PATIENCE_S)
     assert claimed(world) == [control.Claimed(())]
@@ -80,7 +80,7 @@ async def test_its_predecessor_goes_on_with_it() -> None:
     world.start()
     await world.subscribed(everything("s1"))
     world.checkpoints.damaged.add(world.refs[0])
-    await world.lane.receipt()
+    await world.lane.tally()
     successor = world.successor(window=4)
     successor.revision = 1
     successor.start()

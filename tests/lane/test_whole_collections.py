@@ -73,8 +73,8 @@ def test_whoever_does_not_exclude_the_collection_hears_of_the_whole_of_it(op: Op
         }
         [one, _] = accepted(world, "gateway-2")
         assert sorted(one.subscriptions) == ["t0", "t1"], "every target of a group gets it"
-        receipt = await world.ended()
-        assert receipt.matched == 8
+        tally = await world.ended()
+        assert tally.matched == 8
 
     run_virtual(scenario())
 
@@ -184,8 +184,8 @@ def test_it_is_said_also_where_gaps_are_not_looked_for(*, gap_enabled: bool) -> 
         await settle_down(6)
         assert told(world, "gateway-1") == [(1, 1), (2, 2), (0, 3)]
         assert world.tally() == Tally(acknowledged=1, skipped=2)
-        receipt = await world.ended()
-        assert receipt.read == 3
+        tally = await world.ended()
+        assert tally.read == 3
 
     run_virtual(scenario())
 

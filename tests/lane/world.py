@@ -15,12 +15,13 @@ from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.delivery.parts import ref_of
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
 from headgate.model import control
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
-from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec
+from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally
 from headgate.model.letters import Letter, LetterState, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
@@ -133,6 +134,8 @@ class FakeGateways(MemoryDeliveryTransport):
         """Gateway and seq of deliveries for which a whole batch is refused."""
         self.rejected: set[tuple[str, int]] = set()
         """Gateway and seq of deliveries that are refused for good, one by one."""
+        self.stale: set[PartitionRef] = set()
+        """Those of which a gateway has seen a newer owner."""
         self.slow_readers: set[str] = set()
         """Subscriptions that have no room for redeliveries."""
         self.accepted: dict[str, list[Delivery]] = {}
@@ -175,7 +178,9 @@ class FakeGateways(MemoryDeliveryTransport):
         assert not isinstance(step, Exception), "raised before it got here"
         verdicts = list(step)
         for at, one in enumerate(batch.deliveries):
-            if (batch.gateway_id, one.seq) in self.rejected:
+            if ref_of(one) in self.stale:
+                verdicts[at] = "stale_fence"
+            elif (batch.gateway_id, one.seq) in self.rejected:
                 verdicts[at] = "rejected"
             elif one.redelivery and self.slow_readers.intersection(one.subscriptions):
                 verdicts[at] = "retry"
@@ -317,14 +322,14 @@ class LaneWorld:
         for number in range(count):
             self.log.append({"number": number, **document}, partition=partition)
 
-    async def ended(self, reason: str = "test") -> LaneReceipt:
+    async def ended(self, reason: str = "test") -> LaneTally:
         """End it as a stopping router does, and wait for the end of its life."""
         self.push(control.EndWindow(reason, hand_over=False))
         return await self.dead()
 
-    async def dead(self) -> LaneReceipt:
+    async def dead(self) -> LaneTally:
         await self.life
-        return await self.lane.receipt()
+        return await self.lane.tally()
 
     def held(self) -> dict[PartitionRef, Fence]:
         """Under which fence the position of each partition is."""

@@ -21,6 +21,7 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 
@@ -77,9 +78,10 @@ class Postgres(Server):
     # A fast shutdown; after SIGTERM it would wait for its clients to leave.
     stop_signal = signal.SIGINT
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         super().__init__()
         self.port = free_port()
+        self._settings = settings
         self.data = self.folder / "data"
 
     @property
@@ -110,6 +112,7 @@ class Postgres(Server):
             # What a killed server has written is there all the same: no test fails the machine.
             "fsync": "off",
             "full_page_writes": "off",
+            **self._settings,
         }
         return [
             *(str(_made().programs / "bin" / "postgres"), "-D", str(self.data)),
@@ -122,3 +125,53 @@ class Postgres(Server):
                 return connection.execute("SELECT 1").fetchone() == (1,)
         except psycopg.OperationalError:
             return False
+
+
+class Standby(Postgres):
+    """A standby of `primary`, which holds back changes from its logical readers until this one has
+    them, as far as their slots fail over; made when it is started first."""
+
+    name = "standby"
+    _SLOT = "standby"
+
+    def __init__(self, primary: Postgres) -> None:
+        super().__init__(
+            sync_replication_slots="on", hot_standby_feedback="on", primary_slot_name=self._SLOT
+        )
+        self._primary = primary
+
+    def prepare(self) -> None:
+        self._tell(self._primary.dsn, f"SELECT pg_create_physical_replication_slot('{self._SLOT}')")
+        user_id = self.user_id()
+        if user_id is not None:
+            self.folder.chmod(0o755)
+        self.data.mkdir(mode=0o700)
+        if user_id is not None:
+            shutil.chown(self.data, user_id)
+        options = ["-R", "-X", "stream", "-c", "fast", "-S", self._SLOT]
+        program = str(_made().programs / "bin" / "pg_basebackup")
+        subprocess.run(
+            under(user_id, [program, "-D", str(self.data), *options, "-d", self._primary.dsn]),
+            cwd=self.folder,
+            capture_output=True,
+            timeout=INITDB_TIMEOUT_S,
+            check=True,
+        )
+        self._tell(
+            self._primary.dsn, f"ALTER SYSTEM SET synchronized_standby_slots = '{self._SLOT}'"
+        )
+        self._tell(self._primary.dsn, "SELECT pg_reload_conf()")
+
+    def invite_slots(self) -> None:
+        """What has to be written at the primary, so that the slots that fail over are taken on."""
+        self._tell(self._primary.dsn, "SELECT pg_log_standby_snapshot()")
+
+    def promote(self) -> None:
+        """Let it be the primary, for which nobody has to wait."""
+        self._tell(self.dsn, "SELECT pg_promote(true, 60)")
+        self._tell(self.dsn, "ALTER SYSTEM SET synchronized_standby_slots = ''")
+        self._tell(self.dsn, "SELECT pg_reload_conf()")
+
+    def _tell(self, dsn: str, statement: LiteralString) -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(statement)

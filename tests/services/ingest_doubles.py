@@ -22,10 +22,10 @@ from headgate.model.topology import Node, Owner, Topic, Topology
 from headgate.ports.control import HelloSource
 from headgate.ports.log import Appended, Extent, LogWriter, Retention
 from headgate.ports.machine import Machine
-from headgate.services.ingest.handing_on import Incoming
-from headgate.services.ingest.peers import ProducePeers
+from headgate.services.ingest.produce.handing_on import Incoming
+from headgate.services.ingest.produce.peers import ProducePeers
+from headgate.services.ingest.produce.writing import Writing, WritingOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
-from headgate.services.ingest.writing import Writing, WritingOptions
 
 NODE = "ingest-1"
 
@@ -203,13 +203,14 @@ class World:
         settled: SettledPositions = nothing_settled,
         peers: ProducePeers | None = None,
         machine: Machine | None = None,
+        node_id: str = NODE,
         **options: Any,
     ) -> None:
         self.settled = Settled(settled)
         self.reader = MemoryLogReader(getattr(writer, "stored", None))
         self.writing = Writing(
             WritingOptions(**options),
-            node_id=NODE,
+            node_id=node_id,
             writer=writer,
             reader=self.reader,
             settled=self.settled,

@@ -19,8 +19,8 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
-from headgate.decide.placement import partition_of
-from headgate.decide.retrying import Backoff
+from headgate.decide.delivery.retrying import Backoff
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import OutcomeUnknown, StorageFailed
 from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
 from headgate.model.control import AckTopology, ConnectorReports
@@ -28,9 +28,9 @@ from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology
 from headgate.ports.log import Taken
-from headgate.services.ingest.intake_options import IntakeOptions
+from headgate.services.ingest.connectors.options import IntakeOptions
 from headgate.services.ingest.node import Ingest, IngestOptions
-from headgate.services.ingest.writing import WritingOptions
+from headgate.services.ingest.produce.writing import WritingOptions
 from tests.services.ingest_doubles import ScriptedCoordinator, nothing_settled
 
 ONE, TWO = "ingest-1", "ingest-2"
@@ -40,7 +40,11 @@ CONNECTOR = Connector(
     NAME, "mongodb", (ConnectorRoute("orders", "orders"),), {"uri": "x"}, beginning=1
 )
 OPTIONS = IntakeOptions(
-    refresh_s=2.0, look_every_s=1.0, events=7, backoff=Backoff(initial_s=0.05, max_s=1.0)
+    refresh_s=2.0,
+    look_every_s=1.0,
+    rest_look_every_s=3.0,
+    events=7,
+    backoff=Backoff(initial_s=0.05, max_s=1.0),
 )
 
 

@@ -15,7 +15,7 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect
-from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.members.members import Timing
 from headgate.errors import HeadgateError, StorageFailed
 from headgate.model import control
 from headgate.model.control import FromCoordinator, Hello, ToCoordinator

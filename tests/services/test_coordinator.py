@@ -16,14 +16,14 @@ from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
-from headgate.decide.coordination.members import Timing
-from headgate.decide.coordination.quotas import Quotas
+from headgate.decide.coordination.members.members import Timing
+from headgate.decide.coordination.registry.quotas import Quotas
 from headgate.errors import StorageFailed
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
@@ -35,7 +35,7 @@ from headgate.services.coordinator.service import (
     CoordinatorPorts,
     CoordinatorSettings,
 )
-from headgate.services.gateway.registering import CHUNK
+from headgate.services.gateway.subscriptions.registering import CHUNK
 from tests.waiting import until
 
 M = TypeVar("M", bound=control.Message)

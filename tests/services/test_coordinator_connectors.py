@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headgate.client.http import HttpClient
-from headgate.decide.health import of_cluster
+from headgate.decide.operations.health import of_cluster
 from headgate.errors import ConnectorExists, HeadgateError, InvalidRequest, NotFound, UnknownTopic
 from headgate.model import control
 from headgate.model.api import Status

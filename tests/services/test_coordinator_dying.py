@@ -14,13 +14,13 @@ from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import GrpcControlServer
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
-from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.members.members import Timing
 from headgate.model.api import Health
 from headgate.model.leader import Leader
 from headgate.services.coordinator.service import (

@@ -20,8 +20,8 @@ from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.coordination import EmbeddedCoordinationStore
 from headgate.adapters.embedded.election import SoleElection
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.adapters.grpc.control import METHOD, GrpcControlServer, GrpcControlSession
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
@@ -29,8 +29,8 @@ from headgate.adapters.processes import free_port
 from headgate.client.http import HttpClient
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect
-from headgate.decide.coordination.members import Timing
-from headgate.decide.supervision import RestartPolicy
+from headgate.decide.coordination.members.members import Timing
+from headgate.decide.operations.supervision import RestartPolicy
 from headgate.errors import InvalidRequest, NotNow
 from headgate.model import control
 from headgate.model.api import CreateTopic, Health, TopicInfo
@@ -43,7 +43,7 @@ from headgate.services.coordinator.service import (
     CoordinatorPorts,
     CoordinatorSettings,
 )
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.services.test_coordinator import Node
 from tests.waiting import until
 
@@ -259,7 +259,7 @@ async def test_ticks_that_fail_end_terms_and_another_one_goes_on_with_what_was_k
         with capture_logs() as logs:
             Fragile.ticks_to_fail = 2
             await until(lambda: Fragile.ticks_to_fail == 0 and served.leads)
-        said = [one for one in logs if one["event"] == LogEvent.TERM_FAILED]
+        said = [one for one in logs if one["event"] == LogLine.TERM_FAILED]
         assert [one["failures"] for one in said] == [1, 2]
         assert "nobody thought of that" in said[0]["reason"]
 

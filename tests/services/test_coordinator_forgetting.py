@@ -27,7 +27,7 @@ from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.service import PATIENCE
 from headgate.services.coordinator.sweeping import CHUNK, sweep_letters
 from headgate.services.coordinator.term import Term
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.services.term_doubles import Stage
 from tests.virtual_time import run_virtual
 
@@ -213,8 +213,8 @@ def test_a_topic_whose_letters_cannot_be_forgotten_keeps_no_other() -> None:
             sweeping.cancel()
         assert [one.delivery.topic for one in letters.stored.letters.values()] == ["boats"]
         assert [(one["event"], one.get("error")) for one in logs] == [
-            (LogEvent.SWEEP_FAILED, "the page is damaged"),
-            (LogEvent.LETTERS_SWEPT, None),
+            (LogLine.SWEEP_FAILED, "the page is damaged"),
+            (LogLine.LETTERS_SWEPT, None),
         ]
 
     run_virtual(scenario())

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.letters import EmbeddedLetterStore
+from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.answering import HttpApp

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import resetting
+from headgate.decide.coordination.sources import resetting
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import StorageFailed
 from headgate.model import control
 from headgate.model.event import Fence, PartitionRef

@@ -11,10 +11,10 @@ import pytest
 
 from headgate.adapters.embedded.checkpoints import EmbeddedCheckpointStore
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.client.http import HttpClient
-from headgate.decide.coordination import resetting
 from headgate.decide.coordination.effects import FenceCheckpoints
+from headgate.decide.coordination.sources import resetting
 from headgate.errors import HeadgateError, NotNow, StorageFailed
 from headgate.model.api import ResetAnswer, ResetPartition, ResetTo
 from headgate.model.event import Event, Fence, PartitionRef

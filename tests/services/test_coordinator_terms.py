@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.adapters.memory.log_reader import MemoryLogReader
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.effects import Effect, Persist
 from headgate.decide.coordination.invariants import Contradiction, check
-from headgate.decide.coordination.status import describe_topic
+from headgate.decide.coordination.views.status import describe_topic
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicExists
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole

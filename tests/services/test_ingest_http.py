@@ -16,14 +16,14 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
-from headgate.decide.admission import ProduceLimits
+from headgate.decide.produce.admission import ProduceLimits
 from headgate.errors import NotNow, OutcomeUnknown, Overloaded, Sealed, StorageFailed
 from headgate.model.api import ProduceAnswer
 from headgate.model.control import AckTopology
 from headgate.model.topology import Topic
-from headgate.services.ingest.appends import WriteBounds
 from headgate.services.ingest.node import Ingest, IngestOptions
-from headgate.services.ingest.writing import WritingOptions
+from headgate.services.ingest.produce.appends import WriteBounds
+from headgate.services.ingest.produce.writing import WritingOptions
 from tests.services.ingest_doubles import (
     NODE,
     FaultyLogWriter,

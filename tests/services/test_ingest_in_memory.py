@@ -15,13 +15,14 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import no_origin
 from headgate.answering import HttpApp
 from headgate.client.http import HttpClient
-from headgate.client.pending import ProducerOptions
 from headgate.client.producer import Producer
+from headgate.client.producing.pending import ProducerOptions
+from headgate.decide.produce.room import Room
 from headgate.model.api import Health
 from headgate.model.control import AckTopology
 from headgate.model.http import Request, Response, Route
 from headgate.model.topology import Topic
-from headgate.services.gateway.forwarding import Forwarder
+from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.ingest.node import Ingest, IngestOptions
 from tests.services.ingest_doubles import (
     FaultyLogWriter,
@@ -62,7 +63,9 @@ class Stage:
         for coordinator in coordinators.values():
             coordinator.push(shared_topology(1, FLIGHTS, [ONE, TWO, ONE, TWO], urls))
             await coordinator.heard(AckTopology(1))
-        forwarder = Forwarder(self.web.open_calls(), body_limit_bytes=1_000_000)
+        forwarder = Forwarder(
+            self.web.open_calls(), body_limit_bytes=1_000_000, room=Room(10_000_000, setting="here")
+        )
 
         async def pass_on(request: Request) -> Response:
             return await forwarder.forward(request, urls[ONE], timeout_s=60.0)

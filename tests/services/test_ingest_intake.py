@@ -11,6 +11,7 @@ What each meets, and where:
 | a repartition | by key, once, in order, over all versions | `…repartition…`, chaos |
 | an origin that is away | goes on where it was | `…away…`, chaos |
 | idle partitions | their positions follow | `…idle…` |
+| an origin that forgets | it is told of what all partitions have alone | `…may_forget…`, chaos |
 | history lost | said once in every partition; goes on after a reset alone | `…lost…` |
 | a change that is too large | stops there; skipped, a record says so | `…too_large…` |
 | positions gone | never "now" without a word | `…positions_are_gone…` |
@@ -109,6 +110,7 @@ async def test_a_reader_that_comes_back_begins_at_the_lowest_position(stage: Sta
 def test_a_repartition_loses_and_repeats_nothing(counts: tuple[int, ...]) -> None:
     async def scenario() -> None:
         stage = Stage()
+        stage.history.keeps_stored = False
         await stage.start(ONE, TWO)
         await stage.publish()
         await stage.until_state("running")
@@ -162,6 +164,24 @@ async def test_positions_of_idle_partitions_follow(stage: Stage) -> None:
     for number in range(4):
         [stored] = stage.log.partition(PartitionRef("orders", number)).taken_in(NAME)
         assert int(stored.position) == 50
+
+
+@on_a_stage
+async def test_an_origin_may_forget_what_every_partition_has_and_nothing_else(
+    stage: Stage,
+) -> None:
+    """Whoever comes next begins at the lowest position that is stored."""
+    stage.history.keeps_stored = False
+    await stage.until(lambda: stage.history.stored == stage.history.head)
+    for number in range(40):
+        stage.history.commit(change(number, keys=1))
+        await asyncio.sleep(0.05)
+        if number % 10 == 9:
+            stage.move_connector((ONE, TWO)[number % 20 == 9])
+            await stage.publish()
+    await stage.until(lambda: not stage.behind())
+    stage.judge(stage.history.changes)
+    await stage.until(lambda: stage.history.stored == stage.history.head)
 
 
 @on_a_stage
@@ -248,6 +268,64 @@ async def test_one_that_is_paused_reads_nothing_and_says_so(stage: Stage) -> Non
 
 
 @on_a_stage
+async def test_how_far_behind_it_is_is_known_while_it_rests(stage: Stage) -> None:
+    """Or nobody is warned before its history is lost."""
+    stage.history.commit(change(1))
+    await stage.until(lambda: not stage.behind())
+    await asyncio.sleep(5)
+    stage.connector = replace(stage.connector, paused=True)
+    await stage.publish()
+    stage.history.commit(*(change(number) for number in range(2, 42)))
+    await stage.until(lambda: _shown(stage) == ("paused", 40, 40_000, 60_000))
+    stage.history.is_away = True
+    await stage.until(lambda: _shown(stage) == ("paused", None, None, None))
+    stage.history.is_away = False
+    stage.connector = replace(stage.connector, paused=False)
+    await stage.publish()
+    await stage.until(lambda: not stage.behind())
+    await stage.until(lambda: _shown(stage) == ("running", 0, 0, 60_000))
+
+
+@pytest.mark.parametrize(
+    "why", ["the log takes nothing", "a change is too large", "an owner is away"]
+)
+def test_how_far_behind_it_is_is_known_while_it_gets_no_further(why: str) -> None:
+    """What it read last is of no help there: that was when all was well."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        if why == "a change is too large":
+            stage.history.too_large.add(f"{1:012d}")
+        elif why == "an owner is away":
+            stage.connector_at, stage.owners[0] = TWO, ("nobody", 2)
+            stage.connector_epoch += 1
+            await stage.publish()
+        else:
+            for number in range(4):
+                store = stage.log.partition(PartitionRef("orders", number))
+                store.state = replace(store.state, sealed=True)
+        stage.history.commit(*(change(number) for number in range(40)))
+        state = "stopped" if why == "a change is too large" else "retrying"
+        await stage.until_state(state)
+        await stage.until(lambda: _shown(stage)[2] is not None and _shown(stage)[2] >= 20_000)
+        stage.history.commit(*(change(number) for number in range(40)))
+        await stage.until(lambda: _shown(stage)[2] >= 60_000)
+        assert _shown(stage)[0] == state
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+def _shown(stage: Stage) -> tuple[str, Any, Any, Any]:
+    said = stage.report()
+    assert said is not None
+    return said.state, said.lag_records, said.lag_ms, said.history_ms
+
+
+@on_a_stage
 async def test_a_reader_that_has_not_heard_of_its_end_hands_nothing_in(stage: Stage) -> None:
     """Where the owners have: it may be cut off from the coordinator for long."""
     stage.connector_at = ""
@@ -283,6 +361,7 @@ def test_everything_at_once(seed: int) -> None:
 
     async def scenario() -> None:
         stage, chance = Stage(seed), Random(seed)
+        stage.history.keeps_stored = seed % 2 == 0
         await stage.start(ONE, TWO)
         await stage.publish()
         number = 0
@@ -304,6 +383,7 @@ def test_everything_at_once(seed: int) -> None:
         await stage.until(lambda: not stage.behind())
         await asyncio.sleep(10)
         stage.judge(stage.history.changes)
+        assert stage.history.stored == stage.history.head
         await stage.stop()
         assert not deaths.counts()
 

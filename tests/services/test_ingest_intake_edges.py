@@ -4,22 +4,24 @@ usual ones."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import Owner, Topic
 from headgate.ports.log import Taken
-from headgate.services.ingest.appends import WriteBounds
-from headgate.services.ingest.handing_in import AT_ONCE
-from headgate.services.ingest.writing import WritingOptions
+from headgate.ports.origin import Changes, ChangeStream
+from headgate.services.ingest.connectors.handing_in import AT_ONCE
+from headgate.services.ingest.produce.appends import WriteBounds
+from headgate.services.ingest.produce.writing import WritingOptions
 from headgate.tasks import CLOSE_TIMEOUT_S
 from tests.services.intake_stage import NAME, ONE, TWO, FlakyWriter, Stage, change
 from tests.services.test_ingest_intake import on_a_stage
@@ -331,3 +333,148 @@ def _without_markers(writer: FlakyWriter) -> Any:
         return await take_in(ref, mark, events, **more)
 
     return failing
+
+
+@pytest.mark.parametrize("how", ["the origin cut it off", "no position is stored"])
+def test_a_history_that_is_lost_is_said_of_one_that_rests(how: str) -> None:
+    """Or who pauses it meanwhile sees a connector that only waits for `resume`."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        stage.history.commit(*(change(number) for number in range(20)))
+        await stage.until(lambda: not stage.behind())
+        stage.history.is_away = True
+        await stage.until_state("retrying")
+        stage.history.commit(*(change(number) for number in range(20, 40)))
+        stage.history.lose(30)
+        if how == "no position is stored":
+            for partition in stage.log.partitions.values():
+                partition.intakes.clear()
+        stage.history.is_away = False
+        before = await stage.until_state("history-lost")
+        stage.connector = replace(stage.connector, paused=True, begun=True)
+        for moves in (False, True):
+            if moves:
+                stage.move_connector(TWO)
+            await stage.publish()
+            await asyncio.sleep(5)
+            said = stage.report()
+            assert said is not None
+            assert (said.state, said.stopped_at) == ("history-lost", before.stopped_at)
+            assert f"headgate connector reset {NAME}" in said.error
+        stage.reset_connector("position:35")
+        await stage.publish()
+        await stage.until_state("paused")
+        await asyncio.sleep(5)
+        await stage.until_state("paused")
+        stage.connector = replace(stage.connector, paused=False)
+        await stage.publish()
+        await stage.until_state("running")
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+class _LosingACancellation(MemoryOrigin):
+    """As drivers do that wait with `asyncio.wait_for` of Python 3.11: one that comes just when they
+    have something to go on with is lost."""
+
+    lost = 0
+
+    @contextlib.asynccontextmanager
+    async def open(self, after: str, *, begin_at: str) -> AsyncIterator[ChangeStream]:  # type: ignore[override]
+        async with super().open(after, begin_at=begin_at) as stream:
+            following = stream.next
+
+            async def next_() -> Changes:
+                try:
+                    return await following()
+                except asyncio.CancelledError:
+                    if self.lost:
+                        raise
+                    self.lost += 1
+                    return await following()
+
+            stream.next = next_  # type: ignore[method-assign]
+            yield stream
+
+
+def test_a_reader_whose_end_the_driver_has_lost_ends_all_the_same() -> None:
+    """Paused, it would go on reading, and nobody would tell it anything any more."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        stage.origin = _LosingACancellation
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        await asyncio.sleep(1)
+        stage.connector = replace(stage.connector, paused=True)
+        await stage.publish()
+        await stage.until_state("paused")
+        stage.history.commit(*(change(number) for number in range(20)))
+        await asyncio.sleep(10)
+        assert len(stage.behind()) == 20
+        stage.connector = replace(stage.connector, paused=False)
+        await stage.publish()
+        await stage.until(lambda: not stage.behind())
+        stage.judge(stage.history.changes)
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_topic_that_was_made_anew_says_that_its_connector_lost_its_place(paused: bool) -> None:
+    """Deleted and created again, with nothing of what was there: it doesn't begin at now."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        stage.history.commit(*(change(number) for number in range(20)))
+        await stage.until(lambda: not stage.behind())
+        stage.connector = replace(stage.connector, paused=paused, begun=True)
+        await stage.publish()
+        for partition in stage.log.partitions.values():
+            partition.drop_records(5)
+        stage.owners = {number: (name, 6) for number, (name, _) in stage.owners.items()}
+        stage.topic = Topic("orders", 3)
+        stage.history.commit(*(change(number) for number in range(20, 40)))
+        await stage.publish()
+        await stage.until_state("history-lost")
+        stage.reset_connector("position:25")
+        stage.connector = replace(stage.connector, paused=False)
+        await stage.publish()
+        await stage.until_state("running")
+        await stage.until(lambda: len(stage.records()) >= 15)
+        await asyncio.sleep(5)
+        sources = sorted(one.source or "" for one in stage.records() if one.op != "lost")
+        assert sources == sorted(one.source or "" for one in stage.history.changes[25:])
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+def test_clocks_that_jump_lose_and_repeat_nothing() -> None:
+    """Where it goes on is a position, and no time."""
+
+    async def scenario() -> None:
+        stage = Stage(seed=3)
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        for jump_s in (86_400, -2 * 86_400, 86_400 * 365, -86_400 * 365):
+            stage.machine.begins_ms += jump_s * 1_000
+            stage.history.commit(*(change(number) for number in range(20)))
+            stage.move_connector(TWO if stage.connector_at == ONE else ONE)
+            await stage.publish()
+            await stage.until(lambda: not stage.behind())
+        said = await stage.until_state("running")
+        assert (said.lag_ms or 0) >= 0
+        stage.judge(stage.history.changes)
+        await stage.stop()
+
+    run_virtual(scenario())

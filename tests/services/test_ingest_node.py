@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log_reader import MemoryLogReader
@@ -19,8 +19,8 @@ from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
-from headgate.decide.admission import ProduceLimits
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.admission import ProduceLimits
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import (
     InvalidRequest,
     NotNow,
@@ -45,7 +45,7 @@ from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
-from headgate.services.ingest.writing import WritingOptions
+from headgate.services.ingest.produce.writing import WritingOptions
 from tests.services.ingest_doubles import NODE, FaultyLogWriter, ScriptedCoordinator, topology
 from tests.waiting import until
 
@@ -256,6 +256,23 @@ async def test_a_deleted_topic_is_emptied_and_its_sequence_goes_on(
     await served.adopt(recreated)
     again = await served.produce("single", {"document": {}, "event_id": "a"})
     assert (first.events[0].seq, again.events[0].seq) == (1, 2)
+
+
+async def test_who_routes_by_a_topology_that_is_yet_to_come_is_not_told_no_such_topic(
+    serve: Serve, tmp_path: Path
+) -> None:
+    served = await serve(embedded(tmp_path))
+    old, new = Topic("old", 1), Topic("new", 1)
+    await served.adopt(topology(1, old))
+    with pytest.raises(UnknownTopic):
+        await served.produce("new", {"document": {}})
+    routed = asyncio.create_task(served.produce("new", {"document": {}}, version=1))
+    await until(lambda: served.node._writing.appends.room.taken_bytes > 0)
+    await served.adopt(topology(2, old, new))
+    assert (await routed).events[0].seq == 1
+    await served.adopt(topology(3, old, deleted=(new,)))
+    with pytest.raises(UnknownTopic):
+        await served.produce("new", {"document": {}}, version=1)
 
 
 async def test_a_deletion_is_acknowledged_when_its_records_are_dropped(serve: Serve) -> None:

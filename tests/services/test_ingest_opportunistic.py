@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from headgate.adapters.memory.log import MemoryLog
-from headgate.decide.placing import PlacingRules
-from headgate.decide.placing_health import HealthRules
+from headgate.decide.produce.partition_health import HealthRules
+from headgate.decide.produce.placing import PlacingRules
 from headgate.errors import (
     Fenced,
     HeadgateError,
@@ -26,7 +26,7 @@ from headgate.model.api import ProduceResult
 from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology
-from headgate.services.ingest.appends import WriteBounds
+from headgate.services.ingest.produce.appends import WriteBounds
 from tests.services.ingest_doubles import (
     NODE,
     FaultyLogWriter,

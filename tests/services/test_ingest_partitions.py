@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.memory.log_writer import MemoryLogWriter
-from headgate.decide.history import next_head
-from headgate.decide.placement import partition_of
+from headgate.decide.delivery.lost_logs import next_head
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import (
     Fenced,
     HeadgateError,
@@ -26,7 +26,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic
 from headgate.ports.log import Extent
-from headgate.services.ingest.appends import WriteBounds
+from headgate.services.ingest.produce.appends import WriteBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.ingest_doubles import FaultyLogWriter, World, disk_failed_late, topology
 from tests.waiting import until
@@ -74,6 +74,20 @@ async def test_a_node_that_was_just_started_says_later_instead_of_no_such_topic(
     assert world.writing.partitions.topic("flights") == FLIGHTS
     with pytest.raises(UnknownTopic):
         world.writing.partitions.topic("jobs")
+
+
+async def test_who_routes_by_a_newer_topology_waits_for_that_instead_of_no_such_topic(
+    writer: FaultyLogWriter,
+) -> None:
+    world = World(writer)
+    await world.adopt(topology(1, FLIGHTS))
+    partitions, jobs = world.writing.partitions, Topic("jobs", 1)
+    waiting = asyncio.create_task(partitions.heard_of("jobs", timeout_s=5.0))
+    await asyncio.sleep(0)
+    await world.adopt(topology(2, FLIGHTS, jobs))
+    assert await waiting == jobs
+    with pytest.raises(NotNow, match="has not heard of topic others yet"):
+        await partitions.heard_of("others", timeout_s=0.0)
 
 
 # --- keyed ---------------------------------------------------------------------------------------

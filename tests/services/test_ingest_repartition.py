@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import structs
 
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.api import ProduceResult
 from headgate.model.control import Sealed
@@ -226,6 +227,24 @@ def test_a_version_is_there_for_as_long_as_its_idempotency_keys() -> None:
         assert world.partitions.earliest() == tuple((place, 0) for place, _ in gone)
         await asyncio.sleep(TTL_S / 2 + 1)
         assert world.partitions.earliest() == gone
+
+    run_virtual(scenario())
+
+
+def test_so_is_that_of_a_topic_that_was_made_again_unheard() -> None:
+    """Its version may have the number of the former one's."""
+
+    async def scenario() -> None:
+        world = World(FaultyLogWriter())
+        await world.adopt(topology(1, BEFORE))
+        former = behind(world)
+        await world.adopt(topology(2, former))
+        await asyncio.sleep(TTL_S + 1)
+        assert any(seq for _, seq in world.partitions.earliest()), "its keys are gone"
+        ends = FormerVersion(1, (0, 0), (7, 9))
+        again = structs.replace(former, after=(7, 9, 0), former=(ends,))
+        await world.adopt(topology(6, again))
+        assert {seq for _, seq in world.partitions.earliest()} == {0}
 
     run_virtual(scenario())
 

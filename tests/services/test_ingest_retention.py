@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.decide.history import next_head
+from headgate.decide.delivery.lost_logs import next_head
 from headgate.errors import Fenced, StorageFailed, StoreChanged, Timeout
 from headgate.model.event import Event, PartitionRef
 from headgate.model.position import Position

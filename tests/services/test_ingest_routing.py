@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.memory.log import MemoryLog
@@ -20,8 +20,8 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
-from headgate.decide.placement import partition_of
-from headgate.decide.placing import PlacingRules
+from headgate.decide.produce.placement import partition_of
+from headgate.decide.produce.placing import PlacingRules
 from headgate.errors import (
     NotNow,
     OutcomeUnknown,
@@ -36,7 +36,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter
 from headgate.services.ingest.node import Ingest, IngestOptions
-from headgate.services.ingest.peers import ProducePeers
+from headgate.services.ingest.produce.peers import ProducePeers
 from tests.services.ingest_doubles import (
     FaultyLogWriter,
     NoPeers,

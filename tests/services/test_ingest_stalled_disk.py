@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
-from headgate.decide.placement import partition_of
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import OutcomeUnknown
 from headgate.model.event import Event
 from headgate.model.topology import Topic

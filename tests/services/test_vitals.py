@@ -21,8 +21,8 @@ from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.config import Config
-from headgate.decide.health import RouterView
-from headgate.decide.latencies import Stopwatch
+from headgate.decide.operations.health import RouterView
+from headgate.decide.operations.latencies import Stopwatch
 from headgate.errors import StorageFailed
 from headgate.metrics.roles import ROLES, RouterMetrics
 from headgate.model import control
@@ -32,7 +32,7 @@ from headgate.model.position import Tally
 from headgate.model.topology import Owner
 from headgate.services.coordinator.service import Coordinator
 from headgate.services.router.vitals import RouterVitals
-from headgate.spark.progress import ProgressListener
+from headgate.spark.windows.progress import ProgressListener
 from headgate.wiring import roles
 from tests.waiting import until
 

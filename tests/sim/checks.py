@@ -4,24 +4,49 @@ that `status` shows at the end are those of the log and the letters."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.feed_queue import Item
+from headgate.decide.feed.queue import Item
 from headgate.lane.run import Lane
 from headgate.model.api import Status
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSpec
 from headgate.services.coordinator.service import Coordinator
+from headgate.services.gateway.groups.target import Target
 from headgate.services.gateway.service import Gateway
+from tests.sim.oracle import Routing
+from tests.sim.scheduler import Process
 
 if TYPE_CHECKING:
     from tests.sim.lanes import RemoteLane
     from tests.sim.world import World
 
 EVERY_S: Final = 0.1
+LATE_S: Final = 1.5
+"""Of a lease that is too short a gateway knows the end too late, by so much at most."""
 KINDS: Final = {"ingest": "an ingest node", "router": "a router"}
+
+
+@dataclass
+class Cutover:
+    """How far a coordinator was with one when it was looked at last."""
+
+    version: int
+    since: int = 0
+    drained_s: float | None = None
+    behind: list[Routing] = field(default_factory=list)
+
+
+@dataclass
+class Overtaken:
+    """Since when somebody else has a target, and what had been handed out of it up to `LATE_S`
+    later."""
+
+    at_s: float
+    handed: dict[int, int]
 
 
 class Checks:
@@ -31,9 +56,12 @@ class Checks:
         self._world = world
         self._bounds = world.cluster.config
         self._passed_over: set[tuple[str, str, int]] = set()
+        self._cutovers: dict[tuple[Process, str], Cutover] = {}
+        self._overtaken: dict[Target, Overtaken] = {}
         self._look()
 
     def _look(self) -> None:
+        self._world.oracle.look_who_is_there()
         for wrong in self._wrong():
             self._world.oracle.violated(wrong)
         self._world.watcher.call_later(EVERY_S, self._look)
@@ -49,6 +77,8 @@ class Checks:
         for role in self._world.of("coordinator"):
             if isinstance(role.node, Coordinator) and role.node._term is not None:
                 self._look_at_lapses(role.name, role.node._term.cluster)
+                if role.process is not None:
+                    yield from self._cut_over(role.process, role.node._term.cluster)
 
     def _look_at_lapses(self, leader: str, cluster: Cluster) -> None:
         found = {(leader, name, ms) for name, times in cluster.lapses.items() for ms in times}
@@ -58,12 +88,66 @@ class Checks:
         if any(gateway.is_missed for gateway in cluster.of_role("gateway")):
             self._world.meets("a gateway is missed")
 
+    def _cut_over(self, leader: Process, cluster: Cluster) -> Iterator[str]:
+        """A repartition isn't over before everybody who is there routes by it, or had the time."""
+        now_s = leader.time()
+        for topic in cluster.topics.values():
+            under_way, known = topic.repartition, self._cutovers.pop((leader, topic.name), None)
+            if under_way is not None and under_way.phase in ("fenced", "draining", "drained"):
+                if known is None or known.version != topic.version:
+                    known = Cutover(topic.version)
+                if under_way.phase == "drained" and known.drained_s is None:
+                    known.drained_s = now_s
+                known.behind = [
+                    one
+                    for one in self._world.oracle.routing.get(leader, ())
+                    if one.is_behind(topic.name, under_way.since)
+                ]
+                known.since = under_way.since
+                self._cutovers[leader, topic.name] = known
+            elif known is not None and under_way is None and known.version == topic.version:
+                if known.behind:
+                    self._world.meets("a topic is cut over while somebody routes by its past")
+                yield from self._too_early(topic.name, known, leader)
+
+    def _too_early(self, topic: str, known: Cutover, leader: Process) -> Iterator[str]:
+        timing, now_s = self._bounds.coordinator, leader.time()
+        waited_s = 0.0 if known.drained_s is None else now_s - known.drained_s
+        if waited_s > timing.adoption_timeout - 2 * EVERY_S:
+            return
+        there = self._world.oracle.routing.get(leader, ())
+        for one in known.behind:
+            is_there = one in there and now_s - one.heard_s < timing.timeout / 2
+            if is_there and one.is_behind(topic, known.since):
+                yield f"{topic} is cut over {waited_s:.1f} s after it drained, without {one.name}"
+
     def _of_gateway(self, name: str, gateway: Gateway) -> Iterator[str]:
         subscriptions, most = gateway._subscriptions, self._bounds.gateway.subscriber_queue
         for one in subscriptions:
             records = sum(isinstance(item, Item) for item in one.feed._queue._items)
             if records > most:
                 yield f"{records} wait for {one.id} at {name}, where {most} may"
+        yield from self._of_targets(name, gateway)
+
+    def _of_targets(self, name: str, gateway: Gateway) -> Iterator[str]:
+        """Nobody goes on for long with a target that somebody else has."""
+        now_s = self._world.scheduler.now_s
+        for consumer in gateway._consumers._table.values():
+            for target in consumer.targets():
+                handed = dict(target._hand._last)
+                known = self._overtaken.get(target)
+                if known is None and self._is_overtaken(target):
+                    self._overtaken[target] = Overtaken(now_s, handed)
+                    self._world.meets("a target is somebody else's before its gateway knows")
+                elif known is not None and now_s - known.at_s < LATE_S:
+                    known.handed = handed
+                elif known is not None and handed != known.handed:
+                    yield f"{name} hands out of {target.owner.ref}, which somebody else has"
+
+    def _is_overtaken(self, target: Target) -> bool:
+        refs = [target._group.position_ref(target.number, number) for number in target._claimed]
+        positions = self._world.cluster.positions
+        return any(ref in positions and positions[ref].epoch > target.owner.epoch for ref in refs)
 
     def _of_lane(self, where: RemoteLane, lane: Lane) -> Iterator[str]:
         name, most = where.process.name, self._bounds.routing.backpressure.queue_size

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from headgate.client.consumer import Consumer
-from headgate.client.outgoing import OutgoingEvent
-from headgate.client.pending import ProducerOptions
+from headgate.client.producing.outgoing import OutgoingEvent
+from headgate.client.producing.pending import ProducerOptions
 from headgate.client.subscriber import Subscriber
+from headgate.decide.conversation.common import Phase
 from headgate.errors import HeadgateError, OutcomeUnknown, UnknownTopic
 from headgate.model.client_messages import Item, Resync
 from headgate.model.event import Event
@@ -30,6 +31,8 @@ NACKED: Final = 0.05
 """Of what consumers are handed, where that has an end."""
 PROMPT_S: Final = 0.01
 """What a consumer takes for an event, where nothing is wrong with it."""
+BUFFERS: Final = (1, 10, 1_000)
+"""What waits in a subscriber's process. One that is slow and keeps much is behind nobody."""
 ENTER_AGAIN_S: Final = 1.0
 
 
@@ -223,8 +226,16 @@ class Subscribing:
         watch = self._world.oracle.subscribed(
             self.name, self.topic, self._asked.wanted, earliest=earliest
         )
+        watch.connection = self._connection
         self._world.say(f"{self.name} is subscribed behind {watch.heads}")
         return watch
+
+    def _connection(self) -> Hashable:
+        """Which one it has been told that it is subscribed over; None while it isn't."""
+        inside = self._inside
+        if inside is None or not self.is_subscribed or inside._following.phase is not Phase.LIVE:
+            return None
+        return self._deaths, inside.reconnects
 
     def _not_let_in(self, error: HeadgateError) -> None:
         self._world.say(f"{self.name} isn't let in: {error}")

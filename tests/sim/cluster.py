@@ -40,12 +40,12 @@ from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.client.consumer import Consumer
 from headgate.client.http import HttpClient
-from headgate.client.pending import ProducerOptions
 from headgate.client.producer import Producer
-from headgate.client.route import Route
+from headgate.client.producing.pending import ProducerOptions
+from headgate.client.producing.route import Route
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
-from headgate.decide.checkpoints import Checkpoint
+from headgate.decide.lane.checkpoints import Checkpoint
 from headgate.lane.lives import Living
 from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
@@ -65,7 +65,7 @@ from headgate.ports.machine import Machine
 from headgate.ports.notes import LaneNotes, NoNotes, RouterNotes
 from headgate.ports.origin import Origin
 from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
-from headgate.services.gateway.service import Gateway
+from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.ingest.node import Ingest
 from headgate.services.router.plans import RouterSettings
 from headgate.services.router.service import Router, RouterPorts
@@ -131,6 +131,13 @@ class MemoryCluster:
     def coordination_store(self, leadership: Leadership) -> CoordinationStore:
         return MemoryCoordinationStore(self.coordination, leadership.revision)
 
+    def control_server(self) -> MemoryControlServer:
+        """Where nodes and clients find one coordinator."""
+        return MemoryControlServer(self.control)
+
+    def gateway_options(self) -> GatewayOptions:
+        return gateway_options(self.config)
+
     def _to_coordinator(
         self, machine: Machine, port: int
     ) -> Callable[[HelloSource], ControlSession]:
@@ -154,7 +161,7 @@ class MemoryCluster:
                 reader=self.reader(),
                 letters=self.letter_store(),
                 http=MemoryHttpListener(self.web),
-                control=MemoryControlServer(self.control),
+                control=self.control_server(),
                 machine=self.machine(),
             ),
         )
@@ -179,7 +186,7 @@ class MemoryCluster:
 
     def gateway(self, name: str) -> Gateway:
         machine = self.machine()
-        options = gateway_options(self.config)
+        options = self.gateway_options()
         return Gateway(
             replace(options, node_id=name, incarnation=machine.token(16), host=name),
             reader=self.reader(),

@@ -18,6 +18,9 @@ RETURNS_S: Final = (1.5, 4.0)
 """Longer than most repartitions take."""
 UNHEARD_S: Final = (1.0, 3.5)
 """The second one is longer than a producer waits for an answer."""
+UNINFORMED_S: Final = (0.5, 1.5)
+LETTERS_S: Final = 3.0
+ISLAND_S: Final = 4.0
 LATE_S: Final = 3.0
 SLOW_S: Final = 0.5
 HURRY: Final = 0.1
@@ -44,6 +47,77 @@ class Crossings(Faults):
         what = f"{len(slow)} subscribers take {SLOW_S} s for each, and there is much to read"
         self._begins("slow subscriber", what, LASTS_S, quick)
         self._repartition_later()
+
+    def uninformed_crossing(self) -> None:
+        """Some hear late that there is another version: gateways whose subscribers are behind in
+        the former one, producers, or ingest nodes."""
+        world, kind = self.world, self.chance.choice(("gateway", "gateway", "producer", "ingest"))
+        by_s = self.chance.choice(UNINFORMED_S)
+        ways = [(one, two) for one in self._named("coordinator") for two in self._named(kind)]
+        if kind == "gateway":
+            self.slow_crossing()
+        else:
+            self._repartition_later()
+        for way in ways:
+            world.network.slow_down(*way, by_s)
+
+        def mended() -> None:
+            for way in ways:
+                world.network.slow_down(*way, 0.0)
+
+        what = f"news takes {by_s} s to everyone of {kind}"
+        self._begins(f"uninformed {kind}", what, LASTS_S, mended)
+
+    def parked_crossing(self) -> None:
+        """Letters are parked for a gateway in both versions: it is reached again, slowly or at
+        once, around the time when the topic gets other partitions; and the letters may take their
+        time by then."""
+        for producer in self.producers:
+            producer.pace = HURRY
+        lasts_s = self.slow_return()
+
+        def calm() -> None:
+            for producer in self.producers:
+                producer.pace = 1.0
+
+        self._begins("much to park", "there is much to park", lasts_s, calm)
+        after_s = lasts_s + self.chance.uniform(-2.0, 1.0)
+        watcher, letters_s = self.world.watcher, self.chance.choice((0.0, 0.0, LETTERS_S))
+        if letters_s:
+            slow_s = lasts_s - LETTERS_S / 2
+            watcher.call_later(slow_s, lambda: self._turns("letters", "slow", letters_s))
+        watcher.call_later(after_s, self.repartitioned)
+
+    def island(self) -> None:
+        """A gateway is cut off from every coordinator and from the positions, for longer than its
+        lease, and not from its consumers, who have much before them."""
+        world = self.world
+        for one in self.consumers:
+            one.pause_s = SLOW_S / 2
+        for producer in self.producers:
+            producer.pace = HURRY
+        gateway, positions = (
+            self.chance.choice(self._named("gateway")),
+            world.cluster.weather["positions"],
+        )
+        ways = [
+            way for one in self._named("coordinator") for way in ((one, gateway), (gateway, one))
+        ]
+        for way in ways:
+            world.network.cut(*way)
+        positions.without.add(gateway)
+
+        def mended() -> None:
+            positions.without.discard(gateway)
+            for way in ways:
+                world.network.mend(*way)
+            for one in self.consumers:
+                one.pause_s = PROMPT_S
+            for producer in self.producers:
+                producer.pace = 1.0
+
+        lasts_s = world.cluster.config.coordinator.timeout + ISLAND_S
+        self._begins("island", f"{gateway} is an island", lasts_s, mended)
 
     def away_crossing(self) -> None:
         """A subscriber is away, and comes back with positions that name no partition that came."""
@@ -114,6 +188,9 @@ def _nothing() -> None:
 ALL_WEIGHTS: Final[dict[str, float]] = {
     **WEIGHTS,
     "slow_crossing": 3,
+    "uninformed_crossing": 2,
+    "parked_crossing": 2,
+    "island": 1,
     "away_crossing": 2,
     "late_crossing": 2,
     "torn_crossing": 2,

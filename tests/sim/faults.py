@@ -18,7 +18,7 @@ import msgspec
 
 from headgate.errors import HeadgateError, TopicExists
 from headgate.model.stored import StoredState
-from tests.sim.clients import FILTERS, Committing, Consuming, Producing, Subscribing
+from tests.sim.clients import BUFFERS, FILTERS, Committing, Consuming, Producing, Subscribing
 from tests.sim.stores import BAD, Mood
 from tests.sim.world import Role, World
 
@@ -49,6 +49,7 @@ LINKS: Final = (
     ("lane", "gateway"),
     ("lane", "gateway"),
     ("gateway", "ingest"),
+    ("coordinator", "producer"),
     ("producer", "ingest"),
     ("producer", "gateway"),
     ("ingest", "ingest"),
@@ -324,9 +325,9 @@ class Faults:
         what = f"{one} {'→' if len(ways) == 1 else '↔'} {two} is cut"
         self._begins("cut link", what, self.chance.choice(CUT_S), mended)
 
-    def slow_return(self) -> None:
+    def slow_return(self) -> float:
         """No lane reaches a gateway, until letters are parked for it; they go out slowly then,
-        while more comes."""
+        while more comes. Returns when that is."""
         network, gateway = self.world.network, self.chance.choice(self.world.of("gateway")).name
         by_s = self.chance.choice(SLOWER_S)
         ways = [way for one in self._named("lane") for way in ((one, gateway), (gateway, one))]
@@ -344,7 +345,9 @@ class Faults:
                 network.slow_down(*way, 0.0)
 
         what = f"no lane reaches {gateway}"
-        self._begins("unreached gateway", what, self.chance.choice(UNREACHED_S), mended)
+        lasts_s = self.chance.choice(UNREACHED_S)
+        self._begins("unreached gateway", what, lasts_s, mended)
+        return lasts_s
 
     def slow_link(self) -> None:
         one, two = self._link()
@@ -413,6 +416,7 @@ class Faults:
                 priority=priority,
                 start=start,
                 tenant=self.chance.choice(("", "", "crowd")),
+                buffer=self.chance.choice(BUFFERS),
             )
         )
         what = f"{name} comes to {topic}, for {asked.where} from {start}, {priority}"

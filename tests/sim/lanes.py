@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
 from headgate.lane.lives import Living, OpenLane
-from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.model.lanes import LaneSpec, LaneTally
 from tests.sim.scheduler import Process
 
 if TYPE_CHECKING:
@@ -81,16 +81,16 @@ class RemoteLane:
         self.outlives_s = 0.0
         """How long it is there without its router, at least."""
         self._build = build
-        self._receipt: asyncio.Future[LaneReceipt] = self.router.create_future()
-        self._receipt.add_done_callback(lambda it: it.cancelled() or it.exception())
+        self._tally: asyncio.Future[LaneTally] = self.router.create_future()
+        self._tally.add_done_callback(lambda it: it.cancelled() or it.exception())
         self._ended: asyncio.Future[None] = self.router.create_future()
 
     async def run(self) -> None:
         self.process.call_soon(self.process.start, self._live())
         await self._ended
 
-    async def receipt(self) -> LaneReceipt:
-        return await self._receipt
+    async def tally(self) -> LaneTally:
+        return await self._tally
 
     def lost(self) -> None:
         self._over(WorkerLost("the lane's worker was killed"))
@@ -101,15 +101,15 @@ class RemoteLane:
         lane, close = self._build(self.spec)
         self.lane = lane
 
-        async def gives_receipt() -> None:
+        async def gives_tally() -> None:
             try:
-                receipt = await lane.receipt()
+                tally = await lane.tally()
             except Exception as error:  # noqa: BLE001 - the router is told
                 self.router.call_soon(self._over, error)
             else:
-                self.router.call_soon(self._has_receipt, receipt)
+                self.router.call_soon(self._has_tally, tally)
 
-        giving = self.process.create_task(gives_receipt())
+        giving = self.process.create_task(gives_tally())
         try:
             await lane.run()
         except Exception as error:  # noqa: BLE001 - the router is told
@@ -122,12 +122,12 @@ class RemoteLane:
 
     # --- at the router ---------------------------------------------------------------------------
 
-    def _has_receipt(self, receipt: LaneReceipt) -> None:
-        if not self._receipt.done():
-            self._receipt.set_result(receipt)
+    def _has_tally(self, tally: LaneTally) -> None:
+        if not self._tally.done():
+            self._tally.set_result(tally)
 
     def _over(self, error: Exception | None) -> None:
-        if error is not None and not self._receipt.done():
-            self._receipt.set_exception(error)
+        if error is not None and not self._tally.done():
+            self._tally.set_exception(error)
         if not self._ended.done():
             self._ended.set_result(None)

@@ -8,7 +8,14 @@ import itertools
 from collections.abc import Collection, Iterator
 from typing import cast
 
-from headgate.decide.notes import Holder, Known, is_of_use, last_holders, silent_pid, together
+from headgate.decide.lane.notes import (
+    Known,
+    NotedOwner,
+    is_of_use,
+    last_holders,
+    silent_pid,
+    together,
+)
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.notes import Entry, Left
 from tests.sim.scheduler import Process, Scheduler
@@ -70,11 +77,13 @@ class Page:
             self._book.pages.pop(self._name, None)
 
     @property
-    def _holder(self) -> Holder:
+    def _holder(self) -> NotedOwner:
         lives = not self._is_over and self._process.state != "killed"
         known, sign_s = self._known, self._book.scheduler.now_s - self._signed_s
-        return Holder(self._name, self._process.number, lives, sign_s, known.holds, known.claims)
+        return NotedOwner(
+            self._name, self._process.number, lives, sign_s, known.holds, known.claims
+        )
 
 
-def _fences(holders: Collection[Holder], ref: PartitionRef) -> Iterator[Fence]:
+def _fences(holders: Collection[NotedOwner], ref: PartitionRef) -> Iterator[Fence]:
     return (fence for one in holders if (fence := one.fence(ref)) is not None)

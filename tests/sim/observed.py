@@ -14,12 +14,14 @@ from typing import cast
 
 from headgate.adapters.log.appending import AppendRequest
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.control_network import MemoryControlNetwork, MemoryControlServer
 from headgate.adapters.memory.coordination import MemoryCoordination, MemoryCoordinationStore
 from headgate.adapters.memory.delivery import Answer, MemoryGateways
 from headgate.adapters.memory.letters import MemoryLetters
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
-from headgate.decide.checkpoints import Checkpoint
+from headgate.decide.lane.checkpoints import Checkpoint
 from headgate.errors import ConnectorFenced, Fenced, HeadgateError, IntakeGap
+from headgate.model.control import AckTopology, Hello, ToCoordinator
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
@@ -27,9 +29,10 @@ from headgate.model.intake import IntakeMark
 from headgate.model.letters import Letter, NewLetter
 from headgate.model.position import Position, Tally
 from headgate.model.stored import StoredState
+from headgate.ports.control import ControlStream, Serve
 from headgate.ports.letters import Fences
 from headgate.ports.log import Appended, Extent, Retention, Taken
-from tests.sim.oracle import Oracle
+from tests.sim.oracle import Oracle, Routing
 from tests.sim.scheduler import Process
 
 Meets = Callable[[str], None]
@@ -209,7 +212,12 @@ class ObservedLetters(MemoryLetters):
     def bury(self, said: Letter, *, now_ms: int) -> None:
         super().bury(said, now_ms=now_ms)
         self._oracle.died(said)
+        self._oracle.stays(said)
         self._meets(f"a parked letter dies: {said.reason}")
+
+    def revive(self, id_: int, *, now_ms: int) -> None:
+        super().revive(id_, now_ms=now_ms)
+        self._oracle.goes_again(self.letters[id_])
 
     def forget(self, id_: int) -> None:
         letter = self.letters[id_]
@@ -217,9 +225,51 @@ class ObservedLetters(MemoryLetters):
             self._oracle.discarded(letter)
         elif id_ in self.again:
             self._meets("a letter that was sent again arrives")
+            self._oracle.went_again(letter)
         else:
             self._meets("a parked letter is delivered")
         super().forget(id_)
+
+
+class ObservedControlServer(MemoryControlServer):
+    """Tells the oracle who is there, and what each has acknowledged of the topology."""
+
+    def __init__(self, network: MemoryControlNetwork, oracle: Oracle) -> None:
+        super().__init__(network)
+        self._oracle = oracle
+
+    async def start(self, serve: Serve, host: str, ports: list[int]) -> list[int]:
+        async def observed(stream: ControlStream, hello: Hello) -> None:
+            routing = Routing(hello.role, hello.node_id, asyncio.get_running_loop().time())
+            at = self._oracle.routing.setdefault(self.loop, [])
+            if hello.role in ("client", "ingest"):
+                at.append(routing)
+            try:
+                await serve(ObservedControlStream(stream, routing), hello)
+            finally:
+                if routing in at:
+                    at.remove(routing)
+
+        return await super().start(observed, host, ports)
+
+
+class ObservedControlStream:
+    """Implements ports.control.ControlStream."""
+
+    def __init__(self, stream: ControlStream, routing: Routing) -> None:
+        self.send = stream.send
+        self.hang = stream.hang
+        self.write_until_hung = stream.write_until_hung
+        self._receive = stream.receive
+        self._routing = routing
+
+    async def receive(self) -> ToCoordinator | None:
+        message = await self._receive()
+        self._routing.heard_s = asyncio.get_running_loop().time()
+        if isinstance(message, AckTopology):
+            self._routing.generation = max(message.generation, self._routing.generation)
+            self._routing.topics = message.topics
+        return message
 
 
 class ObservedCoordinationStore(MemoryCoordinationStore):

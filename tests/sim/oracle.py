@@ -4,7 +4,9 @@ the log, and what subscribers and consumers got.
 It asks none of the product's own accounts. Filters are plain Python. Per subscriber that was told
 "subscribed": every record behind that moment which its filter selects arrives once, in the order of
 its partition, unless a `Resync` told it that it won't, or it is kept as a dead letter. What is
-marked as a redelivery is outside the order. A dead letter excuses those that it is for. Of an event
+marked as a redelivery is outside the order. A dead letter excuses those that it is for. One that an
+operator has sent again goes to who is subscribed by then, and leaves (docs/operations.md): whoever
+wasn't, all the while, isn't owed it any more. Of an event
 that is in the log twice one of the records is enough: live, a gateway drops the other one for every
 subscription that began before the first (docs/protocol.md, Repeats). Nothing arrives that isn't in
 the log, or that the filter doesn't select.
@@ -54,6 +56,8 @@ class Watch:
     """Of each key the last number that came."""
     is_over: bool = False
     """It has left, and nothing is owed to it."""
+    connection: Callable[[], Hashable] = lambda: "the only one"
+    """Which one it has been told that it is subscribed over; None while it isn't."""
 
     def changes(self, wanted: Wanted, positions: dict[int, int]) -> None:
         """From there on it wants something else. Behind its positions in partitions of former
@@ -79,6 +83,40 @@ class Watch:
         )
 
 
+LOOKS: Final = 100
+"""Behind the arrival of a letter that was sent again: whoever wasn't there by then, and didn't know
+it yet, does."""
+
+
+@dataclass
+class Again:
+    """A letter that an operator has sent again: those it is for, over which connection they were
+    subscribed then. `looks_left`: it has arrived, wherever it could."""
+
+    kept: Kept
+    those: dict[str, Hashable]
+    looks_left: int | None = None
+
+
+@dataclass
+class Routing:
+    """A producer or an ingest node at a coordinator: when that heard of it last, and by which
+    topology it sends what to where. `topics` None: any."""
+
+    role: str
+    name: str
+    heard_s: float
+    generation: int = 0
+    topics: tuple[str, ...] | None = None
+
+    def is_behind(self, topic: str, generation: int) -> bool:
+        if self.role == "client":
+            routes = self.generation > 0 and (self.topics is None or topic in self.topics)
+        else:
+            routes = True
+        return routes and self.generation < generation
+
+
 @dataclass
 class Group:
     """The consumers of one group: of each partition what one of them has processed."""
@@ -89,6 +127,10 @@ class Group:
     done: set[tuple[int, int]] = field(default_factory=set)
     begun: set[tuple[int, int]] = field(default_factory=set)
     told: list[Resync] = field(default_factory=list)
+    last_begun: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each key what a consumer was handed last, in its turn."""
+    newest_done: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each key the newest that was processed, in its turn."""
 
     def is_excused(self, partition: int, seq: int) -> bool:
         return any(
@@ -130,7 +172,12 @@ class Oracle:
         """Those that are kept now."""
         self._discarded: list[Letter] = []
         """Those that an operator has deleted."""
-        self._ever_dead: set[Kept] = set()
+        self._ever_dead: defaultdict[Kept, set[str]] = defaultdict(set)
+        self._again: dict[int, Again] = {}
+        self._missed: set[tuple[Kept, str]] = set()
+        """What was sent again while that subscriber wasn't there."""
+        self.routing: dict[object, list[Routing]] = {}
+        """By the process of a coordinator, who is there that sends events to partitions."""
         self._skipped: defaultdict[tuple[str, int], list[range]] = defaultdict(list)
         self._owners: dict[tuple[Hashable, ...], object] = {}
         self._fences: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
@@ -232,10 +279,44 @@ class Oracle:
 
     def died(self, letter: Letter | NewLetter) -> None:
         """Nobody has to wait for it any more, whatever becomes of it."""
-        self._ever_dead.add(kept_as(letter))
+        self._ever_dead[kept_as(letter)] |= meant_by(letter)
 
     def discarded(self, letter: Letter) -> None:
         self._discarded.append(letter)
+
+    def goes_again(self, letter: Letter) -> None:
+        """From now on to who is subscribed."""
+        meant, topic = meant_by(letter), letter.delivery.topic
+        those = {
+            name: watch.connection()
+            for name, watch in self.watches.items()
+            if watch.topic == topic and not meant.isdisjoint({name, EVERYBODY})
+        }
+        self._again[letter.id] = again = Again(kept_as(letter), those)
+        self._look_who_is_there(again)
+
+    def went_again(self, letter: Letter) -> None:
+        if letter.id in self._again:
+            self._again[letter.id].looks_left = LOOKS
+
+    def stays(self, letter: Letter) -> None:
+        """It is dead again."""
+        self._again.pop(letter.id, None)
+
+    def look_who_is_there(self) -> None:
+        """Ten times a second."""
+        for letter_id, again in [*self._again.items()]:
+            self._look_who_is_there(again)
+            if again.looks_left is not None:
+                again.looks_left -= 1
+                if again.looks_left <= 0:
+                    del self._again[letter_id]
+
+    def _look_who_is_there(self, again: Again) -> None:
+        for name, connection in [*again.those.items()]:
+            if connection is None or self.watches[name].connection() != connection:
+                self._missed.add((again.kept, name))
+                del again.those[name]
 
     def _letters(self) -> dict[Kept, set[str]]:
         """Of each record that has one: for whom."""
@@ -346,9 +427,19 @@ class Oracle:
         if item.key is None or number is None:
             return
         before = watch.numbers.get(item.key, -1)
-        if number <= before:
+        if number <= before and not self._comes_late(watch, item):
             self.violated(f"{watch.name} got number {number} of {item.key} behind {before}")
         watch.numbers[item.key] = max(before, number)
+
+    def _comes_late(self, watch: Watch, item: Event | Left) -> bool:
+        """Whether it was a dead letter at the end of a version, which whoever resumes gets from the
+        log, unmarked (docs/protocol.md, Resuming)."""
+        kept = self._ever_dead.get(("", watch.topic, item.partition, item.seq), set())
+        record = self.log[watch.topic][item.partition].get(item.seq)
+        if record is None or kept.isdisjoint({watch.name, EVERYBODY}):
+            return False
+        self._meets("a dead letter from the end of a version comes late")
+        return (watch.topic, record.version, item.partition) in self._boundaries
 
     def _is_that(self, item: Event | Left, record: Record | None) -> bool:
         return (
@@ -379,6 +470,7 @@ class Oracle:
             and not watch.is_excused(partition, seq)
             and not self._is_skipped(watch.topic, partition, seq)
             and not whoever & letters.get(("", watch.topic, partition, seq), set())
+            and (("", watch.topic, partition, seq), watch.name) not in self._missed
         ]
         return [one for one in lacking if not self._is_repeat(watch, one, lacking)]
 
@@ -434,6 +526,8 @@ class Oracle:
         if place in group.begun:
             self._meets("an event is handed out to a consumer again")
         group.begun.add(place)
+        if item.key is not None and not item.redelivery:
+            group.last_begun[item.key] = place
 
     def _before_it(self, topic: str, key: str, place: tuple[int, int]) -> list[tuple[int, int]]:
         """Where the records of a key are that came before the one there."""
@@ -448,8 +542,29 @@ class Oracle:
 
     def ends(self, group: Group, item: Item) -> None:
         """It is processed; whether that is acknowledged is another matter."""
-        if not isinstance(item, Resync):
-            group.done.add((item.partition, item.seq))
+        if isinstance(item, Resync):
+            return
+        place = item.partition, item.seq
+        group.done.add(place)
+        if item.key is None or item.redelivery:
+            return
+        newest = group.newest_done.get(item.key)
+        if newest is None or newest in self._before_it(group.topic, item.key, place):
+            group.newest_done[item.key] = place
+
+    def ended_with_older(self, group: Group) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
+        """The keys whose consumers, after they had processed an event, were last handed an older
+        one: whoever keeps the last state of a key has a former one. Each with both places. What
+        comes again has to come with all that was behind it, unless that isn't there any more."""
+        return [
+            (key, last, newest)
+            for key, newest in group.newest_done.items()
+            if (last := group.last_begun.get(key, newest)) != newest
+            and last in self._before_it(group.topic, key, newest)
+            and newest[1] in self.log[group.topic][newest[0]]
+            and not group.is_excused(*newest)
+            and not self._is_skipped(group.topic, *newest)
+        ]
 
     def left_to_do(self, group: Group) -> list[tuple[int, int]]:
         dead = self._letters()
@@ -476,6 +591,8 @@ class Oracle:
         for group in self.groups.values():
             if groups and (left := self.left_to_do(group)):
                 return f"nobody of {group.name} has processed {len(left)}: {left[:10]}"
+            if groups and (older := self.ended_with_older(group)):
+                return f"{group.name} ends with an older event of {len(older)} keys: {older[:5]}"
         return ""
 
     def judge_producers(self) -> None:

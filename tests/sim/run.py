@@ -185,6 +185,7 @@ class Run:
         world.cluster.leases.is_away = False
         for weather in world.cluster.weather.values():
             weather.mood = "well"
+            weather.without.clear()
         self._bury_some()
         for role in world.roles.values():
             role.revive()
@@ -312,7 +313,8 @@ def _config(chance: random.Random) -> Config:
             "coordinator": {
                 "timeout": lease_s,
                 "grace": chance.choice((0.2, 0.5, 1.0, lease_s)),
-                "check_in": lease_s / 4,
+                "check_in": lease_s / chance.choice((4, 8)),
+                "adoption_timeout": chance.choice((3.0, 30.0)),
                 "rebalance": chance.choice((1.0, 4.0)),
                 "learn_for": 6.0,
                 "subscribe_timeout": 4.0,

@@ -99,6 +99,7 @@ GROUPS: Final = (
     "dead consumer while positions away",
     "dead consumer while no coordinator",
     "frozen gateway while joining",
+    "a target is somebody else's before its gateway knows",
 )
 
 REPARTITIONS: Final = (
@@ -118,6 +119,12 @@ REPARTITIONS: Final = (
     "absent subscriber while repartition",
     "late appends while repartition",
     "repartition while slow consumers",
+    "repartition while uninformed gateway",
+    "repartition while uninformed producer",
+    "repartition while unreached gateway",
+    "repartition while slow return",
+    "a dead letter from the end of a version comes late",
+    "a topic is cut over while somebody routes by its past",
     "repartition while unheard ingest",
 )
 

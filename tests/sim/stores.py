@@ -15,7 +15,7 @@ import inspect
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.errors import OutcomeUnknown, StorageFailed
@@ -42,10 +42,14 @@ class Weather:
         become of whoever asked."""
         self.name = name
         self.mood: Mood = "well"
+        self.without: set[str] = set()
+        """The processes, by name, that don't reach it."""
         self._chance = chance
         self._server = server
 
     async def call(self, work: Callable[[], Any]) -> Any:
+        if self.without and _caller().name in self.without:
+            return await self._answered("failing", work)
         return await self._answered(self.now(), work)
 
     async def _answered(self, mood: Mood, work: Callable[[], Any]) -> Any:
@@ -65,7 +69,7 @@ class Weather:
         return result
 
     async def _served(self, server: Process, takes_s: float, work: Callable[[], Any]) -> Any:
-        caller: Process = asyncio.get_running_loop()  # type: ignore[assignment]  # see there
+        caller = _caller()
         answer: asyncio.Future[Any] = caller.create_future()
 
         def hears(result: Any, error: Exception | None) -> None:
@@ -104,6 +108,10 @@ class Weather:
 
     def _failed(self) -> StorageFailed:
         return StorageFailed(f"{self.name} can't be reached; start it")
+
+
+def _caller() -> Process:
+    return cast("Process", asyncio.get_running_loop())
 
 
 class Moody:

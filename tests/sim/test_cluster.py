@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from headgate.client.outgoing import OutgoingEvent
 from headgate.client.producer import Producer
+from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.model.client_messages import Event, Item
 from tests.sim.cluster import MemoryCluster, running
 from tests.virtual_time import run_virtual
@@ -57,10 +57,10 @@ def wanted(count: int, of: Callable[[int], bool] = lambda _: True) -> dict[str, 
     return found
 
 
-async def send(cluster: MemoryCluster, count: int) -> None:
+async def send(cluster: MemoryCluster, count: int, *, first: int = 0) -> None:
     async with cluster.producer(cluster.gateways[0].url) as producer:
-        for begin in range(0, count, CALL):
-            numbers = range(begin, min(begin + CALL, count))
+        for begin in range(first, first + count, CALL):
+            numbers = range(begin, min(begin + CALL, first + count))
             events = [OutgoingEvent({"number": n}, key=f"key-{n % KEYS}") for n in numbers]
             for outcome in await producer.send_many(TOPIC, events):
                 assert not isinstance(outcome, Exception), outcome

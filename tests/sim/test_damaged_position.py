@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection
 import pytest
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
-from headgate.client.outgoing import OutgoingEvent
+from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.errors import NoPosition
 from headgate.model.api import Status
 from headgate.model.client_messages import Event, Item

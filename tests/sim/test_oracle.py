@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from headgate.model.client_messages import Event, Resync
+from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef, Record
-from tests.sim.oracle import Oracle, Watch
+from headgate.model.letters import Letter
+from headgate.model.topology import FormerVersion, Topic
+from tests.sim.oracle import LOOKS, Oracle, Watch
 
 TOPIC = "sightings"
 FIRST, SECOND = (0, 4), (2, 1)
@@ -22,7 +26,7 @@ def written(place: tuple[int, int], event_id: str = "twice", number: int = 7) ->
 def comes(oracle: Oracle, watch: Watch, record: Record) -> None:
     place = record.topic, record.partition, record.seq
     raw = msgspec.Raw(record.document)
-    oracle.received(watch, Event(*place, record.event_id, None, "", record.op, raw))
+    oracle.received(watch, Event(*place, record.event_id, record.key, "", record.op, raw))
 
 
 @pytest.fixture
@@ -87,3 +91,106 @@ def test_what_was_deleted_with_its_topic_excuses_nothing(oracle: Oracle) -> None
     watch = oracle.subscribed("s", TOPIC, lambda _: True, earliest=False)
     oracle.appended(written((1, 1)))
     assert oracle.owed(watch) == [(1, 1)]
+
+
+def dead(record: Record, name: str) -> Letter:
+    one = Delivery(
+        record.topic,
+        record.partition,
+        record.seq,
+        record.event_id,
+        record.key,
+        record.collection,
+        record.op,
+        msgspec.Raw(record.document),
+        (f"{name}.id",),
+        1,
+    )
+    return Letter(1, "gateway-1", "dead", "shed", one, 0, "", 0)
+
+
+@pytest.mark.parametrize(("returns", "owed"), [(None, [FIRST]), (2, [])], ids=["there", "away"])
+def test_a_letter_that_is_sent_again_is_for_who_is_there(
+    oracle: Oracle, returns: int | None, owed: list[tuple[int, int]]
+) -> None:
+    """`returns`: the connection over which it has subscribed anew."""
+    connection: list[int | None] = [1]
+    watch = oracle.subscribed("s", TOPIC, lambda _: True, earliest=True)
+    watch.connection = lambda: connection[-1]
+    oracle.appended(written(FIRST))
+    letter = dead(written(FIRST), "s")
+    oracle.died(letter)
+    oracle.goes_again(letter)
+    oracle.went_again(letter)
+    if returns:
+        connection += [None, returns]
+    for _ in range(LOOKS):
+        oracle.look_who_is_there()
+    assert oracle.owed(watch) == owed
+    connection.append(3)
+    oracle.look_who_is_there()
+    assert oracle.owed(watch) == owed, "whoever goes later had it, or lacks it"
+
+
+@pytest.mark.parametrize("is_dead", [True, False], ids=["a dead letter", "none"])
+def test_only_a_dead_letter_from_the_end_of_a_version_comes_late(is_dead: bool) -> None:
+    oracle = Oracle()
+    watch = oracle.subscribed("s", TOPIC, lambda _: True, earliest=True)
+    older = structs.replace(written((0, 1), "older", 1), key="k")
+    newer = structs.replace(written((1, 1), "newer", 2), key="k", version=2)
+    for one in (older, newer):
+        oracle.appended(one)
+    former = FormerVersion(1, (0,), (1,))
+    oracle.fenced([Topic(TOPIC, 2, "keyed", 2, (1, 0), (former,), original=1)])
+    if is_dead:
+        oracle.died(dead(older, "s"))
+    for one in (newer, older):
+        comes(oracle, watch, one)
+    assert oracle.violations == ([] if is_dead else ["s got number 1 of k behind 2"])
+
+
+def handed(record: Record, *, redelivery: bool = False) -> Event:
+    place = record.topic, record.partition, record.seq
+    raw = msgspec.Raw(record.document)
+    event = Event(*place, record.event_id, record.key, "", record.op, raw)
+    return structs.replace(event, redelivery=redelivery)
+
+
+@pytest.mark.parametrize(
+    ("comes_again", "is_wrong"),
+    [("", False), ("older", True), ("older newer", False), ("redelivered", False)],
+)
+def test_what_a_group_is_handed_last_of_a_key_is_its_newest(
+    comes_again: str, is_wrong: bool
+) -> None:
+    """One consumer processes both, and whoever takes over gets some of them again."""
+    oracle = Oracle()
+    group = oracle.group("packers", TOPIC)
+    older = structs.replace(written((0, 1), "older", 1), key="k")
+    newer = structs.replace(written((2, 1), "newer", 2), key="k", version=2)
+    records = {"older": handed(older), "newer": handed(newer)}
+    records["redelivered"] = handed(older, redelivery=True)
+    for one in (older, newer):
+        oracle.appended(one)
+    for name in ("older", "newer", *comes_again.split()):
+        oracle.begins(group, "consumer-1", records[name])
+        oracle.ends(group, records[name])
+    assert oracle.violations == []
+    assert oracle.left_to_do(group) == []
+    wrong = "packers ends with an older event of 1 keys: [('k', (0, 1), (2, 1))]"
+    assert oracle.owed_to_anybody(groups=True) == (wrong if is_wrong else "")
+
+
+def test_what_a_group_was_told_it_lacks_or_is_gone_may_be_missing_behind_an_older_one() -> None:
+    oracle = Oracle()
+    group = oracle.group("packers", TOPIC)
+    older = structs.replace(written((0, 1), "older", 1), key="k")
+    newer = structs.replace(written((2, 1), "newer", 2), key="k", version=2)
+    for one in (older, newer):
+        oracle.appended(one)
+    for one in (older, newer, older):
+        oracle.begins(group, "consumer-1", handed(one))
+        oracle.ends(group, handed(one))
+    assert oracle.ended_with_older(group)
+    oracle.begins(group, "consumer-1", Resync("", TOPIC, 2, 0, 2, "retention"))
+    assert oracle.owed_to_anybody(groups=True) == ""

@@ -22,7 +22,7 @@ class ToldChild:
     def __init__(self, source: Path | None = None) -> None:
         self._is_planted = source is not None
         if source is not None:
-            text = (source / "headgate/lane/partition.py").read_text()
+            text = (source / "headgate/lane/positions/partition.py").read_text()
             assert "position, failure = self.read_seq" in text
 
     def live(self, seed: int) -> Ended:

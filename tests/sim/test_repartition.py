@@ -4,6 +4,7 @@ in order per key, at subscribers and in groups, whichever counts follow each oth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -16,6 +17,8 @@ from tests.sim.test_cluster import SHARED_S, TOPIC, Reader, _share, send, wanted
 from tests.virtual_time import run_virtual
 
 PHASE_S = 30.0
+SAVED_S = 3.0
+"""Longer than between two saves of what consumers have acknowledged."""
 
 
 async def repartition(cluster: MemoryCluster, to: int) -> None:
@@ -104,3 +107,42 @@ async def _repartition_all(cluster: MemoryCluster, counts: Sequence[int]) -> Non
 
 def test_what_a_consumer_wants_later_is_not_passed_by_its_key_in_the_next_version() -> None:
     assert run_virtual(failed_once((1, 3, 2), 1_500)) == wanted(1_500)
+
+
+async def taken_over(counts: Sequence[int], events: int) -> dict[str, list[int]]:
+    """What two consumers process of each key, the second after the first, who never acknowledges
+    the very first event."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    first_count, to = counts
+    async with running(1) as cluster, asyncio.timeout(600):
+        url = cluster.gateways[0].url
+        await cluster.create_topic(url, TOPIC, first_count)
+        async with cluster.consumer(url, TOPIC, "packers", acks="manual") as consumer:
+            await send(cluster, events)
+            for done in range(2 * events):
+                if done == events:
+                    await repartition(cluster, to)
+                    await send(cluster, events, first=events)
+                item = await anext(consumer)
+                assert isinstance(item, Event)
+                numbers[item.key or ""].append(item.document["number"])
+                if done:
+                    await consumer.acknowledge(item)
+            await asyncio.sleep(SAVED_S)
+        async with cluster.consumer(url, TOPIC, "packers") as consumer:
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    async with asyncio.timeout(PHASE_S):
+                        item = await anext(consumer)
+                    assert isinstance(item, Event)
+                    numbers[item.key or ""].append(item.document["number"])
+    return numbers
+
+
+def test_whoever_takes_over_ends_with_the_newest_event_of_each_key() -> None:
+    """What was not acknowledged comes again with all behind it, the next version's events too."""
+    processed = run_virtual(taken_over((1, 3), 80))
+    assert {key: some[-1] for key, some in processed.items()} == {
+        key: max(some) for key, some in processed.items()
+    }
+    assert any(len(some) > len(set(some)) for some in processed.values()), "something came again"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.adapters.memory.log_reader import MemoryLogReader
-from headgate.client.outgoing import OutgoingEvent
+from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.api import RepartitionTopic, ResetAnswer, ResetPartition, Status
 from headgate.model.client_messages import Event, Item, Resync

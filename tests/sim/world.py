@@ -11,10 +11,12 @@ import random
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
 from headgate.adapters.memory.connections import MemoryConnections
+from headgate.adapters.memory.control_network import MemoryControlServer
 from headgate.adapters.memory.election import MemoryElection, MemoryLeases
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import BEGINS_MS, ScriptedMachine
@@ -29,11 +31,13 @@ from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
 from headgate.ports.notes import LaneNotes
+from headgate.services.gateway.service import GatewayOptions
 from tests.sim.cluster import MemoryCluster
 from tests.sim.lanes import LaneProcesses, RemoteLane
 from tests.sim.network import Network
 from tests.sim.notes import Notebook
 from tests.sim.observed import (
+    ObservedControlServer,
     ObservedCoordinationStore,
     ObservedGateways,
     ObservedLetters,
@@ -49,6 +53,10 @@ AGAIN_S = 1.0
 ELECTION_TTL_S = 5.0
 PING_S = 3.0
 """Of subscribers and consumers; they take more than twice of that for the end."""
+HELD_BYTES = (1_000, 8_000, 256 * 1024)
+"""Of what a client doesn't read, what waits on the way to it."""
+PREFETCH = (3, 100)
+"""What a consumer has in hand of each of its targets, at most."""
 SKEW_MS = 2_000
 """Of wall clocks, either way."""
 
@@ -69,8 +77,10 @@ class SimulatedCluster(MemoryCluster):
         self.log = ObservedLog(*self._observed)
         self.letters = ObservedLetters(*self._observed)
         self.deliveries = ObservedGateways(*self._observed)
-        self.connections = MemoryConnections(ping_s=PING_S)
+        held_bytes = random.Random(f"held {seed}").choice(HELD_BYTES)
+        self.connections = MemoryConnections(ping_s=PING_S, held_bytes=held_bytes)
         self._scheduler = scheduler
+        self._prefetch = random.Random(f"prefetch {seed}").choice(PREFETCH)
         self._skews = random.Random(f"skews {seed}")
         self.leases = MemoryLeases(ELECTION_TTL_S, lambda: scheduler.now_s)
         self._notebooks: dict[str, Notebook] = {}
@@ -103,6 +113,13 @@ class SimulatedCluster(MemoryCluster):
 
     def new_election(self) -> Election:
         return MemoryElection(self.leases)
+
+    def control_server(self) -> MemoryControlServer:
+        return ObservedControlServer(self.control, self._observed[0])
+
+    def gateway_options(self) -> GatewayOptions:
+        options = super().gateway_options()
+        return replace(options, consumers=replace(options.consumers, prefetch=self._prefetch))
 
     def reader(self) -> LogReader:
         return cast("LogReader", Moody(super().reader(), self.weather["log"]))

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.postgres.log_writer import PostgresLogWriter
 from headgate.model.event import Event, Op, PartitionRef
 from headgate.ports.log import LogWriter
-from headgate.spark.log_source import register
+from headgate.spark.table.source import register
 
 TOPIC = "flights"
 NOW_MS = 1_700_000_000_123

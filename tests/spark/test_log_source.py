@@ -12,13 +12,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from headgate.adapters.log import arrow
-from headgate.decide.log_ranges import SeqRange
+from headgate.decide.log.ranges import SeqRange
 from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
 from headgate.model.event import Event
-from headgate.spark import log_tasks
-from headgate.spark.log_options import read_options
-from headgate.spark.log_place import LogPlace
-from headgate.spark.log_source import LogStreamReader, read_topic, register, stream_topic
+from headgate.spark.table import tasks as log_tasks
+from headgate.spark.table.options import read_options
+from headgate.spark.table.place import LogPlace
+from headgate.spark.table.source import LogStreamReader, read_topic, register, stream_topic
 from tests.spark.logs import AWAIT_S, NOW_MS, TOPIC, Collected, Log, ids, named, table
 from tests.system.documents import blocks_of
 

@@ -11,9 +11,9 @@ import pytest
 
 from headgate.client.http import HttpClient
 from headgate.errors import Unauthorized
-from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec, LogStore, WindowPlan
-from headgate.spark.plan_server import PlanServer
-from headgate.spark.windows import PLAN_PATH, LanePartition, WindowReader, window_options
+from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally, LogStore, WindowPlan
+from headgate.spark.windows.plan_server import PlanServer
+from headgate.spark.windows.source import PLAN_PATH, LanePartition, WindowReader, window_options
 from tests.contracts.windows import plan, run_lane
 
 SETTINGS = LaneSettings(log=LogStore("postgresql", "postgresql://headgate:hush@db/log"))
@@ -30,7 +30,7 @@ class Plans:
         lanes = [msgspec.structs.replace(one, settings=SETTINGS) for one in plan(1, lanes=2).lanes]
         return WindowPlan(1, tuple(lanes))
 
-    async def returned(self, receipts: Sequence[LaneReceipt]) -> None: ...
+    async def returned(self, tallies: Sequence[LaneTally]) -> None: ...
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ def reader(url: str, secret: str) -> WindowReader:
     return WindowReader({**options, "plan_url": url})
 
 
-def noted(spec: LaneSpec) -> LaneReceipt:
+def noted(spec: LaneSpec) -> LaneTally:
     ran.append(spec)
     return run_lane(spec)
 

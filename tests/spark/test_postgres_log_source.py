@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import InvalidRequest, StorageFailed, UnknownTopic
 from headgate.model.event import Event
-from headgate.spark.log_source import read_topic, stream_topic
+from headgate.spark.table.source import read_topic, stream_topic
 from tests.servers.postgres import Postgres
 from tests.spark.logs import AWAIT_S, NOW_MS, TOPIC, Collected, PostgresLog, ids, named, table
 

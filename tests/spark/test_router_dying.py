@@ -25,13 +25,13 @@ from headgate.client.http import HttpClient
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.api import Health
-from headgate.model.lanes import LaneReceipt, LaneSettings
+from headgate.model.lanes import LaneSettings, LaneTally
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.services.router.plans import RouterSettings
 from headgate.services.router.service import Router, RouterPorts
-from headgate.spark import open_windows
-from headgate.spark.java import Java
-from headgate.spark.open_windows import JvmDied, SparkSettings, SparkWindows
+from headgate.spark.starting.java import Java
+from headgate.spark.windows import open_windows
+from headgate.spark.windows.open_windows import JvmDied, SparkSettings, SparkWindows
 from headgate.tasks import TaskDied
 from tests.contracts.windows import Planned
 from tests.services.ingest_doubles import ScriptedCoordinator
@@ -77,7 +77,7 @@ class Query:
 
     has_spark = False
 
-    def __init__(self, returned: Callable[[list[LaneReceipt]], None]) -> None:
+    def __init__(self, returned: Callable[[list[LaneTally]], None]) -> None:
         self._returned = returned
         self.calls: list[str] = []
         self.is_dead = False

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.metrics.roles import RouterMetrics
-from headgate.spark.java import Java, find_java
-from headgate.spark.open_windows import JvmDied, SparkSettings, SparkWindows
+from headgate.spark.starting.java import Java, find_java
+from headgate.spark.windows.open_windows import JvmDied, SparkSettings, SparkWindows
 from tests.contracts.windows import Planned, keeps_its_contract, plan, until
 
 RUN_LANE = "tests.contracts.windows:run_lane"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.cli.main import app
 from headgate.config import Config
-from headgate.decide.windows import Patience
+from headgate.decide.lane.window_shares import Patience
 from headgate.services.router.plans import RouterSettings
 from headgate.wiring import roles
 

@@ -22,7 +22,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.model.event import PartitionRef, Record
 from tests.servers.mongodb import MongoReplicaSet
 from tests.system.cluster import PLAIN_ROUTER, Cluster

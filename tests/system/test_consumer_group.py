@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.client import SyncProducer
-from headgate.client.outgoing import OutgoingEvent
+from headgate.client.producing.outgoing import OutgoingEvent
 from tests.system.cluster import PLAIN_ROUTER, Cluster
 from tests.system.harness import Command, create_topic, environment, until
 

@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.lane.letters import CAPACITY as LETTERS_IN_MEMORY
+from headgate.lane.letters.writing import CAPACITY as LETTERS_IN_MEMORY
 from tests.contracts.faulty_disk import fill_up, mount_tiny_disk
 from tests.servers.nats import Nats
 from tests.system.accounting import (

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from headgate.spark.java import find_java
+from headgate.spark.starting.java import find_java
 from tests.system.flights import EMERGENCY, LOW, check_exact, flights, selected
 from tests.system.harness import System, environment, until
 
@@ -23,7 +23,7 @@ EVENTS = 10_000
 def test_two_filters_get_exactly_their_documents_live_and_replayed(
     system: System, spark: SparkSession
 ) -> None:
-    from headgate.spark.log_source import register
+    from headgate.spark.table.source import register
 
     documents = flights(EVENTS, seed=1)
     wanted = {where: selected(documents, keep) for where, keep in (LOW, EMERGENCY)}
@@ -102,13 +102,13 @@ def test_doctor_finds_nothing_wrong(system: System) -> None:
 
 
 def test_spark_started_from_the_archive_that_the_set_up_made(system: System) -> None:
-    from headgate.spark.session import archive_for
+    from headgate.spark.starting.session import archive_for
 
     environ = environment()
     archive = archive_for("local[8,4]", find_java(environ), environ)
     found = archive.find() if archive else None
     if found is None:
-        pytest.skip("there is none; make, or python -m headgate.spark.training, makes it")
+        pytest.skip("there is none; make, or python -m headgate.spark.starting.training, makes it")
     maps = Path(f"/proc/{system.jvm_pid()}/maps")
     if not maps.exists():
         pytest.skip("this system doesn't tell what a process has mapped")

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from headgate.decide.health import DISCONNECTED
+from headgate.decide.operations.health import DISCONNECTED
 from tests.system import hasty_router
 from tests.system.accounting import accounted_for
 from tests.system.cluster import PLAIN_ROUTER, Cluster

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.decide.gateway_ring import Places
+from headgate.decide.planning.gateway_ring import Places
 from headgate.model.topology import GatewayRing
 from tests.system.accounting import (
     accounted_for,

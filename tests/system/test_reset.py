@@ -1,17 +1,20 @@
-"""Records that don't come as usual: an operator skips some and has others delivered again, or the
-log has lost them; with real processes and real Spark.
+"""Records that don't come as usual: an operator skips some and has others delivered again, the log
+has lost them, or one is corrupt; with real processes and real Spark.
 
 Each test has its own topic, and says itself whether the router runs."""
 
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from headgate.decide.history import next_head
+from headgate.decide.delivery.lost_logs import next_head
 from tests.system.cluster import PLAIN_ROUTER, Cluster
 from tests.system.harness import Command, until
 
@@ -156,5 +159,55 @@ def _lost_and_gone_on(cluster: Cluster, totals: Totals, subscriber: Command) -> 
 
 
 def _state(cluster: Cluster) -> tuple[str, str]:
-    [partition] = cluster.partitions("lost")
+    return _state_of(cluster, "lost")
+
+
+def _state_of(cluster: Cluster, topic: str) -> tuple[str, str]:
+    [partition] = cluster.partitions(topic)
     return partition["state"], partition["reason"]
+
+
+@pytest.mark.timeout(300)
+def test_a_corrupt_record_stops_its_partition_until_it_is_skipped_as_the_sentence_says(
+    cluster: Cluster,
+) -> None:
+    if cluster.runs("router-1"):
+        cluster.stop("router-1")
+    topic = Topic(cluster, "spoilt")
+    subscriber = cluster.subscribe("spoilt")
+    try:
+        _spoilt_and_skipped(cluster, topic.totals, subscriber)
+    finally:
+        subscriber.stop()
+
+
+def _spoilt_and_skipped(cluster: Cluster, totals: Totals, subscriber: Command) -> None:
+    produce(cluster, "spoilt", 1, 10)
+    until(lambda: totals()["waiting"] == 10, "ten records wait")
+    with closing(sqlite3.connect(cluster.data / "log" / "spoilt" / "0.db")) as file, file:
+        file.execute("UPDATE records SET document = ? WHERE seq = 5", (b'{"n":6}',))
+    cluster.start("router", "router-1")
+    until(lambda: _state_of(cluster, "spoilt")[0] == "failed", "it is noticed", 120.0)
+    assert [one["seq"] for one in heard(subscriber, 4)] == [1, 2, 3, 4]
+    reason = _state_of(cluster, "spoilt")[1]
+    assert reason.startswith("record 5 of spoilt:0 is corrupt")
+    verify = cluster.command("log", "verify", "spoilt")
+    assert verify.wait() == 1
+    assert "record 5 of spoilt:0 is corrupt" in "\n".join(verify.err.lines)
+    produce(cluster, "spoilt", 11, 11)
+    assert len(subscriber.out.lines) == 4, "nothing passes it"
+
+    [way_on] = re.findall(r"`headgate (partition reset spoilt:0 [^`]*)`", reason)
+    run(cluster, *way_on.split(), "--yes")
+    said = "records 5 to 5 of partition 0 of spoilt"
+    until(lambda: any(said in line for line in subscriber.err.lines), "the subscriber is told")
+    assert [one["seq"] for one in heard(subscriber, 10)[4:]] == [6, 7, 8, 9, 10, 11]
+    until(lambda: _state_of(cluster, "spoilt") == ("healthy", ""), "everybody knows")
+    until(lambda: totals()["waiting"] == 0, "everything is settled")
+    assert (totals()["skipped"], totals()["acknowledged"]) == (1, 10)
+    replayed = cluster.command("subscribe", "spoilt", "--from", "earliest", "--json")
+    try:
+        assert [one["seq"] for one in heard(replayed, 10)] == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+        assert any(f"{said} are corrupt" in line for line in replayed.err.lines)
+    finally:
+        replayed.stop()

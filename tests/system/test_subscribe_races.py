@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.client import Event, Producer, Subscriber
-from headgate.client.outgoing import OutgoingEvent
+from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.errors import HeadgateError
 from tests.system.harness import System
 

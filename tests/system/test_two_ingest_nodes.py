@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 from headgate.client import Producer
 from headgate.client.http import HttpClient, topic_path
-from headgate.client.pending import ProducerOptions
-from headgate.decide.placement import partition_of
+from headgate.client.producing.pending import ProducerOptions
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import NotNow, StaleVersion
 from headgate.model.api import CreateTopic, ProduceAnswer, TopicInfo
 from headgate.model.event import PartitionRef, Record

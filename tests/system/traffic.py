@@ -8,11 +8,12 @@ import json
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from headgate.client import SyncProducer
-from headgate.client.outgoing import OutgoingEvent
-from headgate.client.pending import ProducerOptions
+from headgate.client.producing.outgoing import OutgoingEvent
+from headgate.client.producing.pending import ProducerOptions
 from headgate.errors import HeadgateError
 from tests.system.cluster import Cluster
 from tests.system.harness import Command, create_topic, delete_topic, until
@@ -20,6 +21,7 @@ from tests.system.harness import Command, create_topic, delete_topic, until
 KEYS = 24
 PAUSE_S = 0.04
 AT_ONCE = 4
+SAID_LAST = 12
 topic_numbers = itertools.count(1)
 
 
@@ -136,13 +138,41 @@ class Traffic:
     def flows(self, timeout_s: float = 60.0) -> float:
         """Wait until an event that is sent from now on arrives; returns how long that took."""
         begun_s, sent = time.monotonic(), len(self.acknowledged)
-        until(lambda: len(self.delivered) > sent + 5, f"{self.topic} flows", timeout_s)
+        self._await(lambda: len(self.delivered) > sent + 5, "flows", timeout_s)
         return time.monotonic() - begun_s
 
     def goes_on(self, count: int) -> None:
         """Wait until so many more are sent."""
         sent = len(self.sent_at_s)
-        until(lambda: len(self.sent_at_s) >= sent + count, f"{count} more are sent")
+        self._await(lambda: len(self.sent_at_s) >= sent + count, f"has {count} more", 60.0)
+
+    def _await(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Raises why nothing is sent any more, if that is so; and where it stands, in vain."""
+
+        def holds() -> bool:
+            if self._error is not None:
+                raise AssertionError(f"{self.topic}: the producer has ended") from self._error
+            return condition()
+
+        try:
+            until(holds, f"{self.topic} {what}", timeout_s)
+        except AssertionError as error:
+            error.add_note(self._standing())
+            raise
+
+    def _standing(self) -> str:
+        """How far everybody is, and what the nodes have said last."""
+        sent, acknowledged = len(self.sent_at_s), len(self.acknowledged)
+        lines = [f"{sent} sent, {acknowledged} acknowledged, {len(self.delivered)} delivered"]
+        lines += [f"subscriber: {line}" for line in self.subscriber.err.lines[-SAID_LAST:]]
+        for ask in (lambda: self._cluster.partitions(self.topic), self._cluster.nodes):
+            try:
+                lines.append(json.dumps(ask()))
+            except (OSError, ValueError) as error:
+                lines.append(f"the gateway doesn't say: {error}")
+        for node_id, said in self._cluster.said().items():
+            lines += [f"{node_id}: {line}" for line in said[-SAID_LAST:]]
+        return "\n".join(lines)
 
     def end(self) -> None:
         """No more is produced; what was, is complete."""

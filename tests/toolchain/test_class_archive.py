@@ -14,17 +14,17 @@ import psutil
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from headgate.spark import session, training
-from headgate.spark.archiving import make_archive
-from headgate.spark.class_archive import (
+from headgate.spark.starting import session, training
+from headgate.spark.starting.archiving import make_archive
+from headgate.spark.starting.class_archive import (
     FAILED_FOR_S,
     KEPT_MAX,
     ClassArchive,
     fingerprint,
     options_to_use,
 )
-from headgate.spark.java import Java, find_java
-from headgate.spark.training import NotMade
+from headgate.spark.starting.java import Java, find_java
+from headgate.spark.starting.training import NotMade
 from tests.waiting import has_ended, until
 
 JAVA = Java(Path("/opt/java"), 17, "JAVA_HOME", "Debian 17.0.15+6 amd64")

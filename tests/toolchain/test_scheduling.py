@@ -14,7 +14,7 @@ from tests.scheduling import ROUGHLY_S, SHARING, LongestFirst
 
 ROOT = Path(__file__).parents[2]
 TESTS = [
-    "tests/decide/test_placement.py::test_one",
+    "tests/decide/produce/test_placement.py::test_one",
     "tests/spark/test_log_source.py::test_one",
     "tests/sim/test_seeds.py::test_one",
     "tests/system/test_executors.py::test_one",

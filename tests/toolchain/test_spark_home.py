@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from headgate.spark.home import light_home
-from headgate.spark.session import QUICK_START, _spark_home, home_for, quick_start
+from headgate.spark.starting.home import light_home
+from headgate.spark.starting.session import QUICK_START, _spark_home, home_for, quick_start
 
 WHOLE = Path(pyspark.__file__).parent
 

@@ -16,12 +16,12 @@ from headgate.adapters.delivery_wire import same_token
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
-from headgate.decide.web_pages import WebPages, is_loopback
+from headgate.decide.http.web_pages import WebPages, is_loopback
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
 from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer
 from headgate.ports.transport import Accept, DeliveryListener
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ def _answering(accept: Accept) -> Accept:
         except HeadgateError:
             raise
         except Exception as error:
-            log.exception(LogEvent.UNEXPECTED)
+            log.exception(LogLine.UNEXPECTED)
             raise HeadgateError("something went wrong at the gateway; its log says what") from error
 
     return answer
@@ -168,7 +168,7 @@ class NatsListener:
         await self._server.failed()
 
     def _lost(self, error: HeadgateError) -> None:
-        log.warning(LogEvent.TRANSPORT_LOST, error=error.message)
+        log.warning(LogLine.TRANSPORT_LOST, error=error.message)
 
 
 class Guard:
@@ -183,14 +183,14 @@ class Guard:
             return
         if peer not in self._told and len(self._told) < PEERS_MAX:
             self._told.add(peer)
-            log.warning(LogEvent.TOKEN_REFUSED, peer=peer, given=bool(given))
+            log.warning(LogLine.TOKEN_REFUSED, peer=peer, given=bool(given))
         raise Unauthorized("the token is missing or wrong: set transport.token as this gateway has")
 
 
 def warn_if_open(options: ListenerOptions) -> None:
     if not options.token and not is_loopback(options.host):
         log.warning(
-            LogEvent.TRANSPORT_OPEN,
+            LogLine.TRANSPORT_OPEN,
             address=options.host,
             hint="anybody who reaches gateway.client_address can deliver: set transport.token",
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from headgate.config import inherited_environment
-from headgate.spark.java import find_java
+from headgate.spark.starting.java import find_java
 
 CPU_INFO = Path("/proc/cpuinfo")
 

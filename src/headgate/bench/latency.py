@@ -12,7 +12,7 @@ from headgate.bench.conditions import machine, spark
 from headgate.bench.echo import bare_latency
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.demo.figures import Histogram
-from headgate.demo.flight import Plan
+from headgate.demo.flight import FlightPath
 from headgate.demo.stage import data_folder, demo_config, performance
 from headgate.demo.summary import Summary
 from headgate.demo.view import View
@@ -30,7 +30,7 @@ async def run(quick: bool, say: Say) -> Result:
     with data_folder() as data:
         loaded = demo_config(data)
         demo = loaded.config.demo
-        plan = Plan(
+        plan = FlightPath(
             per_s=PER_S,
             partitions=demo.partitions,
             aircraft=demo.aircraft,

@@ -64,7 +64,7 @@ def _answer(result: Result, *, as_json: bool) -> None:
 
 
 def _own(events: Path | None, filters: Path | None, *, quick: bool) -> Result:
-    from headgate.bench.match_own import run_own
+    from headgate.bench.match.own import run_own
 
     if events is None or filters is None:
         raise InvalidRequest("--events and --filters go together: give both files")
@@ -72,7 +72,7 @@ def _own(events: Path | None, filters: Path | None, *, quick: bool) -> Result:
 
 
 def _plot(result: Result, path: Path) -> None:
-    from headgate.bench.match_plot import svg
+    from headgate.bench.match.plot import svg
 
     try:
         path.write_text(svg(result.figures), encoding="utf-8")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ConnectorInfo,
         ConnectorList,
         CreateConnector,
+        DeletedConnector,
         OriginChecked,
     )
 
@@ -54,6 +55,14 @@ UriOption = Annotated[
         "--uri",
         help="Where the database is; a password as ${NAME} or ${file:PATH} of the ingest nodes.",
     ),
+]
+DsnOption = Annotated[
+    str,
+    typer.Option("--dsn", help="The same for postgresql, as a URL or as keywords."),
+]
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="SCHEMA.NAME", help="Which tables (else all; SCHEMA.*)."),
 ]
 DatabaseOption = Annotated[str, typer.Option("--database", help="Which database (else all).")]
 CollectionOption = Annotated[str, typer.Option("--collection", help="Which collection (else all).")]
@@ -81,8 +90,10 @@ def create(
     name: MaybeName = "",
     kind: TypeOption = "mongodb",
     uri: UriOption = "",
+    dsn: DsnOption = "",
     database: DatabaseOption = "",
     collection: CollectionOption = "",
+    tables: TableOption = None,
     topic: TopicOption = "",
     routes: RouteOption = None,
     settings: SetOption = None,
@@ -98,7 +109,9 @@ def create(
 
     Asked again for the same, it changes nothing. docs/connectors.md explains the settings.
     """
-    wanted = _wanted(name, kind, uri, database, collection, topic, routes, settings, file, begins)
+    wanted = _wanted(
+        name, kind, uri, dsn, database, collection, tables, topic, routes, settings, file, begins
+    )
     for one in wanted:
         made = await_(_create(url, one, check=not no_check))
         if as_json:
@@ -113,8 +126,10 @@ def check(
     name: MaybeName = "",
     kind: TypeOption = "mongodb",
     uri: UriOption = "",
+    dsn: DsnOption = "",
     database: DatabaseOption = "",
     collection: CollectionOption = "",
+    tables: TableOption = None,
     topic: TopicOption = "",
     routes: RouteOption = None,
     settings: SetOption = None,
@@ -128,8 +143,8 @@ def check(
     An ingest node looks, because they read. Exit code 1 when something is missing.
     """
     wanted = _wanted(
-        name or "unnamed", kind, uri, database, collection, topic or "any", routes, settings, file,
-        begins, may_be_unnamed=True,
+        name or "unnamed", kind, uri, dsn, database, collection, tables, topic or "any", routes,
+        settings, file, begins, may_be_unnamed=True,
     )  # fmt: skip
     is_ok = True
     for one in wanted:
@@ -143,7 +158,7 @@ def check(
 @app.command("list")
 def list_connectors(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
     """List all connectors."""
-    from headgate.cli.connector_view import connectors_table
+    from headgate.cli.views.connector import connectors_table
 
     found = await_(_list(url))
     if as_json:
@@ -231,11 +246,13 @@ def delete(
     if not yes:
         await_(_describe(url, name))  # A name that is mistyped is nothing to confirm.
     _agreed(yes, f"deleting {name} forgets how far it was", f"Delete {name}?")
-    await_(_delete(url, name))
+    left = await_(_delete(url, name)).left
     if as_json:
-        print_json({"deleted": name})
+        print_json({"deleted": name} | ({"left": left} if left else {}))
     else:
         print(f"deleted {name}")
+    if left:
+        say(left)
 
 
 # --- what is wanted ------------------------------------------------------------------------------
@@ -245,8 +262,10 @@ def _wanted(
     name: str,
     kind: str,
     uri: str,
+    dsn: str,
     database: str,
     collection: str,
+    tables: list[str] | None,
     topic: str,
     routes: list[str] | None,
     settings: list[str] | None,
@@ -258,7 +277,7 @@ def _wanted(
     from headgate.cli.connector_wishes import from_file, from_options
 
     if file is not None:
-        given = uri or database or collection or routes or settings
+        given = uri or dsn or database or collection or tables or routes or settings
         if given or ((name or topic) and not may_be_unnamed):
             raise InvalidRequest("the file says it all: leave out the name and the other options")
         return from_file(file)
@@ -269,8 +288,10 @@ def _wanted(
             name,
             kind,
             uri=uri,
+            dsn=dsn,
             database=database,
             collection=collection,
+            tables=tables or [],
             topic=topic,
             routes=routes or [],
             settings=settings or [],
@@ -291,7 +312,7 @@ def _agreed(yes: bool, what: str, question: str) -> None:
 
 
 def _show(found: ConnectorInfo, *, as_json: bool) -> None:
-    from headgate.cli.connector_view import description
+    from headgate.cli.views.connector import description
 
     if as_json:
         print_json(found)
@@ -309,7 +330,7 @@ def _done(found: ConnectorInfo, sentence: str, *, as_json: bool) -> None:
 
 
 def _show_findings(found: OriginChecked, name: str, *, as_json: bool) -> None:
-    from headgate.cli.connector_view import findings_table
+    from headgate.cli.views.connector import findings_table
 
     if as_json:
         print_json(found)
@@ -335,7 +356,7 @@ def _path(name: str, action: str = "") -> str:
 async def _create(url: str, wanted: CreateConnector, *, check: bool) -> ConnectorInfo:
     import msgspec
 
-    from headgate.cli.connector_view import findings_table
+    from headgate.cli.views.connector import findings_table
     from headgate.model.connectors_api import ConnectorInfo, OriginFinding
 
     path = "/v1/connectors" + ("" if check else "?check=false")
@@ -378,7 +399,11 @@ async def _post(url: str, name: str, action: str, body: object = None) -> Connec
         return await client.post(_path(name, action), {} if body is None else body, ConnectorInfo)
 
 
-async def _delete(url: str, name: str) -> None:
+async def _delete(url: str, name: str) -> DeletedConnector:
+    import msgspec
 
-    async with calls_to(url) as client:
-        await client.delete(_path(name))
+    from headgate.model.connectors_api import DeletedConnector
+
+    async with calls_to(url, timeout_s=CHECK_TIMEOUT_S) as client:
+        answer = await client.call("DELETE", _path(name))
+    return msgspec.json.decode(answer, type=DeletedConnector) if answer else DeletedConnector(name)

@@ -25,20 +25,28 @@ class Written(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"begins": "from"}
 ):
     """A connector as a file has it: `routes` leads from patterns to topics, `topic` gets the rest;
-    `uri`, `database` and `collection` are settings like the others."""
+    `uri`, `dsn`, `database`, `collection` and `tables` are settings like the others."""
 
     name: str
     type: str = "mongodb"
     uri: str = ""
+    dsn: str = ""
     database: str = ""
     collection: str = ""
+    tables: list[str] = []
     settings: dict[str, str | int | float | bool] = {}
     routes: dict[str, str] = {}
     topic: str = ""
     begins: str = BEGIN_NOW
 
     def wanted(self) -> CreateConnector:
-        plain = {"uri": self.uri, "database": self.database, "collection": self.collection}
+        plain = {
+            "uri": self.uri,
+            "dsn": self.dsn,
+            "database": self.database,
+            "collection": self.collection,
+            "tables": ",".join(self.tables),
+        }
         settings = {key: _text(value) for key, value in self.settings.items()}
         settings |= {key: value for key, value in plain.items() if value}
         routes = routed(self.routes.items(), self.topic)
@@ -55,23 +63,28 @@ def from_options(
     kind: str,
     *,
     uri: str,
+    dsn: str = "",
     database: str,
     collection: str,
+    tables: Iterable[str] = (),
     topic: str,
     routes: Iterable[str],
     settings: Iterable[str],
     begins: str,
 ) -> CreateConnector:
-    if not uri:
-        raise InvalidRequest("say where the database is: --uri URI, or --file FILE with all of it")
+    if not (dsn if kind == "postgresql" else uri):
+        option = "--dsn DSN" if kind == "postgresql" else "--uri URI"
+        raise InvalidRequest(f"say where the database is: {option}, or --file FILE with all of it")
     if not topic and not list(routes):
         raise InvalidRequest(WITHOUT_TOPIC)
     return Written(
         name=name,
         type=kind,
         uri=uri,
+        dsn=dsn,
         database=database,
         collection=collection,
+        tables=list(tables),
         settings=dict(_pair(text, "--set", "KEY=VALUE") for text in settings),
         routes=dict(_pair(text, "--route", "PATTERN=TOPIC") for text in routes),
         topic=topic,

@@ -24,16 +24,16 @@ import typer
 from rich.console import Console
 
 from headgate.adapters.processes import end_processes, families_except
-from headgate.cli.demo_display import Display, LiveDisplay, PlainDisplay
 from headgate.cli.output import print_json
 from headgate.cli.roles import ConfigOption
+from headgate.cli.views.demo import Display, LiveDisplay, PlainDisplay
 from headgate.client.outages import NAME as CLIENT_LOGGER
 from headgate.config import LoadedConfig
-from headgate.demo.flight import Plan
-from headgate.demo.mongodb import place_to_write
+from headgate.demo import mongodb, postgresql
+from headgate.demo.flight import FlightPath
 from headgate.demo.screen import summary_table
 from headgate.demo.stage import data_folder, demo_config, performance, plan_of
-from headgate.demo.summary import LATENCY_NOTE, MONGODB_LATENCY_NOTE, Summary
+from headgate.demo.summary import LATENCY_NOTES, Summary
 from headgate.errors import InvalidRequest
 
 UNWATCHED_SECONDS = 30.0
@@ -50,6 +50,10 @@ class Source(StrEnum):
 
     PRODUCE = "produce"
     MONGODB = "mongodb"
+    POSTGRESQL = "postgresql"
+
+
+NAMES = {Source.PRODUCE: "", Source.MONGODB: "MongoDB", Source.POSTGRESQL: "PostgreSQL"}
 
 
 def demo(
@@ -70,21 +74,24 @@ def demo(
     ] = 0,
     source: Annotated[
         Source,
-        typer.Option(help="produce: over HTTP. mongodb: written there, and read by a connector."),
+        typer.Option(
+            help="produce: over HTTP. mongodb, postgresql: written there, and read by a connector."
+        ),
     ] = Source.PRODUCE,
     uri: Annotated[
         str,
         typer.Option(
             help="mongodb: a replica set that is there, such as mongodb://host/?replicaSet=name, "
-            "instead of one that the demo starts."
+            "postgresql: a server, such as postgresql://host/database; instead of one that the "
+            "demo starts."
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Run the whole system with simulated aircraft, and check what arrives."""
-    if uri and source is not Source.MONGODB:
-        raise InvalidRequest("--uri belongs to --source mongodb")
+    if uri and source is Source.PRODUCE:
+        raise InvalidRequest("--uri belongs to --source mongodb and --source postgresql")
     logging.getLogger(CLIENT_LOGGER).setLevel(logging.ERROR)  # the screen shows who is away
     console = Console(stderr=as_json, highlight=False)
     # Not console.is_terminal: a setting that forces colours doesn't put anybody there.
@@ -97,8 +104,9 @@ def demo(
             console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
         plan = plan_of(loaded, seed=seed, seconds=seconds, consumers=consumers)
         display: Display = (LiveDisplay if watched else PlainDisplay)(console, plan)
-        origin = uri if source is Source.MONGODB else None
-        run = _run(loaded, plan, display, console, Path(folder), origin=origin, as_json=as_json)
+        run = _run(
+            loaded, plan, display, console, Path(folder), source=source, uri=uri, as_json=as_json
+        )
         summary = asyncio.run(run)
     if summary is None:
         console.print("headgate: stopped before it began")
@@ -109,15 +117,16 @@ def demo(
 
 async def _run(
     loaded: LoadedConfig,
-    plan: Plan,
+    plan: FlightPath,
     display: Display,
     console: Console,
     folder: Path,
     *,
-    origin: str | None,
+    source: Source,
+    uri: str,
     as_json: bool,
 ) -> Summary | None:
-    """`origin` is None where reports are produced, else the address of MongoDB, if one is given."""
+    """`uri` is the address of the database, if one is given."""
     stopping = asyncio.Event()
 
     def interrupted() -> None:
@@ -133,10 +142,10 @@ async def _run(
     with ExitStack() as shown:
         shown.callback(display.close)
         display.open()
-        if origin == "":
-            display.say("MongoDB starts first")
+        if source is not Source.PRODUCE and not uri:
+            display.say(f"{NAMES[source]} starts first")
         async with (
-            _written(plan, origin, folder) as plan,
+            _written(plan, source, uri, folder) as plan,
             performance(
                 loaded,
                 plan,
@@ -149,7 +158,7 @@ async def _run(
         ):
             display.close()
             if summary is not None:
-                note = LATENCY_NOTE if origin is None else MONGODB_LATENCY_NOTE
+                note = LATENCY_NOTES[NAMES[source]]
                 _print(summary, console, note, as_json=as_json)
             # From here on a Ctrl-C has nothing more to wait for.
             stopping.set()
@@ -158,13 +167,18 @@ async def _run(
 
 
 @asynccontextmanager
-async def _written(plan: Plan, origin: str | None, folder: Path) -> AsyncIterator[Plan]:
+async def _written(
+    plan: FlightPath, source: Source, uri: str, folder: Path
+) -> AsyncIterator[FlightPath]:
     """The plan with where to write to, before the system starts and until it has ended."""
-    if origin is None:
+    if source is Source.MONGODB:
+        async with mongodb.place_to_write(uri, folder / "mongodb") as (address, database):
+            yield replace(plan, mongodb=address, database=database)
+    elif source is Source.POSTGRESQL:
+        async with postgresql.place_to_write(uri) as (address, schema):
+            yield replace(plan, postgresql=address, database=schema)
+    else:
         yield plan
-        return
-    async with place_to_write(origin, folder / "mongodb") as (uri, database):
-        yield replace(plan, mongodb=uri, database=database)
 
 
 def _end_at_once(display: Display, console: Console, folder: Path) -> NoReturn:

@@ -21,7 +21,7 @@ from headgate.cli.output import (
     print_json,
     say,
 )
-from headgate.cli.tables import plural
+from headgate.cli.views.tables import plural
 from headgate.errors import InvalidRequest
 from headgate.model.letters_api import (
     CHUNK,
@@ -105,7 +105,7 @@ def list_letters(
         print_json(found)
         return
     if found.letters:
-        from headgate.cli.letters_view import letters_table
+        from headgate.cli.views.letters import letters_table
 
         console().print(letters_table(found.letters))
     else:
@@ -125,7 +125,7 @@ def show(
     if as_json:
         print_json(found)
     else:
-        from headgate.cli.letters_view import letter_view
+        from headgate.cli.views.letters import letter_view
 
         console().print(letter_view(found))
 

@@ -13,7 +13,7 @@ import typer
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
 from headgate.cli.roles import ConfigOption, DataOption
 from headgate.config import Config, inherited_environment, load_config
-from headgate.decide.diagnosis import Finding, judge_status
+from headgate.decide.operations.diagnosis import Finding, judge_status
 from headgate.errors import HeadgateError, PeerUnreachable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _python() -> Finding:
 
 
 def _java() -> Finding:
-    from headgate.spark.java import find_java
+    from headgate.spark.starting.java import find_java
 
     try:
         java = find_java(inherited_environment())

@@ -16,7 +16,7 @@ from typing import Annotated, Self
 import typer
 
 from headgate.cli.output import counting_bar, say
-from headgate.cli.tables import plural
+from headgate.cli.views.tables import plural
 from headgate.client.http import HttpClient
 from headgate.decide.durations import parse_duration_ms
 from headgate.errors import NotNow, Timeout

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from headgate.cli.output import calls_to, counting_bar, say
-from headgate.cli.tables import plural
+from headgate.cli.views.tables import plural
 from headgate.client.http import HttpClient
 from headgate.config import server_url
 from headgate.errors import HeadgateError, NotFound

@@ -16,7 +16,7 @@ ROLE_OF: Mapping[Kind, str] = {"log": "ingest", "source": "router"}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Transfer:
     """All partitions of a kind that go from one node to another."""
 
     kind: Kind
@@ -26,7 +26,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NodeChange:
     """How many partitions a node has, and how many it will have."""
 
     role: str
@@ -35,15 +35,15 @@ class Share:
     after: int
 
 
-def grouped(moves: Iterable[PlannedMove]) -> list[Group]:
+def grouped(moves: Iterable[PlannedMove]) -> list[Transfer]:
     groups: dict[tuple[Kind, str, str], list[tuple[str, int]]] = {}
     for move in moves:
         key = (move.kind, move.from_id, move.to_id)
         groups.setdefault(key, []).append((move.topic, move.partition))
-    return [Group(*key, tuple(groups[key])) for key in sorted(groups)]
+    return [Transfer(*key, tuple(groups[key])) for key in sorted(groups)]
 
 
-def shares(status: Status, moves: Sequence[PlannedMove]) -> list[Share]:
+def shares(status: Status, moves: Sequence[PlannedMove]) -> list[NodeChange]:
     """The nodes that own partitions, with what is planned and what is on its way already."""
     found = []
     under_way = [m for m in status.moves if m.phase == "releasing"]
@@ -57,7 +57,7 @@ def shares(status: Status, moves: Sequence[PlannedMove]) -> list[Share]:
         if kind == "source":
             after += sum(move.to_id == node.id for move in under_way)
             after -= sum(move.from_id == node.id for move in under_way)
-        found.append(Share(node.role, node.id, node.partitions, after))
+        found.append(NodeChange(node.role, node.id, node.partitions, after))
     return found
 
 

@@ -30,7 +30,7 @@ from headgate.cli.output import (
     print_json,
     say,
 )
-from headgate.cli.tables import plural
+from headgate.cli.views.tables import plural
 from headgate.client.http import HttpClient
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, Timeout
 from headgate.model.api import NodeStatus, PlannedMove, Status
@@ -61,7 +61,7 @@ class Drained(msgspec.Struct):
 @app.command("list")
 def list_nodes(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
     """List the coordinator and all nodes that it knows."""
-    from headgate.cli.status_view import nodes_table
+    from headgate.cli.views.status import nodes_table
 
     found = NodeList(await_(_status(url)).nodes)
     if as_json:
@@ -205,7 +205,7 @@ def _still_owned(status: Status, node_id: str) -> int:
 
 
 def _show(drained: Drained, after: Status, *, cancel: bool) -> None:
-    from headgate.cli.plan_view import plan_table
+    from headgate.cli.views.plan import plan_table
 
     node, moves = drained.node, drained.moves
     if moves:

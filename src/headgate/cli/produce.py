@@ -25,11 +25,11 @@ from headgate.errors import HeadgateError, InvalidRequest
 from headgate.tasks import Crew, Helpers, start_thread
 
 if TYPE_CHECKING:
-    from headgate.cli.json_lines import EventReader, EventShape, NumberedEvent, Origin
-    from headgate.cli.line_source import LineSource
-    from headgate.cli.produce_progress import Tally
-    from headgate.client.outgoing import OutgoingEvent
+    from headgate.cli.reading.json_lines import EventReader, EventShape, Input, NumberedEvent
+    from headgate.cli.reading.line_source import LineSource
+    from headgate.cli.views.produce import Tally
     from headgate.client.producer import Producer
+    from headgate.client.producing.outgoing import OutgoingEvent
 
 DEFAULT_TIMEOUT = "2m"
 """Above the worst failover: a node that nobody can replace has half a minute to come back."""
@@ -104,8 +104,8 @@ def produce(
     Nodes that die or restart meanwhile are waited for. When it gives up, it says how to go on.
     """
     from headgate.cli.following import seconds
-    from headgate.cli.json_lines import EventShape
-    from headgate.cli.produce_progress import Tally
+    from headgate.cli.reading.json_lines import EventShape
+    from headgate.cli.views.produce import Tally
 
     if run and not RUN_ID.fullmatch(run):
         raise InvalidRequest(f"{run!r} is not a run: `headgate produce` says how to go on with one")
@@ -138,7 +138,7 @@ def produce(
 
 
 def _headers(given: Sequence[str]) -> dict[str, str]:
-    from headgate.decide.headers import encoded
+    from headgate.decide.produce.headers import encoded
 
     headers: dict[str, str] = {}
     for text in given:
@@ -172,7 +172,7 @@ class _Input:
     and events there are in it, from `from_line` on."""
 
     source: LineSource
-    origin: Origin
+    origin: Input
     from_line: int = 1
     lines: int | None = None
     events: int | None = None
@@ -185,15 +185,15 @@ def new_run() -> str:
 
 
 def _inputs(paths: Sequence[Path], from_line: int) -> list[_Input]:
-    from headgate.cli.json_lines import Origin
-    from headgate.cli.line_source import open_sources
+    from headgate.cli.reading.json_lines import Input
+    from headgate.cli.reading.line_source import open_sources
 
     sources = open_sources(paths)
     several = len(sources) > 1
     return [
         _Input(
             source,
-            Origin(number, source.name if several else "", zlib.crc32(source.name.encode())),
+            Input(number, source.name if several else "", zlib.crc32(source.name.encode())),
             1 if number else from_line,
         )
         for number, source in enumerate(sources)
@@ -202,8 +202,8 @@ def _inputs(paths: Sequence[Path], from_line: int) -> list[_Input]:
 
 def _check_whole(inputs: Sequence[_Input], shape: EventShape) -> None:
     """Read once what can be read again, and count it; raises at the first bad line."""
-    from headgate.cli.json_lines import EventReader
-    from headgate.cli.produce_progress import Checking
+    from headgate.cli.reading.json_lines import EventReader
+    from headgate.cli.views.produce import Checking
 
     checked = [one for one in inputs if one.source.can_rewind]
     with Checking([one.source for one in checked]) as checking:
@@ -262,7 +262,7 @@ async def _produce(
 
 async def _send_input(one: _Input, shape: EventShape, sender: _Sender, tally: Tally) -> None:
     """Hand the lines of one input to `sender`, until the first failure."""
-    from headgate.cli.json_lines import EventReader
+    from headgate.cli.reading.json_lines import EventReader
 
     reader = EventReader(shape, one.origin)
     try:

@@ -18,7 +18,7 @@ from headgate.cli.output import (
     print_json,
     say,
 )
-from headgate.cli.tables import plural
+from headgate.cli.views.tables import plural
 from headgate.client.http import HttpClient
 from headgate.model.api import PlannedMove, RebalanceAnswer, RebalanceRequest, Status
 
@@ -68,7 +68,7 @@ async def _post(client: HttpClient, *, dry_run: bool) -> RebalanceAnswer:
 
 
 def _show(status: Status, moves: Sequence[PlannedMove]) -> None:
-    from headgate.cli.plan_view import plan_table, shares_table
+    from headgate.cli.views.plan import plan_table, shares_table
 
     if moves:
         out = console()

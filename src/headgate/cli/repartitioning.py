@@ -19,8 +19,8 @@ from rich.text import Text
 
 from headgate.cli.following import POLL_S
 from headgate.cli.output import say
-from headgate.cli.repartition_view import given_up_sentence, standing
-from headgate.cli.tables import plural
+from headgate.cli.views.repartition import given_up_sentence, standing
+from headgate.cli.views.tables import plural
 from headgate.client.http import HttpClient
 from headgate.errors import HeadgateError, NotNow, Timeout
 from headgate.model.api import RepartitionStatus, Status, TopicInfo

@@ -48,7 +48,7 @@ def status(
 
 
 async def _once(url: str, as_json: bool, *, everything: bool) -> None:
-    from headgate.cli.status_view import status_view
+    from headgate.cli.views.status import status_view
 
     async with calls_to(url) as client:
         status = await _ask(client)
@@ -61,7 +61,7 @@ async def _once(url: str, as_json: bool, *, everything: bool) -> None:
 async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -> None:
     from rich.live import Live
 
-    from headgate.cli.status_view import status_view
+    from headgate.cli.views.status import status_view
 
     async with calls_to(url) as client:
         status = await _ask(client)

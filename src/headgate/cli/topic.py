@@ -71,7 +71,7 @@ def list_topics(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
 
     docs/operations.md explains the columns, which are those of `headgate status`.
     """
-    from headgate.cli.tables import topics_table
+    from headgate.cli.views.tables import topics_table
 
     found = await_(_list(url))
     if as_json:
@@ -85,8 +85,8 @@ def list_topics(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
 @app.command()
 def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
     """Show a topic and its partitions."""
-    from headgate.cli.repartition_view import under_way_sentence
-    from headgate.cli.tables import partitions_table
+    from headgate.cli.views.repartition import under_way_sentence
+    from headgate.cli.views.tables import partitions_table
 
     topic = await_(_describe(url, name))
     if as_json:
@@ -205,7 +205,7 @@ async def _repartition(
 
 
 def _show_plan(plan: RepartitionPlan, *, begun: bool, waits: bool) -> None:
-    from headgate.cli.repartition_view import backlog_sentence, plan_sentence, waits_table
+    from headgate.cli.views.repartition import backlog_sentence, plan_sentence, waits_table
 
     print(plan_sentence(plan))
     if not begun and plan.waits:

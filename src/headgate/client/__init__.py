@@ -11,30 +11,34 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.client.consumer import Consumer
-    from headgate.client.outgoing import Document, Outcome, OutgoingEvent, Receipt
-    from headgate.client.pending import ProducerOptions
     from headgate.client.producer import Producer
+    from headgate.client.producing.outgoing import Document, Outcome, OutgoingEvent, Receipt
+    from headgate.client.producing.pending import ProducerOptions
     from headgate.client.subscriber import Event, Item, Left, Resync, Subscriber
-    from headgate.client.sync_consumer import ConsumerOptions, SyncConsumer
-    from headgate.client.sync_producer import SyncProducer
-    from headgate.client.sync_subscriber import Question, SubscriberOptions, SyncSubscriber
-    from headgate.decide.following.conversation import Acks
-    from headgate.decide.following.subscription import Conditions
+    from headgate.client.sync.consumer import ConsumerOptions, SyncConsumer
+    from headgate.client.sync.producer import SyncProducer
+    from headgate.client.sync.subscriber import (
+        SubscriberOptions,
+        SubscriptionOptions,
+        SyncSubscriber,
+    )
+    from headgate.decide.conversation.common import Acks
+    from headgate.decide.conversation.subscription import Conditions
     from headgate.model.client_messages import Joined, Subscribed
     from headgate.model.event import Op, ProducedOp
     from headgate.model.subscription import Priority
 else:
     _NAMES = {
         "client.consumer": ("Consumer",),
-        "client.outgoing": ("Document", "Outcome", "OutgoingEvent", "Receipt"),
-        "client.pending": ("ProducerOptions",),
+        "client.producing.outgoing": ("Document", "Outcome", "OutgoingEvent", "Receipt"),
+        "client.producing.pending": ("ProducerOptions",),
         "client.producer": ("Producer",),
         "client.subscriber": ("Event", "Item", "Left", "Resync", "Subscriber"),
-        "client.sync_consumer": ("ConsumerOptions", "SyncConsumer"),
-        "client.sync_producer": ("SyncProducer",),
-        "client.sync_subscriber": ("Question", "SubscriberOptions", "SyncSubscriber"),
-        "decide.following.conversation": ("Acks",),
-        "decide.following.subscription": ("Conditions",),
+        "client.sync.consumer": ("ConsumerOptions", "SyncConsumer"),
+        "client.sync.producer": ("SyncProducer",),
+        "client.sync.subscriber": ("SubscriptionOptions", "SubscriberOptions", "SyncSubscriber"),
+        "decide.conversation.common": ("Acks",),
+        "decide.conversation.subscription": ("Conditions",),
         "model.client_messages": ("Joined", "Subscribed"),
         "model.event": ("Op", "ProducedOp"),
         "model.subscription": ("Priority",),
@@ -67,12 +71,12 @@ __all__ = [
     "ProducedOp",
     "Producer",
     "ProducerOptions",
-    "Question",
     "Receipt",
     "Resync",
     "Subscribed",
     "Subscriber",
     "SubscriberOptions",
+    "SubscriptionOptions",
     "SyncConsumer",
     "SyncProducer",
     "SyncSubscriber",

@@ -23,12 +23,12 @@ from typing import Any, Self
 
 from headgate import errors
 from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
-from headgate.client.doors import Doors, Way
+from headgate.client.gateway_choice import Doors, Way
 from headgate.client.line import Line
-from headgate.decide.following.conversation import Acks
-from headgate.decide.following.membership import Membership
-from headgate.decide.following.patience import Patience
-from headgate.decide.following.subscription import Conditions
+from headgate.decide.conversation.common import Acks
+from headgate.decide.conversation.consumer import Membership
+from headgate.decide.conversation.patience import Patience
+from headgate.decide.conversation.subscription import Conditions
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import Item, Joined, ToConsumer, decode_for_consumer
 from headgate.ports.connection import OpenLink
@@ -37,6 +37,8 @@ from headgate.ports.machine import Machine
 
 BUFFER = 2_000
 """Messages that may wait here; a gateway hands out half as many events."""
+BUFFER_BYTES = 128 * 1024 * 1024
+"""Of their documents; likewise."""
 SUBSCRIBE_PATH = "/v1/subscribe"
 CONSUME_PATH = "/v1/consume"
 
@@ -103,6 +105,7 @@ class Consumer:
             doors=Doors(url, open_calls=open_calls, machine=machine),
             url_of=_consume_url,
             room=BUFFER,
+            room_bytes=BUFFER_BYTES,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
             open_link=open_link,

@@ -4,9 +4,9 @@ What a gateway says is taken in where it arrives, between the user's calls as we
 connection takes time; one task does it, which belongs to the client and not to the call that
 happens to wait. So a call only ever waits for something to be here: cancelling it changes nothing.
 
-Invariants: there is one connection at most; when `room` items wait the socket isn't read until half
-of them are taken; after `close` has returned, nothing of the client is open or running, also when
-an earlier `close` was cancelled.
+Invariants: there is one connection at most; when `room` items wait, or `room_bytes` of their
+documents, the socket isn't read until half of them are taken; after `close` has returned, nothing
+of the client is open or running, also when an earlier `close` was cancelled.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Generic
 import msgspec
 
 from headgate import errors
-from headgate.client.doors import Doors, Way
+from headgate.client.gateway_choice import Doors, Way
 from headgate.client.outages import Outages
-from headgate.decide.following.conversation import Control, Conversation, Phase
-from headgate.decide.following.effects import Connect, Effects, HangUp, Redirected, Remind, Send
+from headgate.decide.conversation.common import Control, Conversation, Phase
+from headgate.decide.conversation.effects import Connect, Effects, HangUp, Redirected, Remind, Send
 from headgate.model.client_messages import Event, Item, Left, Resync
 from headgate.ports.connection import Link, OpenLink
 from headgate.ports.machine import Machine
@@ -30,6 +30,8 @@ from headgate.tasks import Crew
 
 CONNECT_TIMEOUT_S = 5.0
 """For a gateway to answer at all, before another one is tried."""
+BUFFER_BYTES = 64 * 1024 * 1024
+"""Of documents, in a client that says nothing else."""
 LEAVE_TIMEOUT_S = 10.0
 """For a gateway to save what was acknowledged."""
 ITEMS = (Event, Left, Resync)
@@ -49,6 +51,7 @@ class Line(Generic[Control]):
         doors: Doors,
         url_of: Callable[[Way], str],
         room: int,
+        room_bytes: int,
         open_timeout_s: float,
         silence_s: float,
         open_link: OpenLink,
@@ -60,6 +63,7 @@ class Line(Generic[Control]):
         self.doors = doors
         self._url_of = url_of
         self._room = max(1, room)
+        self._room_bytes = max(1, room_bytes)
         self._open_timeout_s = open_timeout_s
         self._silence_s = silence_s
         self.open_link = open_link
@@ -194,7 +198,9 @@ class Line(Generic[Control]):
         elif not conversation.arrived(decoded):
             self.do(conversation.unexpected(_now_s()))
         self._news.set()
-        if len(conversation.waiting) >= self._room and not self._is_paused:
+        waiting = conversation.waiting
+        is_full = len(waiting) >= self._room or waiting.size_bytes >= self._room_bytes
+        if is_full and not self._is_paused:
             self._bound()
 
     def lost(self) -> None:
@@ -209,7 +215,8 @@ class Line(Generic[Control]):
             self.link.pause()
 
     def _read_on(self) -> None:
-        if 2 * len(self._conversation.waiting) <= self._room:
+        waiting = self._conversation.waiting
+        if 2 * len(waiting) <= self._room and 2 * waiting.size_bytes <= self._room_bytes:
             self._is_paused = False
             if self.link is not None:
                 self.link.resume()

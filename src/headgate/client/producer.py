@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from types import TracebackType
 from typing import Self
 
 from headgate import errors
-from headgate.client.calls import Calls, overdue
 from headgate.client.defaults import THIS_MACHINE, open_calls
-from headgate.client.exchange import ANSWER_MARGIN_S
 from headgate.client.http import topic_path
-from headgate.client.outgoing import (
+from headgate.client.producing.calls import Calls, overdue
+from headgate.client.producing.exchange import ANSWER_MARGIN_S
+from headgate.client.producing.fair_order import Turns, lines_of
+from headgate.client.producing.outgoing import (
     Document,
     Outcome,
     OutgoingEvent,
@@ -29,16 +30,18 @@ from headgate.client.outgoing import (
     weight_bytes,
     wire_event,
 )
-from headgate.client.pending import Call, Pending, ProducerOptions, failed
-from headgate.client.route import Route
-from headgate.client.topic_stream import TopicStream
-from headgate.client.turns import Turns, lines_of
+from headgate.client.producing.pending import Call, Pending, ProducerOptions, failed
+from headgate.client.producing.route import Route
+from headgate.client.producing.topic_stream import TopicStream
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
 from headgate.model.event import ProducedOp
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 __all__ = ["Producer", "ProducerOptions"]
+
+_Part = tuple[Sequence[tuple[int, ProduceEvent, int]], int]
+"""What fits one request, of index, event and size in bytes, and how many bytes that is in all."""
 
 
 class Producer:
@@ -148,11 +151,17 @@ class Producer:
         """
         if self._closed:
             raise errors.InvalidRequest("the producer is closed: send before leaving its block")
-        topic_path(topic)
+        if topic not in self._streams:
+            topic_path(topic)
         wired = [wire_event(event, self._machine) for event in events]
+        parts = self._parts(wired)
         call = self._calls.begin(len(wired))
         try:
-            if refused := await self._enter_all(topic, call, wired):
+            if len(parts) == 1 and self._has_room_now(parts[0]):
+                refused = self._queue(topic, call, parts[0], call.began_s)
+            else:
+                refused = await self._enter_all(topic, call, parts)
+            if refused is not None:
                 call.refuse_rest(refused)
             await call.done
         except BaseException:
@@ -160,33 +169,33 @@ class Producer:
             raise
         return call.outcomes
 
-    def _parts(
-        self, events: Sequence[ProduceEvent]
-    ) -> Iterator[list[tuple[int, ProduceEvent, int]]]:
-        """Pieces that fit one request each, of index, event and size in bytes."""
+    def _parts(self, events: Sequence[ProduceEvent]) -> list[_Part]:
+        """Pieces that fit one request each."""
+        parts: list[_Part] = []
         part: list[tuple[int, ProduceEvent, int]] = []
         size_bytes = 0
         for index, event in enumerate(events):
             weight = weight_bytes(event)
             too_long = len(part) == self._options.batch_events
             if part and (too_long or size_bytes + weight > self._options.batch_bytes):
-                yield part
+                parts.append((part, size_bytes))
                 part, size_bytes = [], 0
             part.append((index, event, weight))
             size_bytes += weight
         if part:
-            yield part
+            parts.append((part, size_bytes))
+        return parts
 
     # --- room ------------------------------------------------------------------------------------
 
     async def _enter_all(
-        self, topic: str, call: Call, events: Sequence[ProduceEvent]
+        self, topic: str, call: Call, parts: Sequence[_Part]
     ) -> errors.HeadgateError | None:
         """Part by part, before any later call that has a key of theirs; returns why not all of
         them got room."""
-        parts = list(self._parts(events))
         if len(parts) == 1 and not self._turns:
             return await self._enter(topic, call, parts[0])
+        events = [event for entries, _ in parts for _, event, _ in entries]
         try:
             async with self._turns.taken(lines_of(topic, events), call.deadline_s):
                 for part in parts:
@@ -196,49 +205,46 @@ class Producer:
             return overdue(self._options.deadline_s)
         return None
 
-    async def _enter(
-        self, topic: str, call: Call, part: Sequence[tuple[int, ProduceEvent, int]]
-    ) -> errors.HeadgateError | None:
+    def _has_room_now(self, part: _Part) -> bool:
+        """And nobody is before it."""
+        return not self._turns and not self._at_the_entrance and self._fits(part)
+
+    async def _enter(self, topic: str, call: Call, part: _Part) -> errors.HeadgateError | None:
         """Wait for room, then queue; returns why there was none before the call has to end."""
-        size_bytes = sum(weight for _, _, weight in part)
-        if not self._at_the_entrance and self._fits(len(part), size_bytes):
-            return self._queue(topic, call, part, size_bytes)
+        if not self._at_the_entrance and self._fits(part):
+            return self._queue(topic, call, part, _now_s())
         self._at_the_entrance += 1
         try:
             async with asyncio.timeout_at(call.deadline_s), self._entrance:
-                await self._until_it_fits(len(part), size_bytes)
-                return self._queue(topic, call, part, size_bytes)
+                await self._until_it_fits(part)
+                return self._queue(topic, call, part, _now_s())
         except TimeoutError:
             return overdue(self._options.deadline_s)
         finally:
             self._at_the_entrance -= 1
 
-    async def _until_it_fits(self, events: int, size_bytes: int) -> None:
-        while not self._closed and not self._fits(events, size_bytes):
+    async def _until_it_fits(self, part: _Part) -> None:
+        while not self._closed and not self._fits(part):
             self._room.clear()
             await self._room.wait()
 
     def _queue(
-        self,
-        topic: str,
-        call: Call,
-        part: Sequence[tuple[int, ProduceEvent, int]],
-        size_bytes: int,
+        self, topic: str, call: Call, part: _Part, now_s: float
     ) -> errors.HeadgateError | None:
         if self._closed:
             return errors.NotNow("the producer was closed before it could send the event")
-        now_s = _now_s()
         if call.entered and not call.has_failed:
             # The first part counts from when the call came in. A call of many parts gets on.
             call.deadline_s = now_s + self._options.deadline_s
+        entries, size_bytes = part
+        self._outstanding_events += len(entries)
+        self._outstanding_bytes += size_bytes
         entered = [
             Pending(event, next(self._numbers), weight, now_s, call, index)
-            for index, event, weight in part
+            for index, event, weight in entries
         ]
-        self._outstanding_events += len(part)
-        self._outstanding_bytes += size_bytes
         call.entered += entered
-        stream = self._stream(topic)
+        stream = self._streams.get(topic) or self._new_stream(topic)
         for pending in entered:
             try:
                 stream.add(pending)
@@ -246,11 +252,12 @@ class Producer:
                 pending.settle(failed(error))
         return None
 
-    def _fits(self, events: int, size_bytes: int) -> bool:
+    def _fits(self, part: _Part) -> bool:
         if self._outstanding_events == 0:
             return True
+        entries, size_bytes = part
         return (
-            self._outstanding_events + events <= self._options.outstanding_events
+            self._outstanding_events + len(entries) <= self._options.outstanding_events
             and self._outstanding_bytes + size_bytes <= self._options.outstanding_bytes
         )
 
@@ -259,16 +266,14 @@ class Producer:
         self._outstanding_bytes -= pending.size_bytes
         self._room.set()
 
-    def _stream(self, topic: str) -> TopicStream:
-        stream = self._streams.get(topic)
-        if stream is None:
-            stream = self._streams[topic] = TopicStream(
-                topic,
-                self._route,
-                self._options,
-                machine=self._machine,
-                idle=lambda: self._streams.pop(topic, None),
-            )
+    def _new_stream(self, topic: str) -> TopicStream:
+        stream = self._streams[topic] = TopicStream(
+            topic,
+            self._route,
+            self._options,
+            machine=self._machine,
+            idle=lambda: self._streams.pop(topic, None),
+        )
         return stream
 
 

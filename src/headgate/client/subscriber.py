@@ -15,7 +15,7 @@ a Resync in its place, from the positions of the first `subscribed` message on; 
 operator had sent again (`redelivery`) comes in between. After a lost connection it resumes after
 the last item that has arrived (or, with acks="manual", that was acknowledged, so that what was not
 comes again). What waits here is bounded: a slow loop makes the gateway wait. Any call may be
-cancelled: what it is about is kept in a conversation (decide/following), not in the call.
+cancelled: what it is about is kept in a conversation (decide/conversation), not in the call.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any, Self
 
 from headgate import errors
 from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
-from headgate.client.doors import Doors
-from headgate.client.line import Line
-from headgate.decide.following.conversation import Acks
-from headgate.decide.following.following import Following
-from headgate.decide.following.patience import Patience
-from headgate.decide.following.subscription import Conditions, Subscription
+from headgate.client.gateway_choice import Doors
+from headgate.client.line import BUFFER_BYTES, Line
+from headgate.decide.conversation.common import Acks
+from headgate.decide.conversation.patience import Patience
+from headgate.decide.conversation.subscriber import Following
+from headgate.decide.conversation.subscription import Conditions, Subscription
 from headgate.model.api import DEFAULT_URL
 from headgate.model.client_messages import (
     Event,
@@ -80,6 +80,7 @@ class Subscriber:
         tenant: str = "",
         acks: Acks = "auto",
         buffer: int = 1_000,
+        buffer_bytes: int = BUFFER_BYTES,
         retry_attempts: int | None = None,
         retry_for_s: float | None = None,
         retry_first_s: float = 0.1,
@@ -100,6 +101,7 @@ class Subscriber:
             doors=Doors(url, id, open_calls=open_calls, machine=machine),
             url_of=lambda way: way.url,
             room=buffer,
+            room_bytes=buffer_bytes,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
             open_link=open_link,

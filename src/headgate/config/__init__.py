@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     )
     from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
     from headgate.config.schema import Config
-    from headgate.config.sources import Origin
+    from headgate.config.sources import SettingSource
 else:
     _MODULES = {
         "NOT_YET": "readiness",
         "ONLY_AVAILABLE": "readiness",
         "Config": "schema",
         "LoadedConfig": "load",
-        "Origin": "sources",
+        "SettingSource": "sources",
         "environment_of": "load",
         "inherited_environment": "load",
         "load_config": "load",
@@ -47,7 +47,7 @@ __all__ = [
     "ONLY_AVAILABLE",
     "Config",
     "LoadedConfig",
-    "Origin",
+    "SettingSource",
     "environment_of",
     "inherited_environment",
     "load_config",

@@ -23,9 +23,9 @@ from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
 from headgate.config.rules import broken, open_doors
 from headgate.config.schema import Config
 from headgate.config.sources import (
-    Origin,
     Setting,
     Settings,
+    SettingSource,
     Source,
     from_command_line,
     from_dotenv,
@@ -41,7 +41,7 @@ class LoadedConfig:
     """The effective values, where each came from, and what a command should warn about."""
 
     config: Config
-    origins: dict[str, Origin]
+    origins: dict[str, SettingSource]
     warnings: list[str]
 
 
@@ -72,7 +72,8 @@ def load_config(
         settings.update(source.settings)
     config, impossible = _validated(settings)
     origins = {
-        name: settings[name].origin if name in settings else Origin("default") for name in KEYS
+        name: settings[name].origin if name in settings else SettingSource("default")
+        for name in KEYS
     }
     mistakes = [*(one for source in sources for one in source.mistakes), *impossible]
     mistakes += _unavailable(config, origins)
@@ -143,7 +144,7 @@ def _impossible(key: Key, setting: Setting, allowed: str) -> InvalidConfig:
     )
 
 
-def _unavailable(config: Config, origins: Mapping[str, Origin]) -> Iterator[InvalidConfig]:
+def _unavailable(config: Config, origins: Mapping[str, SettingSource]) -> Iterator[InvalidConfig]:
     for name, available in ONLY_AVAILABLE.items():
         value = KEYS[name].text(KEYS[name].of(config))
         if value not in available:
@@ -156,7 +157,7 @@ def _unavailable(config: Config, origins: Mapping[str, Origin]) -> Iterator[Inva
 
 
 def _contradictions(
-    config: Config, origins: Mapping[str, Origin], *, unsure: AbstractSet[str]
+    config: Config, origins: Mapping[str, SettingSource], *, unsure: AbstractSet[str]
 ) -> Iterator[InvalidConfig]:
     """What doesn't agree. Nobody knows that yet where one side is `unsure`."""
 
@@ -188,7 +189,7 @@ def _all_of(mistakes: list[InvalidConfig]) -> InvalidConfig:
     return InvalidConfig("\n".join(map(str, mistakes)), **first.details, keys=keys)
 
 
-def _warnings(config: Config, origins: Mapping[str, Origin]) -> list[str]:
+def _warnings(config: Config, origins: Mapping[str, SettingSource]) -> list[str]:
     unused = [
         f"{name} is set to {key.shown(key.of(config))} ({origins[name]}), "
         "but nothing uses it in this version yet"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.config.schema import Config
-from headgate.decide.web_pages import is_loopback
+from headgate.decide.http.web_pages import is_loopback
 from headgate.model.addresses import ANY_HOST
 
 

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headgate.config.units import DurationUnit, SizeUnit, seconds, size_bytes
+from headgate.decide.http.web_pages import are_origins
 from headgate.decide.planning.plan import IMBALANCE_MAX
-from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN
-from headgate.decide.web_pages import are_origins
+from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +222,9 @@ class IngestSettings(Section):
     """How long an idempotency key is remembered."""
     waiting_requests: Count = 1_024
     """Most produce requests that wait at a time; more are refused as overloaded."""
+    waiting_memory: Size = size_bytes("256MiB")
+    """Most that the bodies of requests have, from when they arrive until they are written; more are
+    refused as overloaded."""
     set_aside_initial: Duration = seconds("500ms")
     """How long a partition is left alone after its first failed write (opportunistic topics)."""
     set_aside_max: Duration = seconds("5s")
@@ -328,6 +331,9 @@ class GatewaySettings(Section):
     """Most events waiting for one subscription; when_slow says what happens beyond it."""
     queue_memory: Size = size_bytes("256MiB")
     """Most memory for what waits for all subscribers; beyond it their queues are full."""
+    waiting_memory: Size = size_bytes("256MiB")
+    """Most that the bodies of requests have which are passed on, until they are answered; more are
+    refused as overloaded."""
     max_subscribers: Count = 10_000
     """Most subscriptions of one gateway, and most connections."""
     max_subscriptions: Count = 1_000

@@ -23,7 +23,7 @@ NON_KEYS: frozenset[str] = frozenset({"HEADGATE_CONFIG", "HEADGATE_URL"})
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingSource:
     """Where a value came from; `where` is the file or the variable's name."""
 
     kind: Literal["default", "file", ".env", "environment", "command line"]
@@ -38,7 +38,7 @@ class Setting:
     """A value as it was written, and where."""
 
     raw: object
-    origin: Origin
+    origin: SettingSource
 
 
 Settings = dict[str, Setting]
@@ -63,7 +63,7 @@ def _sorted_out(found: Iterable[tuple[str, Setting] | InvalidConfig]) -> Source:
     return source
 
 
-def unknown_key(name: str, origin: Origin) -> InvalidConfig:
+def unknown_key(name: str, origin: SettingSource) -> InvalidConfig:
     """The sentence for a name that is no key: a section, a misspelling or something else."""
     meant = nearest_key(name)
     if name in SECTIONS:
@@ -78,14 +78,14 @@ def unknown_key(name: str, origin: Origin) -> InvalidConfig:
     return InvalidConfig(sentence, key=name, origin=str(origin), suggestion=meant)
 
 
-def _written(name: str, origin: Origin) -> str:
+def _written(name: str, origin: SettingSource) -> str:
     by_variable = origin.kind in ("environment", ".env")
     return ENV_PREFIX + name.upper().replace(".", "__") if by_variable else name
 
 
 def from_command_line(values: Mapping[str, object]) -> Source:
     """Options as {dotted key: value}; None means that the option wasn't given."""
-    origin = Origin("command line")
+    origin = SettingSource("command line")
     return _sorted_out(
         (name, Setting(value, origin)) if name in KEYS else unknown_key(name, origin)
         for name, value in values.items()
@@ -110,7 +110,11 @@ def _from_variables(
         # Any spelling of the prefix is meant for us; only the documented one is taken.
         if not variable.upper().startswith(ENV_PREFIX) or variable in NON_KEYS:
             continue
-        origin = Origin("environment", variable) if dotenv is None else Origin(".env", str(dotenv))
+        origin = (
+            SettingSource("environment", variable)
+            if dotenv is None
+            else SettingSource(".env", str(dotenv))
+        )
         if variable in by_name:
             yield by_name[variable].name, Setting(raw, origin)
         else:
@@ -136,11 +140,11 @@ def from_file(path: Path) -> Source:
         return Source({}, [])
     if not isinstance(content, dict):
         raise InvalidConfig(f"{path} must hold keys and values, such as log_level: info")
-    return _sorted_out(_flatten(content, "", Origin("file", str(path))))
+    return _sorted_out(_flatten(content, "", SettingSource("file", str(path))))
 
 
 def _flatten(
-    content: Mapping[object, object], prefix: str, origin: Origin
+    content: Mapping[object, object], prefix: str, origin: SettingSource
 ) -> Iterator[tuple[str, Setting] | InvalidConfig]:
     for part, raw in content.items():
         name = f"{prefix}{part}"

@@ -21,7 +21,7 @@ from headgate import errors
 from headgate.adapters.mongo.identity import key_of
 from headgate.client.http import HttpClient
 from headgate.client.subscriber import Event
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.demo.mongodb import connected
 from headgate.demo.ways_in import Numbered, Outcome
 from headgate.model.connectors_api import ConnectorInfo, CreateConnector, RouteInfo

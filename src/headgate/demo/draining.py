@@ -58,8 +58,8 @@ def busy_with(status: Status | None, topic: str) -> str:
         return f"{behind:,} records aren't settled"
     if parked := sum(one.parked for one in status.letters):
         return f"{parked:,} letters are parked"
-    if ownerless := sum(group.unowned + group.moving for group in status.groups):
-        return f"{ownerless:,} targets change hands"
+    if unowned := sum(group.unowned + group.moving for group in status.groups):
+        return f"{unowned:,} targets change hands"
     return "" if details else "nobody answers"
 
 

@@ -30,7 +30,6 @@ from headgate.model.api import CreateTopic, Status, TopicInfo
 from headgate.tasks import Crew, first_of
 
 TOPIC = "flights"
-ORIGIN = "MongoDB"
 TIME_LAPSE = 20.0
 """Seconds of flight per second of the demo, so that aircraft climb and land while you look."""
 
@@ -55,10 +54,11 @@ Show = Callable[[View], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FlightPath:
     """`seconds` None: until stopped. With `consumers`, so many share the aircraft, instead of
-    subscribers with a filter each. With `mongodb`, the address of a replica set, reports are
-    written there, into `database`, and a connector reads them."""
+    subscribers with a filter each. With `mongodb`, the address of a replica set, or `postgresql`,
+    that of a server, reports are written there, into `database` (a schema in the latter), and a
+    connector reads them."""
 
     per_s: float
     partitions: int
@@ -67,13 +67,14 @@ class Plan:
     seconds: float | None
     consumers: int = 0
     mongodb: str = ""
+    postgresql: str = ""
     database: str = "headgate_demo"
 
 
 class Flight:
     """`show` is called with a fresh view every `show_every_s` seconds."""
 
-    def __init__(self, address: str, plan: Plan, show: Show, *, show_every_s: float) -> None:
+    def __init__(self, address: str, plan: FlightPath, show: Show, *, show_every_s: float) -> None:
         self._address = address
         self._plan = plan
         self._show = show
@@ -194,7 +195,7 @@ class Flight:
             trouble=trouble if now_s - since_s < TROUBLE_SHOWN_S else "",
             waiting=self._waiting(),
             consumers=self._audience.consumers(now_s),
-            origin=ORIGIN if self._plan.mongodb else "",
+            origin=_origin(self._plan),
         )
 
     # --- producing -------------------------------------------------------------------------------
@@ -300,13 +301,22 @@ async def _create_topic(http: HttpClient, partitions: int) -> None:
         return  # an earlier try got through without its answer
 
 
-def _audience(address: str, plan: Plan) -> Audience:
+def _audience(address: str, plan: FlightPath) -> Audience:
     if plan.consumers:
         return Team(address, TOPIC, size=plan.consumers, aircraft=plan.aircraft)
     return Watchers(address, TOPIC)
 
 
-def _way_in(address: str, plan: Plan) -> WayIn:
+def _origin(plan: FlightPath) -> str:
+    """The database that reports are written to; empty: they are produced."""
+    return "MongoDB" if plan.mongodb else "PostgreSQL" if plan.postgresql else ""
+
+
+def _way_in(address: str, plan: FlightPath) -> WayIn:
+    if plan.postgresql:
+        from headgate.demo.by_postgres import ByPostgres  # psycopg may not be installed
+
+        return ByPostgres(plan.postgresql, plan.database, TOPIC, partitions=plan.partitions)
     if not plan.mongodb:
         return Produced(address, TOPIC)
     from headgate.demo.by_mongo import ByMongo  # PyMongo may not be installed

@@ -17,7 +17,7 @@ from typing import Any
 from headgate.config import LoadedConfig, load_config
 from headgate.config.units import DurationUnit
 from headgate.demo.draining import ROLES
-from headgate.demo.flight import Flight, Plan, Show
+from headgate.demo.flight import Flight, FlightPath, Show
 from headgate.demo.summary import Summary
 from headgate.demo.view import RoleView, View
 from headgate.local import running
@@ -60,9 +60,11 @@ def demo_config(data: Path | str, config_file: Path | None = None) -> LoadedConf
     return load_config(command_line=overrides, config_file=config_file)
 
 
-def plan_of(loaded: LoadedConfig, *, seed: int, seconds: float | None, consumers: int = 0) -> Plan:
+def plan_of(
+    loaded: LoadedConfig, *, seed: int, seconds: float | None, consumers: int = 0
+) -> FlightPath:
     demo = loaded.config.demo
-    return Plan(
+    return FlightPath(
         per_s=demo.count * demo.partitions,
         partitions=demo.partitions,
         aircraft=demo.aircraft,
@@ -75,7 +77,7 @@ def plan_of(loaded: LoadedConfig, *, seed: int, seconds: float | None, consumers
 @asynccontextmanager
 async def performance(
     loaded: LoadedConfig,
-    plan: Plan,
+    plan: FlightPath,
     stopping: asyncio.Event,
     *,
     say: Say,

@@ -19,11 +19,21 @@ LATENCY_NOTE = (
     "program, all on this machine; what is there before its acknowledgement counts as 0 "
     "(docs/benchmarks/latency.md)"
 )
-MONGODB_LATENCY_NOTE = (
+_MONGODB_LATENCY_NOTE = (
     "latency: from MongoDB's acknowledgement, when a majority of its members has the write, to its "
     "subscriber's program; what is there before its acknowledgement counts as 0 "
     "(docs/benchmarks/connector.md)"
 )
+_POSTGRESQL_LATENCY_NOTE = (
+    "latency: from PostgreSQL's acknowledgement of the commits of one round trip, one for each "
+    "report, to its subscriber's program; what is there before its acknowledgement counts as 0"
+)
+LATENCY_NOTES = {
+    "": LATENCY_NOTE,
+    "MongoDB": _MONGODB_LATENCY_NOTE,
+    "PostgreSQL": _POSTGRESQL_LATENCY_NOTE,
+}
+"""By the database that reports are written to."""
 
 
 class SubscriberSummary(msgspec.Struct, frozen=True):

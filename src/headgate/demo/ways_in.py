@@ -14,8 +14,8 @@ from typing import Protocol, Self
 import msgspec
 
 from headgate.client.http import HttpClient
-from headgate.client.outgoing import OutgoingEvent, Receipt
 from headgate.client.producer import Producer, ProducerOptions
+from headgate.client.producing.outgoing import OutgoingEvent, Receipt
 from headgate.client.subscriber import Event
 from headgate.demo.aircraft import Report
 from headgate.errors import HeadgateError

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headgate.decide.delivery.parts import narrowed, ref_of
-from headgate.decide.lineage import lineage_of
-from headgate.lane.adopted import Adopted
-from headgate.lane.partition import SourcePartition
+from headgate.decide.log.lineage import lineage_of
+from headgate.lane.positions.partition import SourcePartition
+from headgate.lane.subscriptions.adopted import Adopted
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner, Topic

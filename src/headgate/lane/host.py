@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from headgate.lane.lives import Lives, Living
-from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.model.lanes import LaneSpec, LaneTally
 from headgate.ports.machine import Machine
 from headgate.tasks import start_thread
 
@@ -44,10 +44,10 @@ class LaneHost(Generic[Shared]):
         sys.setswitchinterval(SWITCH_S)
         start_thread("lanes", self._loop.run_forever)
 
-    def run(self, spec: LaneSpec) -> LaneReceipt:
+    def run(self, spec: LaneSpec) -> LaneTally:
         """Run a lane until its window is over; called in the task's own thread."""
-        receipt = self._lives.window(spec)
-        return asyncio.run_coroutine_threadsafe(receipt, self._loop).result()
+        tally = self._lives.window(spec)
+        return asyncio.run_coroutine_threadsafe(tally, self._loop).result()
 
     def _open(self, spec: LaneSpec) -> tuple[Living, Callable[[], Awaitable[None]]]:
         if self._shared is None:

@@ -78,10 +78,10 @@ WINDOW = Table(
         Window.OVER: {WindowEvent.HANDS_OVER: Window.OVER, WindowEvent.TIME_IS_UP: Window.OVER},
     },
     means={
-        Window.OPEN: "Spark waits for the receipts of its lanes",
+        Window.OPEN: "Spark waits for the tallies of its lanes",
         Window.OVERDUE: "its time is up, and it stays open while the coordinator is away: the next "
         "one's lanes could not learn the subscriptions",
-        Window.OVER: "the receipt is given, so that Spark can start the next window",
+        Window.OVER: "the tally is given, so that Spark can start the next window",
     },
 )
 

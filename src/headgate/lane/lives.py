@@ -8,9 +8,9 @@ from typing import Protocol
 
 import structlog
 
-from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.model.lanes import LaneSpec, LaneTally
 from headgate.tasks import Crew
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -21,7 +21,7 @@ class Living(Protocol):
     async def run(self) -> None:
         """Its whole life."""
 
-    async def receipt(self) -> LaneReceipt:
+    async def tally(self) -> LaneTally:
         """Comes when its window is over; raises what ended the lane before that."""
 
 
@@ -34,11 +34,11 @@ class Lives:
         self._open_lane = open_lane
         self._crew = Crew("lanes")
 
-    async def window(self, spec: LaneSpec) -> LaneReceipt:
+    async def window(self, spec: LaneSpec) -> LaneTally:
         """Let a lane live; returns when its window is over, or raises what ended it before."""
         lane, close = self._open_lane(spec)
         self._crew.start("life", self._live(lane, close), about=str(spec.lane))
-        return await lane.receipt()
+        return await lane.tally()
 
     async def end(self) -> None:
         """All of them, at once."""
@@ -50,6 +50,6 @@ class Lives:
         except Exception:
             # Whoever started it hears of it only while the window is open; afterwards this is the
             # only trace.
-            log.exception(LogEvent.UNEXPECTED)
+            log.exception(LogLine.UNEXPECTED)
         finally:
             await close()

@@ -2,7 +2,7 @@
 
 For tests and simulations of everything around lanes: no thread, no socket, and no clock but the
 loop's. What Spark does for a router is done here too, and no more: lanes run side by side, one that
-fails is started again under the next attempt, and the next window is asked for once all receipts
+fails is started again under the next attempt, and the next window is asked for once all tallies
 are there, while the former lanes go on.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headgate.lane.lives import Lives, OpenLane
-from headgate.model.lanes import LaneReceipt, LaneSpec, WindowPlan
+from headgate.model.lanes import LaneSpec, LaneTally, WindowPlan
 from headgate.ports.windows import Plans, WindowsDied
 from headgate.tasks import Crew, Helpers
 
@@ -91,12 +91,12 @@ class PlainWindows:
             self._fault = str(error)
             await self._lives.end()
 
-    async def _window(self, plan: WindowPlan) -> list[LaneReceipt]:
-        """The receipts of all its lanes; raises when one of them has failed too often."""
+    async def _window(self, plan: WindowPlan) -> list[LaneTally]:
+        """The tallies of all its lanes; raises when one of them has failed too often."""
         async with Helpers() as helpers:
             return await asyncio.gather(*(helpers.start(self._lane(one)) for one in plan.lanes))
 
-    async def _lane(self, spec: LaneSpec) -> LaneReceipt:
+    async def _lane(self, spec: LaneSpec) -> LaneTally:
         attempt = 0
         while True:
             try:

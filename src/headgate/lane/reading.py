@@ -17,20 +17,20 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import structlog
 
-from headgate.decide.gaps import Gap, dense, is_marker, marked, runs
+from headgate.decide.delivery.gaps import Gap, dense, is_marker, marked, runs
 from headgate.decide.pacing import Pace
 from headgate.errors import CorruptRecord, OperatorError
-from headgate.lane.crossing import Crossing
-from headgate.lane.delivering import Dispatcher
+from headgate.lane.delivery.pipelines import Dispatcher
 from headgate.lane.holding import Holding
-from headgate.lane.matching import Matching
-from headgate.lane.partition import SourcePartition
-from headgate.lane.saving import Saving
+from headgate.lane.positions.crossing import Crossing
+from headgate.lane.positions.partition import SourcePartition
+from headgate.lane.positions.saving import Saving
+from headgate.lane.subscriptions.matching import Matching
 from headgate.model.event import PartitionRef, Record
 from headgate.model.lanes import LaneSettings
 from headgate.ports.log import LogReader, may_have_more
 from headgate.ports.machine import Machine
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -217,7 +217,7 @@ class Reading:
     def _pass(self, partition: SourcePartition, gap: Gap) -> None:
         """Go on behind records that won't come, and have every gateway say so to its subscribers;
         those with none of the topic have nothing to say."""
-        log.error(LogEvent.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
+        log.error(LogLine.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
         self.gaps += 1
         tells = self._settings.gap_enabled or gap.at_origin
         gateways = list(self._holding.urls) if tells else []

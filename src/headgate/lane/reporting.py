@@ -5,14 +5,14 @@ Looks at what the others count; nothing is counted here.
 
 from __future__ import annotations
 
-from headgate.lane.delivering import Dispatcher
+from headgate.lane.delivery.ledger import Ledger
+from headgate.lane.delivery.pipelines import Dispatcher
 from headgate.lane.holding import Holding
-from headgate.lane.ledger import Ledger
-from headgate.lane.matching import Matching
+from headgate.lane.positions.saving import Saving
 from headgate.lane.reading import Reading
-from headgate.lane.saving import Saving
+from headgate.lane.subscriptions.matching import Matching
 from headgate.model.control import LaneReport
-from headgate.model.lanes import LaneReceipt, LaneSpec
+from headgate.model.lanes import LaneSpec, LaneTally
 from headgate.model.topology import Owner
 from headgate.ports.machine import Machine
 
@@ -66,9 +66,9 @@ class Reporting:
             unclaimed=unclaimed,
         )
 
-    def receipt(self, reason: str) -> LaneReceipt:
+    def tally(self, reason: str) -> LaneTally:
         """`reason`: why the window, or the lane, has ended."""
-        return LaneReceipt(
+        return LaneTally(
             lane=self._spec.lane,
             window=self._spec.window,
             pid=self._machine.pid(),

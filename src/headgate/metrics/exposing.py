@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from headgate.decide.latencies import cumulative
+from headgate.decide.operations.latencies import cumulative
 from headgate.model.api import Health
 from headgate.model.control import LATENCY_BUCKETS_S, Latencies
 

@@ -26,6 +26,11 @@ class IngestMetrics(NodeMetrics):
         self.waiting = self._told(
             "gauge", "headgate_waiting_events", "Events of produce requests under way."
         )
+        self.waiting_bytes = self._told(
+            "gauge",
+            "headgate_waiting_request_bytes",
+            "Bytes of requests that arrive or are under way.",
+        )
         self.head = self._told(
             "gauge", "headgate_log_head", "Seq of the last record.", "topic", "partition"
         )
@@ -56,6 +61,11 @@ class GatewayMetrics(NodeMetrics):
         )
         self.waiting_bytes = self._told(
             "gauge", "headgate_waiting_bytes", "Bytes that wait for subscribers in memory."
+        )
+        self.passed_on_bytes = self._told(
+            "gauge",
+            "headgate_waiting_request_bytes",
+            "Bytes of requests that arrive or are under way.",
         )
         self.unacknowledged = self._told(
             "gauge",
@@ -96,11 +106,11 @@ class RouterMetrics(NodeMetrics):
         self.lanes = self._told("gauge", "headgate_planned_lanes", "Lanes of the open window.")
         self.window = self._told("gauge", "headgate_window", "Number of the last planned window.")
         self.windows = self._counter(
-            "headgate_windows_ended_total", "Windows that returned their receipts."
+            "headgate_windows_ended_total", "Windows that returned their tallies."
         )
         self.window_latency = self._histogram(
             "headgate_window_change_seconds",
-            "Time from the receipts of one window to the lanes of the next.",
+            "Time from the tallies of one window to the lanes of the next.",
         )
         self.restarts = self._counter(
             "headgate_query_restarts_total", "Times the streaming query was started again."
@@ -109,7 +119,7 @@ class RouterMetrics(NodeMetrics):
             "headgate_spark_batches_total", "Micro-batches that Spark reported progress of."
         )
         self.spark_rows = self._counter(
-            "headgate_spark_input_rows_total", "Rows Spark read: receipts, not events."
+            "headgate_spark_input_rows_total", "Rows Spark read: tallies, not events."
         )
         self.spark_batch = self._told(
             "gauge", "headgate_spark_batch_seconds", "Duration of the last micro-batch."
@@ -298,6 +308,12 @@ class CoordinatorMetrics(Metrics):
             "gauge",
             "headgate_connector_history_seconds",
             "How far back the origin keeps its history.",
+            of,
+        )
+        self.connector_held = told(
+            "gauge",
+            "headgate_connector_held_bytes",
+            "What the origin keeps for this connector alone.",
             of,
         )
         self.connector_taken = told(

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.model.event import PartitionRef
 
-ConnectorType = Literal["mongodb"]
+ConnectorType = Literal["mongodb", "postgresql"]
 BEGIN_NOW = "now"
 """Where to begin: with what changes from now on. Else `time:` with an instant in RFC 3339, or
 `position:` with a position, such as a record's `source`."""
@@ -26,7 +26,8 @@ to go on (`reset`). `stopped`: at one change that can't be taken; an operator ma
 
 
 class ConnectorRoute(msgspec.Struct, frozen=True, array_like=True):
-    """Collections whose name matches `pattern` (`*` and `?` as in file names) go to `topic`."""
+    """Collections whose name matches `pattern` (`*`, `?`, `[…]` and `[!…]` as in file names) go to
+    `topic`."""
 
     pattern: str
     topic: str
@@ -72,9 +73,10 @@ class ConnectorReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the reader of a connector says of itself. None: nobody can tell now.
 
     `lag_ms` is how long ago the last change was made that has been read, 0 when there is none to
-    read; `history_ms` how far back the origin keeps its history. `stopped_at` and `stopped_what`
-    are position and description of the change that it stopped at, or, where its history is lost,
-    of the last one that is known.
+    read; `history_ms` how far back the origin keeps its history, `age_ms` how far back in that
+    `position` is, `held_bytes` how much of it is kept for this connector alone, and `warning` what
+    will go wrong there. `stopped_at` and `stopped_what` are position and description of the change
+    that it stopped at, or, where its history is lost, of the last one that is known.
     """
 
     name: str
@@ -88,5 +90,8 @@ class ConnectorReport(msgspec.Struct, frozen=True, kw_only=True):
     lag_ms: int | None = None
     lag_records: int | None = None
     history_ms: int | None = None
+    age_ms: int | None = None
+    held_bytes: int | None = None
+    warning: str = ""
     stopped_at: str = ""
     stopped_what: str = ""

@@ -14,7 +14,8 @@ from headgate.model.connector import BEGIN_NOW, ConnectorState
 
 
 class RouteInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Collections whose name matches `pattern` (`*` and `?` as in file names) go to `topic`."""
+    """Collections whose name matches `pattern` (`*`, `?`, `[…]` and `[!…]` as in file names) go to
+    `topic`."""
 
     topic: str
     pattern: str = "*"
@@ -49,6 +50,21 @@ class ResetConnector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`to` is where it begins anew: `now`, a time with its zone, or a position."""
 
     to: str
+
+
+class ReleaseOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A connector that is no more, and what it read."""
+
+    name: str
+    type: str
+    settings: dict[str, str]
+
+
+class DeletedConnector(msgspec.Struct, frozen=True):
+    """`left` says what of it is still at its origin, and what to do; empty: nothing."""
+
+    name: str
+    left: str = ""
 
 
 class OriginFinding(msgspec.Struct, frozen=True):
@@ -91,7 +107,8 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"begin_at
 
     `since_ms` is for how long it has been in that state. `lag_ms` is how long ago the last change
     was made that has been read, `lag_records` how many wait, `history_ms` how far back the origin
-    keeps its history. `taken` and `left_out` count since its reader began.
+    keeps its history, `held_bytes` how much of it is kept for this connector alone. `taken` and
+    `left_out` count since its reader began.
     """
 
     name: str
@@ -114,6 +131,7 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"begin_at
     lag_ms: int | None = None
     lag_records: int | None = None
     history_ms: int | None = None
+    held_bytes: int | None = None
     stopped_at: str = ""
     stopped_what: str = ""
     skipped: list[SkippedInfo] = []

@@ -301,7 +301,7 @@ class GatewayReport(Message, frozen=True):
 
 class RouterReport(Message, frozen=True):
     """`window` is the last one planned; `change_ms` is how long the last change took: from the
-    receipts of one window to the lanes of the next."""
+    tallies of one window to the lanes of the next."""
 
     state: str
     window: int
@@ -395,7 +395,7 @@ class Assign(Message, frozen=True):
 class EndWindow(Message, frozen=True):
     """The lane's window is over.
 
-    With `hand_over` the lane returns its receipt and goes on until its successor takes over;
+    With `hand_over` the lane returns its tally and goes on until its successor takes over;
     without, it settles what is in flight, saves the position, and only then returns. A router is
     told that lanes of `window` have heard it (0: whichever is open; an older coordinator doesn't
     say), and ignores that of one which isn't open any more.

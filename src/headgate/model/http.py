@@ -81,8 +81,11 @@ class Request(msgspec.Struct, frozen=True):
             raise errors.InvalidRequest("the query string is not percent-encoded UTF-8") from error
         return dict(pairs)
 
-    async def body(self, limit_bytes: int) -> bytes:
-        """The whole body; TooLarge as soon as it is known to exceed `limit_bytes`."""
+    async def body(
+        self, limit_bytes: int, *, arrived: Callable[[int, bool], None] | None = None
+    ) -> bytes:
+        """The whole body; TooLarge as soon as it is known to exceed `limit_bytes`. `arrived` hears
+        how much there is, and whether that is all; what it raises is raised."""
         declared = self.headers.get("content-length")
         if declared.isdigit() and int(declared) > limit_bytes:
             raise _too_large(limit_bytes)
@@ -96,8 +99,11 @@ class Request(msgspec.Struct, frozen=True):
             size += len(chunk)
             if size > limit_bytes:
                 raise _too_large(limit_bytes)
+            is_whole = not message.get("more_body", False)
+            if arrived is not None:
+                arrived(size, is_whole)
             chunks.append(chunk)
-            if not message.get("more_body", False):
+            if is_whole:
                 return b"".join(chunks)
 
     async def decode(self, kind: type[T], limit_bytes: int) -> T:

@@ -1,6 +1,6 @@
 """The plan of a window, what each of its lanes is given, and what it returns when its window ends.
 
-They cross process borders (driver, Spark task, receipt rows), so they are plain values.
+They cross process borders (driver, Spark task, tally rows), so they are plain values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from headgate.model.topology import Owner
 
 Mode = Literal["direct", "consistent_hash", "broadcast"]
-"""How a match finds its gateways; see decide.routing."""
+"""How a match finds its gateways; see decide.delivery.routing."""
 
 
 class LogStore(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     settings: LaneSettings
 
 
-class LaneReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class LaneTally(msgspec.Struct, frozen=True, kw_only=True):
     """Why the lane's window ended and what it did in it; `fenced`: somebody newer took over."""
 
     lane: int

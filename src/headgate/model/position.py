@@ -37,7 +37,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 Tries = tuple[tuple[int, int, int], ...]
 """Seqs, how often the record of each was handed to a consumer in vain, and how that is known of the
-last time (decide.tries.Known)."""
+last time (decide.groups.tries.Known)."""
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from headgate.model.topology import Move, Node, Owner, Topic
 
 
 class StoredReset(msgspec.Struct, frozen=True, array_like=True):
-    """An operator wants the position of `ref` at `settled`, as decide.checkpoints.Reset says; once
-    it `is_released`, it is put there with the next fence."""
+    """An operator wants the position of `ref` at `settled`, as decide.lane.checkpoints.Reset says;
+    once it `is_released`, it is put there with the next fence."""
 
     ref: PartitionRef
     settled: int

@@ -29,7 +29,7 @@ class FormerVersion(msgspec.Struct, frozen=True, array_like=True):
 
 class Repartition(msgspec.Struct, frozen=True):
     """A topic on its way to another number of partitions, `to`; `since` is the generation in which
-    it came to its `phase` (decide.coordination.repartitions has the table)."""
+    it came to its `phase` (decide.coordination.topics.repartitions has the table)."""
 
     to: int
     phase: RepartitionPhase

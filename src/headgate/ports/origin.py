@@ -45,10 +45,16 @@ class Finding(msgspec.Struct, frozen=True):
 
 class Standing(msgspec.Struct, frozen=True):
     """How the origin stands to a position: changes behind it (None: unknown, at most what the
-    adapter counts), and how far back its history goes, in milliseconds (None: unknown)."""
+    adapter counts), how far back its history goes, in milliseconds (None: unknown), how far back
+    in it the position is (None: unknown), whether or not anything has changed since, and how much
+    of it the origin keeps for this connector alone (None: unknown, or nothing). `warning`: what
+    will go wrong there if nobody does anything about it, in a sentence."""
 
     behind: int | None = None
     history_ms: int | None = None
+    age_ms: int | None = None
+    held_bytes: int | None = None
+    warning: str = ""
 
 
 class ChangeStream(Protocol):
@@ -68,6 +74,10 @@ class ChangeStream(Protocol):
         behind it. Of each batch everything is returned, or nothing.
         """
 
+    def stored(self, position: str) -> None:
+        """All up to there, which was returned, is in the log for good: an origin that keeps history
+        for its reader need not keep that. Costs nothing, and never raises."""
+
 
 class Origin(Protocol):
     """Opening one costs nothing: the first call connects. Every call ends within a bound."""
@@ -82,6 +92,11 @@ class Origin(Protocol):
 
     async def standing(self, position: str) -> Standing:
         """Never raises: what can't be told is None."""
+
+    async def release(self) -> None:
+        """The connector was deleted: remove what it has made at the origin, which would keep
+        history for it for ever. Nothing where there is nothing; raises OriginUnavailable and
+        OriginRefused."""
 
     async def close(self) -> None: ...
 

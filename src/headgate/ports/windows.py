@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headgate.errors import HeadgateError
-from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.model.lanes import LaneTally, WindowPlan
 
 
 class WindowsDied(HeadgateError):
@@ -19,15 +19,15 @@ class Plans(Protocol):
     async def next_plan(self) -> WindowPlan | None:
         """The next window; waits a while for one. None: there is none for now, ask again."""
 
-    async def returned(self, receipts: Sequence[LaneReceipt]) -> None:
-        """The last plan's window has ended: each lane of it has given a receipt. The next window is
+    async def returned(self, tallies: Sequence[LaneTally]) -> None:
+        """The last plan's window has ended: each lane of it has given a tally. The next window is
         asked for when this returns."""
 
 
 class Windows(Protocol):
-    """Asks for a plan when it is free, runs the plan's lanes, and gives their receipts back.
+    """Asks for a plan when it is free, runs the plan's lanes, and gives their tallies back.
 
-    A window has ended when every lane of it has given its receipt; lanes go on after that until
+    A window has ended when every lane of it has given its tally; lanes go on after that until
     their successors in the next window have taken over, or somebody tells them to end. A lane that
     fails is started again, under the next attempt; one that fails too often is a fault, and so is
     whatever else keeps windows from running. After a fault nothing is asked for until `begin`.
@@ -63,7 +63,7 @@ class Windows(Protocol):
         """The router is ready: whatever can wait for that may be done now."""
 
     async def stop(self) -> None:
-        """End everything that runs, lanes too, at once. Nothing is asked for and no receipt given
+        """End everything that runs, lanes too, at once. Nothing is asked for and no tally given
         after this; it may be called at any time, also while `launch` was given up."""
 
     async def close(self) -> None:

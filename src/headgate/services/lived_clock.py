@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from headgate.ports.machine import Machine
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ class LivedClock:
     def _say_jump(self, ahead_ms: int) -> None:
         if ahead_ms > self._said_ms + JUMP_MS:
             log.warning(
-                LogEvent.CLOCK_JUMPED,
+                LogLine.CLOCK_JUMPED,
                 ahead_s=ahead_ms // 1_000,
                 hint="nothing ages by that; if the clock was wrong before, restart this process",
             )

@@ -21,7 +21,7 @@ import psutil
 
 from headgate.adapters.processes import adopt_orphans, children, end_processes, families_except
 from headgate.adapters.role_logs import keep_small
-from headgate.decide.supervision import (
+from headgate.decide.operations.supervision import (
     EXIT_OPERATOR,
     RestartPolicy,
     last_words,

@@ -11,10 +11,10 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileLaneNotes
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.transports import Transports
-from headgate.lane.adopted import KeptIndex
 from headgate.lane.host import LaneHost
 from headgate.lane.run import Lane, LanePorts
-from headgate.model.lanes import LaneReceipt, LaneSpec, TransportPlace
+from headgate.lane.subscriptions.adopted import KeptIndex
+from headgate.model.lanes import LaneSpec, LaneTally, TransportPlace
 from headgate.ports.notes import LaneNotes, NoNotes
 from headgate.ports.transport import DeliveryTransport
 from headgate.telemetry import configure_logging
@@ -40,7 +40,7 @@ _hosts: list[LaneHost[Shared]] = []
 """The lane host of this worker process, once it has one."""
 
 
-def run_lane(spec: LaneSpec) -> LaneReceipt:
+def run_lane(spec: LaneSpec) -> LaneTally:
     """What a Spark task calls, in a Python worker on an executor."""
     return _lane_host().run(spec)
 

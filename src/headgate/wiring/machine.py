@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.processes import free_port, is_port_free
-from headgate.config import Config, Origin, environment_of, inherited_environment
+from headgate.config import Config, SettingSource, environment_of, inherited_environment
 from headgate.config.keys import KEYS
 from headgate.errors import PortInUse
 from headgate.services.supervisor import RoleCommand, Supervisor
 
 
-def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
+def plan_ports(config: Config, origins: Mapping[str, SettingSource]) -> Config:
     """`config` with every port decided, for all roles on one machine.
 
     Ports that users call are as configured. Those between the roles are any free ones unless
@@ -88,7 +88,7 @@ def plan_ports(config: Config, origins: Mapping[str, Origin]) -> Config:
     return config.model_copy(update=sections)
 
 
-def _is_meant(origin: Origin, key: str) -> bool:
+def _is_meant(origin: SettingSource, key: str) -> bool:
     """A port that another can't stand in for."""
     return key.startswith("public.") or origin.kind != "default"
 

@@ -13,7 +13,7 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.config import Config, inherited_environment
-from headgate.decide.web_pages import origins_of
+from headgate.decide.http.web_pages import origins_of
 from headgate.model.lanes import LaneSettings, TransportPlace
 from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
@@ -29,7 +29,7 @@ from headgate.wiring.stores import (
 
 if TYPE_CHECKING:
     from headgate.adapters.listeners import ListenerOptions
-    from headgate.decide.placing import PlacingRules
+    from headgate.decide.produce.placing import PlacingRules
     from headgate.metrics.roles import RouterMetrics
     from headgate.ports.windows import Windows
     from headgate.services.coordinator.service import Coordinator, CoordinatorSettings
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headgate.services.ingest.node import Ingest, IngestOptions
     from headgate.services.router.plans import RouterSettings
     from headgate.services.router.service import Router
-    from headgate.spark.open_windows import SparkSettings
+    from headgate.spark.windows.open_windows import SparkSettings
 
 RUN_LANE = "headgate.wiring.lanes:run_lane"
 WARM_LANE = "headgate.wiring.lanes:warm_lane"
@@ -54,8 +54,8 @@ def incarnation() -> str:
 
 
 def coordinator_settings(config: Config) -> CoordinatorSettings:
-    from headgate.decide.coordination.members import Balance, Timing
-    from headgate.decide.coordination.quotas import Quotas
+    from headgate.decide.coordination.members.members import Balance, Timing
+    from headgate.decide.coordination.registry.quotas import Quotas
     from headgate.services.coordinator.service import CoordinatorSettings
 
     settings, shutdown = config.coordinator, config.reliability.shutdown
@@ -122,11 +122,11 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
 
 
 def ingest_options(config: Config) -> IngestOptions:
-    from headgate.decide.admission import ProduceLimits
-    from headgate.services.ingest.appends import WriteBounds
-    from headgate.services.ingest.intake_options import IntakeOptions
+    from headgate.decide.produce.admission import ProduceLimits
+    from headgate.services.ingest.connectors.options import IntakeOptions
     from headgate.services.ingest.node import IngestOptions
-    from headgate.services.ingest.writing import WritingOptions
+    from headgate.services.ingest.produce.appends import WriteBounds
+    from headgate.services.ingest.produce.writing import WritingOptions
 
     settings = config.ingest
     return IngestOptions(
@@ -144,7 +144,7 @@ def ingest_options(config: Config) -> IngestOptions:
                 document_bytes=settings.max_document,
                 document_depth=settings.max_depth,
             ),
-            bounds=WriteBounds(requests=settings.waiting_requests),
+            bounds=WriteBounds(requests=settings.waiting_requests, bytes=settings.waiting_memory),
             placing=placing_rules(config),
             idempotency_ttl_s=settings.idempotency_ttl,
         ),
@@ -156,8 +156,8 @@ def ingest_options(config: Config) -> IngestOptions:
 
 
 def placing_rules(config: Config) -> PlacingRules:
-    from headgate.decide.placing import PlacingRules
-    from headgate.decide.placing_health import HealthRules
+    from headgate.decide.produce.partition_health import HealthRules
+    from headgate.decide.produce.placing import PlacingRules
 
     settings = config.ingest
     return PlacingRules(
@@ -200,13 +200,13 @@ def coordinator_url(config: Config) -> str:
 
 def gateway_options(config: Config) -> GatewayOptions:
     from headgate.adapters.grpc.control import NOTICED_S
-    from headgate.services.gateway.consumer_bounds import (
+    from headgate.services.gateway.groups.bounds import (
         CHECK_INS_MISSED,
         ConsumerBounds,
         sure_for_s,
     )
     from headgate.services.gateway.service import DedupOptions, GatewayOptions
-    from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
+    from headgate.services.gateway.subscriptions.subscriptions import Bounds, SlowPolicies
 
     settings, public = config.gateway, config.public
     slow, dedup = settings.when_slow, config.reliability.dedup
@@ -239,6 +239,7 @@ def gateway_options(config: Config) -> GatewayOptions:
             ),
             noticed_s=noticed_s,
         ),
+        waiting_bytes=settings.waiting_memory,
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),
     )
@@ -310,7 +311,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
 
 
 def spark_settings(config: Config, folder: DataFolder, *, node_id: str) -> SparkSettings:
-    from headgate.spark.open_windows import SparkSettings
+    from headgate.spark.windows.open_windows import SparkSettings
 
     settings = config.router
     return SparkSettings(
@@ -330,8 +331,8 @@ def spark_settings(config: Config, folder: DataFolder, *, node_id: str) -> Spark
 def windows_on_spark(
     config: Config, folder: DataFolder, *, node_id: str, metrics: RouterMetrics
 ) -> Windows:
-    from headgate.spark.java import find_java
-    from headgate.spark.open_windows import SparkWindows
+    from headgate.spark.starting.java import find_java
+    from headgate.spark.windows.open_windows import SparkWindows
 
     settings = spark_settings(config, folder, node_id=node_id)
     return SparkWindows(settings, find_java(inherited_environment()), metrics)

@@ -45,7 +45,7 @@ def open_log_writer(store: LogStore, folder: DataFolder) -> LogWriter:
         except ImportError as error:
             raise _not_installed("log.backend", "postgresql", error) from error
         return PostgresLogWriter(store.dsn)
-    from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
+    from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 
     return EmbeddedLogWriter(folder)
 
@@ -63,7 +63,7 @@ def open_log_reader(
         except ImportError as error:
             raise _not_installed("log.backend", "postgresql", error) from error
         return PostgresLogReader(store.dsn, max_connections=connections)
-    from headgate.adapters.embedded.log_reader import EmbeddedLogReader
+    from headgate.adapters.embedded.log.reader import EmbeddedLogReader
 
     return EmbeddedLogReader(folder)
 
@@ -105,7 +105,7 @@ def open_letters(
         except ImportError as error:
             raise _not_installed("log.backend", "postgresql", error) from error
         return PostgresLetterStore(store.dsn, max_connections=connections)
-    from headgate.adapters.embedded.letters import EmbeddedLetterStore
+    from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
 
     return EmbeddedLetterStore(folder)
 

@@ -9,7 +9,7 @@ it held locked. What starts threads when it is imported (numpy, pyarrow) mustn't
 from __future__ import annotations
 
 import headgate.wiring.lanes  # noqa: F401  # loaded, for all that are forked from here
-from headgate.spark.forks import serve_forks
+from headgate.spark.starting.forks import serve_forks
 
 if __name__ == "__main__":
     serve_forks()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.gathering import QUIET_TURNS, TURNS_MAX, Gathering, Leaving
-from headgate.adapters.embedded.log_writer import EmbeddedLogWriter
-from headgate.adapters.embedded.partition_file import PartitionFile
+from headgate.adapters.embedded.log.group_commit import QUIET_TURNS, TURNS_MAX, Gathering, Leaving
+from headgate.adapters.embedded.log.partition_file import PartitionFile
+from headgate.adapters.embedded.log.writer import EmbeddedLogWriter
 from headgate.adapters.log.appending import AppendRequest, Outcome
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.log import Appended

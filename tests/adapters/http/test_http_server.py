@@ -194,6 +194,32 @@ async def test_chunked_body_over_the_limit_is_refused_before_it_has_ended(kind: 
     assert b" 413 " in status_line
 
 
+async def refuse_in_the_middle(request: Request) -> Response:
+    def no_more(size_bytes: int, is_whole: bool) -> None:  # as it is called
+        if size_bytes > 100_000:
+            raise errors.Overloaded("there is no room for that now")
+
+    return Response(200, await request.body(100_000_000, arrived=no_more))
+
+
+@pytest.mark.parametrize("kind", [HttpServer, Http1Server])
+async def test_a_refusal_in_the_middle_of_a_body_reaches_who_still_sends(kind: Kind) -> None:
+    async def refused(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.write(b"POST /take HTTP/1.1\r\nhost: x\r\ncontent-length: 8000000\r\n\r\n")
+        for _ in range(80):
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+        status_line = await reader.readline()
+        writer.transport.abort()
+        return status_line
+
+    async with serving(kind, [Route("POST", "/take", refuse_in_the_middle)]) as url:
+        port = int(url.rsplit(":", 1)[1])
+        answers = await asyncio.gather(*(refused(port) for _ in range(20)))
+    assert [answer.split()[1] for answer in answers] == [b"503"] * 20
+
+
 async def test_stream_ends_when_the_client_leaves(client: Client, kind: Kind) -> None:
     closed = asyncio.Event()
 

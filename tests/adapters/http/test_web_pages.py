@@ -13,7 +13,7 @@ from headgate import errors
 from headgate.adapters.http.http1_server import Http1Server
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
-from headgate.decide.web_pages import WebPages
+from headgate.decide.http.web_pages import WebPages
 from headgate.model.http import NDJSON, Request, Response, Route, StreamResponse, json_response
 from tests.adapters.http.wire import LOOPBACK, Wire
 

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from headgate.adapters.mongo import deployment
+from headgate.adapters.mongo import stream as stream_module
 from headgate.adapters.mongo.origin import MongoOrigin
-from headgate.model.connector import Connector
+from headgate.errors import OriginUnavailable
+from headgate.model.connector import BEGIN_NOW, Connector
 from headgate.model.event import Event
 from tests.adapters.mongo.conftest import Database
-from tests.adapters.mongo.reading import no_secrets
+from tests.adapters.mongo.reading import a_stream, an_origin, no_secrets
 from tests.servers.cut import CutNetwork
 from tests.servers.mongodb import MongoReplicaSet, collect_sockets
 from tests.services.intake_stage import NAME, ONE, TWO, Stage
@@ -120,6 +122,61 @@ async def test_nothing_is_lost_or_repeated_when_the_network_is_cut(
         last = {one.key: one for one in sorted(stage.records(), key=lambda one: one.source or "")}
         documents = {key: json.loads(one.document) for key, one in last.items()}
         assert documents == {one["_id"]: one async for one in database.orders.find()}
+
+
+async def test_a_server_that_searches_for_long_is_waited_for(
+    lone_mongodb: MongoReplicaSet, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks through all that others changed before it says anything; who gives up before that
+    never gets on."""
+    async with a_stream(lone_mongodb.url, database=database.name) as stream:
+        position = stream.position
+    monkeypatch.setattr(deployment, "ANSWER_TIMEOUT_MS", stream_module.AWAIT_MS // 2)
+    async with a_stream(lone_mongodb.url, database=database.name, after=position) as stream:
+        assert not (await stream.next()).events, "which takes it AWAIT_MS"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_what_takes_no_search_is_answered_soon_or_given_up(
+    network: CutNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody has noticed yet that the server is gone."""
+    uri = f"mongodb://127.0.0.1:{network.port}/?directConnection=true"
+    async with an_origin(uri) as origin:
+        async with origin.open("", begin_at=BEGIN_NOW):
+            pass
+        monkeypatch.setattr(deployment, "ANSWER_TIMEOUT_MS", SOON_MS // 2)
+        network.swallow()
+        with pytest.raises(OriginUnavailable, match="no answer"):
+            async with asyncio.timeout(4), origin.open("", begin_at=BEGIN_NOW):
+                pass
+        network.mend()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_reader_ends_soon_whatever_mongodb_says(
+    network: CutNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may search for an hour; who pauses, deletes or moves a connector doesn't wait for that,
+    nor does a next try wait for the leave that is taken of a server that hangs."""
+    monkeypatch.setattr(deployment, "CLOSE_TIMEOUT_S", SOON_MS / 1_000)
+    monkeypatch.setattr(stream_module, "FORGET_TIMEOUT_S", SOON_MS / 1_000)
+    reading = asyncio.Event()
+
+    async def read() -> None:
+        uri = f"mongodb://127.0.0.1:{network.port}/?directConnection=true"
+        async with an_origin(uri) as origin, origin.open("", begin_at=BEGIN_NOW) as stream:
+            await stream.next()
+            network.swallow()
+            reading.set()
+            await stream.next()
+
+    reader = asyncio.ensure_future(read())
+    await reading.wait()
+    reader.cancel()
+    ended, _ = await asyncio.wait([reader], timeout=4)
+    assert ended
+    assert reader.cancelled()
 
 
 async def goes_on(stage: Stage, records: int) -> None:

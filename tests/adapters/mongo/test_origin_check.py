@@ -204,3 +204,10 @@ async def test_what_is_behind_is_counted(lone_mongodb: MongoReplicaSet, database
             assert standing.behind == 7, level
             assert standing.history_ms is not None
             assert 0 <= standing.history_ms < 3_600_000
+            assert standing.age_ms is not None
+            assert standing.age_ms <= standing.history_ms
+            newest = standing.age_ms
+            early = position[:2] + f"{int(position[2:10], 16) - 100:08X}" + position[10:]
+            older = (await origin.standing(early)).age_ms
+            assert older is not None
+            assert 100_000 <= older <= newest + 110_000

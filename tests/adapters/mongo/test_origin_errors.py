@@ -14,7 +14,7 @@ from pymongo.errors import (
 
 from headgate.adapters.mongo.deployment import resolved
 from headgate.adapters.mongo.origin_errors import origin_error, too_old
-from headgate.decide.mongo_settings import MongoSettings
+from headgate.decide.connectors.mongo_settings import MongoSettings
 from headgate.errors import HeadgateError, OriginHistoryLost, OriginRefused, OriginUnavailable
 
 SETTINGS = MongoSettings(uri="mongodb://host", database="shop")
@@ -25,7 +25,7 @@ SETTINGS = MongoSettings(uri="mongodb://host", database="shop")
     [
         (OperationFailure("x", 286), OriginHistoryLost, "oplog"),
         (OperationFailure("x", 136), OriginHistoryLost, "oplog"),
-        (OperationFailure("x", 280), OriginHistoryLost, "oplog"),
+        (OperationFailure("x", 280), OriginHistoryLost, "is of a collection"),
         (OperationFailure("x", 13), OriginRefused, 'role: "read", db: "shop"'),
         (OperationFailure("x", 18), OriginRefused, "password"),
         (OperationFailure("x", 8000), OriginRefused, "password"),

@@ -13,7 +13,7 @@ from pymongo.errors import AutoReconnect
 from headgate.adapters.mongo.changes import Naming
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.stream import MongoChangeStream
-from headgate.decide.mongo_settings import MongoSettings
+from headgate.decide.connectors.mongo_settings import MongoSettings
 from headgate.errors import OriginUnavailable
 from headgate.tasks import Helpers
 from tests.adapters.mongo.reading import no_secrets

@@ -15,11 +15,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate import errors
-from headgate.decide.gaps import Gap, notice
+from headgate.decide.delivery.gaps import Gap, notice
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import PartitionRef
 from headgate.ports.transport import DeliveryTransport
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.adapters.transports.conftest import WIRED, Listen
 from tests.adapters.transports.stage import (
     TIMEOUT_S,
@@ -343,7 +343,7 @@ async def test_a_wrong_token_may_be_mended_and_is_logged_once(
                 await transport.deliver(url, batch(delivery(1)), timeout_s=TIMEOUT_S)
     await transport.close()
     assert not book.batches
-    told = [line for line in lines if line["event"] == LogEvent.TOKEN_REFUSED]
+    told = [line for line in lines if line["event"] == LogLine.TOKEN_REFUSED]
     # NATS lets nobody in who could be logged here.
     assert [line["peer"] for line in told] == ([] if way.protocol == "nats" else ["lanes-1"])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import connecting
+from headgate.decide.coordination.connectors import connecting
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.event import Fence
 from tests.decide.coordination.peers import Client, Gateway, Ingest, Peer, Router, Taken

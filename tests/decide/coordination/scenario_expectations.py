@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headgate.decide.coordination.connector_status import describe_connector
+from headgate.decide.coordination.views.connector_status import describe_connector
 from headgate.model.connector import intake_ref
 from headgate.model.topology import Owner
 from tests.decide.coordination.peers import Gateway

@@ -15,19 +15,19 @@ from functools import partial
 
 import msgspec
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import invariants
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
     Effect,
+    EndSession,
     FenceCheckpoints,
-    Hang,
     Persist,
     Refuse,
     Send,
 )
-from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.members.members import Timing
 from headgate.decide.coordination.remembered import fitting
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
 from headgate.model.control import FromCoordinator, ToCoordinator
 from headgate.model.event import Fence, PartitionRef
@@ -165,7 +165,7 @@ class Simulation:
             case Send(session, message):
                 self._check_told(message)
                 self._steps.append(partial(self._hear, session, message))
-            case Hang(session):
+            case EndSession(session):
                 self._steps.append(partial(self._closed, session))
             case Refuse(error):
                 raise error

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination.accounting import newest, partition_state, sum_of, totals
-from headgate.decide.coordination.status import Stored, describe
+from headgate.decide.coordination.views.accounting import newest, partition_state, sum_of, totals
+from headgate.decide.coordination.views.status import Stored, describe
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import api, control
 from headgate.model.control import GatewayLink, PartitionReport, PartitionState
 from headgate.model.event import PartitionRef

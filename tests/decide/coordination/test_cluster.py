@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
-from headgate.decide.coordination.lanes import CLAIM_MS
+from headgate.decide.coordination.lanes.lanes import CLAIM_MS
 from headgate.errors import CallerError, InvalidRequest, NotNow, TopicExists, UnknownTopic
 from headgate.model import control
 from headgate.model.control import Hello
@@ -562,7 +562,7 @@ class TestWindows:
         assert world.sent(again, control.EndWindow)
 
     def test_a_router_hears_which_window_ends(self, world: World) -> None:
-        """Of a former one it has the receipts; the open one may be slow to start."""
+        """Of a former one it has the tallies; the open one may be slow to start."""
         router = world.join("router", "router-1")
         a, b = world.create("flights", 2)
         world.lane(a, window=1)
@@ -635,7 +635,7 @@ class TestSilence:
         assert frozen in world.hung
         world.wait(6_000, alive=(router,), frozen=(frozen,))
         assert world.sent(healthy, control.EndWindow)
-        assert world.sent(router, control.EndWindow), "so that it expects the receipts"
+        assert world.sent(router, control.EndWindow), "so that it expects the tallies"
 
     def test_a_paused_coordinator_blames_nobody(self, world: World) -> None:
         gateway = world.join("gateway", "gateway-1")

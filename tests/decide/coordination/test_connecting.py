@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headgate.decide.coordination.connecting import (
+from headgate.decide.connectors.health import advice_of
+from headgate.decide.coordination.connectors.connecting import (
     SKIPPED_MAX,
     Create,
     Delete,
@@ -14,8 +15,8 @@ from headgate.decide.coordination.connecting import (
     Skip,
     Wish,
 )
-from headgate.decide.coordination.connector_status import describe_connector
 from headgate.decide.coordination.effects import Persist, Send
+from headgate.decide.coordination.views.connector_status import describe_connector
 from headgate.errors import ConnectorExists, InvalidRequest, NotFound, UnknownTopic
 from headgate.model import control
 from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
@@ -233,6 +234,42 @@ def test_history_that_may_not_last_is_said(
     shown = world.shown().warning
     assert warning in shown
     assert bool(shown) is bool(warning)
+
+
+@pytest.mark.parametrize("state", ["paused", "stopped", "running"])
+def test_a_quiet_position_grows_old_too(world: Connected, state: str) -> None:
+    """Nothing has changed since, and still it is lost with what precedes it."""
+    world.reports(state, history_ms=24 * HOUR_MS, lag_ms=0, age_ms=7 * HOUR_MS)
+    if state == "paused":
+        world.wish(Pause("orders", True))
+    shown = world.shown().warning
+    assert "this connector is 7 h behind" in shown
+    assert ("connector resume orders" in shown) is (state == "paused")
+
+
+def test_history_that_ran_out_during_a_pause_is_said(world: Connected) -> None:
+    """Nobody reads, so nobody meets what is lost."""
+    world.wish(Pause("orders", True))
+    world.reports("paused", history_ms=2 * HOUR_MS, age_ms=2 * HOUR_MS)
+    assert "before changes are lost" in world.shown().warning
+    world.reports("paused", history_ms=2 * HOUR_MS, age_ms=3 * HOUR_MS)
+    shown = world.shown()
+    assert (shown.state, shown.paused) == ("paused", True)
+    assert "lost already; say where to go on with `headgate connector reset" in shown.warning
+    verdict, what, advice = advice_of(shown)
+    assert verdict == "warn"
+    assert "changes are lost already" in what
+    assert "reset orders" in advice
+
+
+def test_a_pause_hides_no_history_that_is_lost(world: Connected) -> None:
+    world.wish(Pause("orders", True))
+    world.reports("history-lost", stopped_at="p7", error="error 286")
+    assert world.shown().state == "history-lost"
+    assert advice_of(world.shown())[0] == "bad"
+    world.wish(Reset("orders", "now"))
+    world.reports("paused")
+    assert world.shown().state == "paused"
 
 
 def test_what_only_an_operator_can_mend_says_how(world: Connected) -> None:

@@ -14,7 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headgate.decide.coordination.connecting import Create, Delete, Pause, Reset, Skip, Wish
+from headgate.decide.coordination.connectors.connecting import (
+    Create,
+    Delete,
+    Pause,
+    Reset,
+    Skip,
+    Wish,
+)
 from headgate.errors import HeadgateError
 from headgate.model.connector import Connector, ConnectorRoute
 from tests.decide.coordination.peers import Ingest, Router

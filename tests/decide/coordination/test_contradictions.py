@@ -7,10 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.connecting import Create
-from headgate.decide.coordination.groups import Consumer
+from headgate.decide.coordination.connectors.connecting import Create
+from headgate.decide.coordination.groups.groups import Consumer
 from headgate.decide.coordination.invariants import (
     ALWAYS,
     INVARIANTS,
@@ -20,8 +19,9 @@ from headgate.decide.coordination.invariants import (
     check,
     contradictions,
 )
-from headgate.decide.coordination.ownership import Ownership
-from headgate.decide.coordination.publishing import Client
+from headgate.decide.coordination.sources.ownership import Ownership
+from headgate.decide.coordination.topics.publishing import Client
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
 from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.groups import Group, group_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headgate.decide.coordination.operating import DELETED_MAX
+from headgate.decide.coordination.topics.operating import DELETED_MAX
 from headgate.model import control
 from headgate.model.event import PartitionRef
 from headgate.model.groups import group_id

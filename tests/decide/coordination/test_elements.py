@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.coordination.elements import assembled, changed_elements, elements
+from headgate.adapters.etcd.stored_elements import assembled, changed_elements, elements
 from headgate.errors import StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.decide.coordination.failures import BLAMED_MAX, SHOWN_S, TermFailures
-from headgate.decide.supervision import RestartPolicy
+from headgate.decide.operations.supervision import RestartPolicy
 from headgate.model.control import Hello
 
 POLICY = RestartPolicy(initial_s=1.0, max_s=15.0, multiplier=2.0, stable_s=60.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.decide.coordination.lanes import CLAIM_MS
+from headgate.decide.coordination.lanes.lanes import CLAIM_MS
 from headgate.model import control
 from headgate.model.control import FromCoordinator
 from headgate.model.event import Fence, PartitionRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.decide.coordination import damping
+from headgate.decide.coordination.members import damping
 from headgate.errors import NotFound, NotNow
 from headgate.model import control
 from headgate.model.control import Sealed

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.effects import Effect, Hang, Persist, Send
+from headgate.decide.coordination.effects import Effect, EndSession, Persist, Send
 from headgate.decide.coordination.invariants import check
 from headgate.model import control
 from headgate.model.event import PartitionRef
@@ -77,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
         for effect in effects:
             if isinstance(effect, Persist):
                 self.stored = effect.state
-            elif isinstance(effect, Hang):
+            elif isinstance(effect, EndSession):
                 self.hang(effect.session)
             elif isinstance(effect, Send):
                 self.hear(effect.session, effect.message)

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
-from headgate.decide.coordination.group_status import describe_groups, planned_targets
-from headgate.decide.coordination.sharing import KEEP_MS
+from headgate.decide.coordination.groups.sharing import KEEP_MS
+from headgate.decide.coordination.views.group_status import describe_groups, planned_targets
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
 from headgate.model.api import ConsumerStatus, GroupStatus
 from headgate.model.event import PartitionRef

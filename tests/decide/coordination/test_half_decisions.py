@@ -9,11 +9,13 @@ noted in place instead is named here; a term ends with it (services/test_coordin
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,11 +23,11 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination import drafts
 from headgate.decide.coordination.cluster import NOTED, Cluster
-from headgate.decide.coordination.connecting import Wish
+from headgate.decide.coordination.connectors.connecting import Wish
 from headgate.decide.coordination.effects import Effect
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole, ToCoordinator
 from headgate.model.topology import Move, Placement
@@ -84,6 +86,7 @@ def fails_anywhere(state: Cluster, kind: str, decide: Decision) -> None:
     lines = Lines()
     with lines.deciding():
         decide(pickle.loads(blob))
+    assert lines.passed, f"{kind} fails nowhere"
     copy, was = None, b""
     for number, where in enumerate(lines.passed, 1):
         if (kind, where) in struck:
@@ -173,10 +176,17 @@ def torn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "Cluster", Torn)
 
 
-def test_no_event_of_any_scenario_half_happens() -> None:
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_event_of_any_scenario_half_happens(path: Path) -> None:
+    play(Stage(), scenario.read(path))
+
+
+def test_the_scenarios_have_events_of_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = set[str]()
+    this = sys.modules[__name__]
+    monkeypatch.setattr(this, "fails_anywhere", lambda _, kind, __: kinds.add(kind))
     for path in FILES:
         play(Stage(), scenario.read(path))
-    kinds = {kind for kind, _ in struck}
     assert kinds >= {"tick", "fenced", "create_topic", "delete_topic", "reset", "drain", "Goodbye"}
     assert kinds >= {"opened lane", "opened router", "opened gateway", "opened ingest", "closed"}
     wishes = ("Create", "Pause", "Skip", "Reset", "Delete")

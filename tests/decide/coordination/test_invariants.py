@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headgate.decide.checkpoints import Reset
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.event import PartitionRef
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router

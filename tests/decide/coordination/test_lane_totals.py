@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.coordination.lane_totals import LANES_MAX, LaneTotals
-from headgate.decide.coordination.lanes import Lanes
-from headgate.decide.latencies import Stopwatch
+from headgate.decide.coordination.lanes.lane_totals import LANES_MAX, LaneTotals
+from headgate.decide.coordination.lanes.lanes import Lanes
+from headgate.decide.operations.latencies import Stopwatch
 from headgate.model.control import GatewayLink, Hello, LaneReport
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner

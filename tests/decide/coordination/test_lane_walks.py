@@ -16,8 +16,8 @@ from typing import Literal
 
 import pytest
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination.lanes import CLAIM_MS
+from headgate.decide.coordination.lanes.lanes import CLAIM_MS
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import HeadgateError
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Peer, Router
 from tests.decide.coordination.simulation import Simulation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.members import Balance
-from headgate.decide.gateway_ring import FEW
+from headgate.decide.coordination.members.members import Balance
+from headgate.decide.planning.gateway_ring import FEW
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.subscription import Subscription

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.adapters.control_stream import encode
-from headgate.decide.coordination.connecting import Create
+from headgate.decide.coordination.connectors.connecting import Create
 from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.plausible import NUMBERS_END
 from headgate.model import control

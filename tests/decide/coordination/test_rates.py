@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.coordination.rates import HALF_MS, SILENT_MS, Meter
-from headgate.decide.coordination.status import Stored, describe
+from headgate.decide.coordination.views.rates import HALF_MS, SILENT_MS, Meter
+from headgate.decide.coordination.views.status import Stored, describe
 from headgate.model import api, control
 from tests.decide.coordination.world import World, ref
 

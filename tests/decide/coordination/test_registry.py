@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headgate.decide.coordination.filter_status import costliest
-from headgate.decide.coordination.quotas import Quotas
-from headgate.decide.coordination.registry import Registry
+from headgate.decide.coordination.registry.quotas import Quotas
+from headgate.decide.coordination.registry.registry import Registry
+from headgate.decide.coordination.views.filter_status import costliest
 from headgate.decide.filter.plan import compile_filter
 from headgate.model.control import SubscriptionChanges
 from headgate.model.subscription import Subscription

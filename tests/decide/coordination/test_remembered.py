@@ -8,14 +8,14 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import connecting
+from headgate.adapters.etcd.stored_elements import assembled, changed_elements, elements
 from headgate.decide.coordination.cluster import Cluster
-from headgate.decide.coordination.connecting import Create, Delete
+from headgate.decide.coordination.connectors import connecting
+from headgate.decide.coordination.connectors.connecting import Create, Delete
 from headgate.decide.coordination.effects import Persist
-from headgate.decide.coordination.elements import assembled, changed_elements, elements
 from headgate.decide.coordination.invariants import check
 from headgate.decide.coordination.remembered import fitting
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
 from headgate.model.connector import Connector, ConnectorRoute
 from headgate.model.groups import Group, group_id

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination.repartitions import LIFE, Event, Phase
-from headgate.decide.coordination.resetting import Plan, wanted
+from headgate.decide.coordination.sources.resetting import PlannedReset, wanted
+from headgate.decide.coordination.topics.repartitions import LIFE, Event, Phase
+from headgate.decide.lane.checkpoints import Reset
 from headgate.decide.states import OutOfTurn
 from headgate.errors import InvalidRequest, NotNow, UnknownTopic
 from headgate.model import control
@@ -304,7 +304,7 @@ def test_what_cannot_be_read_is_skipped_meanwhile(world: Cutover) -> None:
 def test_what_skips_goes_forward_alone_while_it_is_under_way(
     world: Cutover, to: ResetTo, repeats: int, only_forward: bool
 ) -> None:
-    plan = Plan(5, repeats, 0)
+    plan = PlannedReset(5, repeats, 0)
     reset = wanted(world.cluster, ref("flights"), to, plan, resync=True)
     assert reset == Reset(5, resync=True, only_forward=only_forward)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import resetting
 from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
-from headgate.decide.coordination.resetting import Plan, plan
+from headgate.decide.coordination.sources import resetting
+from headgate.decide.coordination.sources.resetting import PlannedReset, plan
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
 from headgate.model import control
 from headgate.model.api import ResetTo
@@ -22,18 +22,18 @@ FLIGHTS = ref("flights")
 @pytest.mark.parametrize(
     ("to", "settled", "expected"),
     [
-        pytest.param("earliest", 80, Plan(19, 61, 0), id="back to what is left"),
-        pytest.param("earliest", 5, Plan(19, 0, 14), id="what is left is ahead"),
-        pytest.param("latest", 80, Plan(100, 0, 20), id="to the end"),
-        pytest.param("latest", 100, Plan(100, 0, 0), id="already at the end"),
-        pytest.param(50, 80, Plan(49, 31, 0), id="back to a record"),
-        pytest.param(90, 80, Plan(89, 0, 9), id="on to a record"),
-        pytest.param(20, 80, Plan(19, 61, 0), id="the first there is"),
-        pytest.param(101, 80, Plan(100, 0, 20), id="the next to come"),
+        pytest.param("earliest", 80, PlannedReset(19, 61, 0), id="back to what is left"),
+        pytest.param("earliest", 5, PlannedReset(19, 0, 14), id="what is left is ahead"),
+        pytest.param("latest", 80, PlannedReset(100, 0, 20), id="to the end"),
+        pytest.param("latest", 100, PlannedReset(100, 0, 0), id="already at the end"),
+        pytest.param(50, 80, PlannedReset(49, 31, 0), id="back to a record"),
+        pytest.param(90, 80, PlannedReset(89, 0, 9), id="on to a record"),
+        pytest.param(20, 80, PlannedReset(19, 61, 0), id="the first there is"),
+        pytest.param(101, 80, PlannedReset(100, 0, 20), id="the next to come"),
     ],
 )
 def test_a_plan_counts_what_comes_again_and_what_never_comes(
-    to: ResetTo, settled: int, expected: Plan
+    to: ResetTo, settled: int, expected: PlannedReset
 ) -> None:
     found = plan(FLIGHTS, to, earliest=20, head=100, settled=settled, resync=False)
     assert found == expected

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.decide.checkpoints import Reset, put_after
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Send
-from headgate.decide.coordination.status import Stored, describe
+from headgate.decide.coordination.views.status import Stored, describe
+from headgate.decide.lane.checkpoints import Reset, put_after
 from headgate.model import control
 from headgate.model.api import TopicPartition
 from headgate.model.position import Position

@@ -10,14 +10,14 @@ from headgate.decide.coordination import invariants
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
     Effect,
+    EndSession,
     FenceCheckpoints,
-    Hang,
     Persist,
     Refuse,
     Send,
     Unclaimed,
 )
-from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.members.members import Timing
 from headgate.model import control
 from headgate.model.control import Hello, SessionRole
 from headgate.model.event import PartitionRef
@@ -134,7 +134,7 @@ class World:
             self.effects.append(effect)
             if isinstance(effect, Send):
                 self.inbox.setdefault(effect.session, []).append(effect.message)
-            elif isinstance(effect, Hang):
+            elif isinstance(effect, EndSession):
                 self.hung.add(effect.session)
         for effect in effects:
             if isinstance(effect, FenceCheckpoints) and self.fences:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headgate.decide.delivery.behind import Behind
+from headgate.decide.letters.parked_partitions import Behind
 from headgate.model.event import PartitionRef
 
 REFS = [PartitionRef("t", number) for number in range(4)]

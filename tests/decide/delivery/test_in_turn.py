@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.delivery.in_turn import InTurn
+from headgate.decide.letters.write_order import InTurn
 from headgate.model.delivery import Delivery
 from headgate.model.letters import NewLetter
 

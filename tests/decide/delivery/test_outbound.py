@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.decide.batching import BatchLimits
+from headgate.decide.delivery.batching import BatchLimits
 from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.delivery.parts import joined, narrowed
 from headgate.decide.delivery.pressure import Watermarks

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.delivery.behind import Behind, Page
-from headgate.decide.delivery.paging import Paging
 from headgate.decide.delivery.steps import Redrive
+from headgate.decide.letters.paging import Paging
+from headgate.decide.letters.parked_partitions import Behind, Page
 from headgate.model.event import PartitionRef
 
 REF, OTHER = PartitionRef("t", 0), PartitionRef("t", 1)

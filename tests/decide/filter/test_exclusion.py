@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.decide.connectors.whole_collection import concerned
 from headgate.decide.filter import syntax as s
 from headgate.decide.filter.plan import compile_filter, filter_of
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.filter.unparse import unparse
 from headgate.decide.matching.index import MatchIndex
-from headgate.decide.whole_collection import concerned
 from headgate.model.event import Op, Record
 from headgate.model.subscription import Subscription
 from tests.decide.filter.generated import TEXTS, conditions, documents

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import product
 
 from headgate.decide.planning.plan import Plan, Strategy, plan
-from headgate.decide.planning.standing import Candidate
+from headgate.decide.planning.starting_point import Candidate
 from headgate.model.event import PartitionRef
 
 STRATEGIES: tuple[Strategy, ...] = ("balanced", "ring")

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from headgate.decide.planning.plan import plan
-from headgate.decide.planning.standing import Candidate
+from headgate.decide.planning.starting_point import Candidate
 from headgate.model.event import PartitionRef
 from tests.decide.planning.cases import Owners, candidates, dealt, planned, refs
 
@@ -67,8 +67,8 @@ def test_a_node_gives_from_the_topic_it_has_too_much_of() -> None:
 def test_a_node_that_lacks_a_topic_comes_before_one_that_lacks_more_partitions() -> None:
     # node-000 takes two and node-001 one of what the lost node had.
     owners = {**dealt(1, topic="a"), **dealt(0, 2, topic="c")}
-    homeless = {PartitionRef("a", 1): "lost", **dict.fromkeys(refs(2, "b"), "lost")}
-    _, after = planned({**owners, **homeless}, candidates(2), "balanced")
+    unowned = {PartitionRef("a", 1): "lost", **dict.fromkeys(refs(2, "b"), "lost")}
+    _, after = planned({**owners, **unowned}, candidates(2), "balanced")
     assert after[PartitionRef("a", 1)] == "node-001"
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from headgate.decide.planning.plan import Plan, Strategy, plan
-from headgate.decide.planning.standing import Candidate
+from headgate.decide.planning.starting_point import Candidate
 from headgate.errors import InvalidRequest
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Move

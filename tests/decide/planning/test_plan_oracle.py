@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.decide.planning.plan import Plan, Strategy, plan
-from headgate.decide.planning.standing import Candidate
+from headgate.decide.planning.starting_point import Candidate
 from headgate.model.event import PartitionRef
 from tests.decide.planning.cases import (
     STRATEGIES,

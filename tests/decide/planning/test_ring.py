@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.planning.plan import plan
 from headgate.decide.planning.ring import MAX_POINTS, POINTS_PER_WEIGHT, Ring, position
-from headgate.decide.planning.standing import WEIGHT_STEPS, Candidate, Holder
+from headgate.decide.planning.starting_point import WEIGHT_STEPS, Candidate, Participant
 from headgate.model.event import PartitionRef
 from tests.decide.planning.cases import candidates, carried_out, planned, refs
 
@@ -20,7 +20,7 @@ FOREVER = {"flights:0": 13724294243496241836, "a.b-c:1023": 1626428926407198500}
 
 
 def ring(**weights: float) -> Ring:
-    return Ring([Holder(name, round(w * WEIGHT_STEPS)) for name, w in weights.items()])
+    return Ring([Participant(name, round(w * WEIGHT_STEPS)) for name, w in weights.items()])
 
 
 def homes(of: Ring, count: int) -> list[int]:
@@ -77,7 +77,7 @@ def test_a_walk_finds_the_first_open_node_whatever_was_closed_before(
 def test_with_room_enough_everybody_is_at_home() -> None:
     nodes = candidates(5)
     made = plan(refs(100), {}, nodes, strategy="ring", imbalance=100)
-    at_home = Ring([Holder(node.node_id, WEIGHT_STEPS) for node in nodes])
+    at_home = Ring([Participant(node.node_id, WEIGHT_STEPS) for node in nodes])
     for move in made.moves:
         assert move.to_id == nodes[at_home.home(position(move.ref))].node_id
 
@@ -99,7 +99,7 @@ def test_no_topic_is_more_at_home_than_another_because_of_its_name() -> None:
     nodes = candidates(5)
     partitions = [*refs(300, "a"), *refs(300, "z")]
     made = plan(partitions, {}, nodes, strategy="ring", imbalance=0)
-    at_home = Ring([Holder(node.node_id, WEIGHT_STEPS) for node in nodes])
+    at_home = Ring([Participant(node.node_id, WEIGHT_STEPS) for node in nodes])
     counted = Counter(
         move.ref.topic
         for move in made.moves
@@ -111,7 +111,7 @@ def test_no_topic_is_more_at_home_than_another_because_of_its_name() -> None:
 
 def test_a_partition_away_from_home_is_not_moved_for_that_alone() -> None:
     nodes = candidates(2)
-    at_home = Ring([Holder(node.node_id, WEIGHT_STEPS) for node in nodes])
+    at_home = Ring([Participant(node.node_id, WEIGHT_STEPS) for node in nodes])
     abroad = {ref: nodes[1 - at_home.home(position(ref))].node_id for ref in refs(40)}
     made, _ = planned(abroad, nodes, "ring", imbalance=40)
     assert made.moves == ()

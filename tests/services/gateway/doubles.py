@@ -13,11 +13,11 @@ import msgspec
 
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.transports import Transports
+from headgate.decide.connectors.whole_collection import concerned
+from headgate.decide.delivery.gaps import is_marker, marked, notice
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.filter.record_fields import with_record_fields
-from headgate.decide.gaps import is_marker, marked, notice
-from headgate.decide.targets import belongs
-from headgate.decide.whole_collection import concerned
+from headgate.decide.groups.targets import belongs
 from headgate.model.control import (
     AdoptionFloor,
     Hello,

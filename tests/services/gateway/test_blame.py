@@ -10,10 +10,17 @@ from headgate.errors import NotNow
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Tally, Tries
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.test_gateway_consumers import ack, assigned, commit, committed, join
-from tests.services.gateway.test_giving_up import NAME, given_up, is_silent, limited, nack
+from tests.services.gateway.test_giving_up import (
+    NAME,
+    given_up,
+    is_silent,
+    key_of,
+    limited,
+    nack,
+)
 from tests.services.gateway.world import WsSubscriber, until
 
 
@@ -50,6 +57,21 @@ async def test_a_consumer_that_dies_while_nobody_works_on_what_it_nacked_has_fai
         socket = await group.consumer(limit=2)
         assert (await socket.next())["deliveries"] == 2
         assert not await group.all_letters()
+
+
+async def test_what_is_kept_back_does_not_count_against_itself() -> None:
+    """It waits to be alone, which it is once nothing else is in hand, however large it is."""
+    async with limited(consumers=ConsumerBounds(in_hand_bytes=1_000, save_s=0.02)) as group:
+        socket = await group.consumer(limit=2)
+        for text in ("x", "x" * 10_000):
+            group.world.log.append({"text": text}, partition=0, key=key_of(0))
+        await group.world.lanes.run()
+        _, large = await socket.next(), await socket.next()
+        nack(socket, large, 1)
+        assert await is_silent(socket)
+        await group.dies(socket)
+        socket = await group.consumer(limit=2)
+        assert await process(socket, 2) == [1, 2]
 
 
 class SlowNotes(FaultyCheckpoints):

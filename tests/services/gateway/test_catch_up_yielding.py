@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.decide.feed_queue import Budget
+from headgate.decide.feed.queue import Budget
 from headgate.decide.filter.plan import Filter, compile_filter
 from headgate.model.event import Record
-from headgate.services.gateway.catch_up import CatchUp
-from headgate.services.gateway.subscriber import Subscriber
+from headgate.services.gateway.subscriptions.catch_up import CatchUp
+from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.tasks import Crew
 
 COSTLY_S = 0.1
@@ -35,7 +35,7 @@ async def test_catching_up_gives_way_after_each_record_that_takes_long() -> None
     catch_up = CatchUp(
         cast("Any", None), budget=Budget(1_000_000), crew=cast("Crew", None), machine=machine
     )
-    reading = asyncio.create_task(catch_up._matching(cast("Subscriber", about), records))
+    reading = asyncio.create_task(catch_up._matching(cast("LiveSubscription", about), records))
     longest_s, before_s = 0.0, machine.monotonic_s()
     while not reading.done():
         await asyncio.sleep(0)

@@ -16,19 +16,21 @@ from headgate.adapters.memory.http import MemoryHttpListener, MemoryWeb
 from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.answering import HttpApp
 from headgate.client.http import HttpClient
+from headgate.decide.produce.room import Room
 from headgate.model.connector import Connector
 from headgate.model.connectors_api import (
     ConnectorInfo,
     CreateConnector,
+    DeletedConnector,
     OriginChecked,
     OriginSettings,
     RouteInfo,
 )
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.origin import Finding
-from headgate.services.gateway.connectors import ConnectorRoutes
-from headgate.services.gateway.forwarding import Forwarder
-from headgate.services.ingest.origin_checks import OriginChecks
+from headgate.services.gateway.public.connectors import ConnectorRoutes
+from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.ingest.connectors.origin_checks import OriginChecks
 from tests.virtual_time import run_virtual
 
 SETTINGS = {"uri": "mongodb://reader:${PASSWORD}@db-1"}
@@ -53,6 +55,11 @@ class CheckedOrigin(MemoryOrigin):
     async def check(self) -> list[Finding]:
         return await self._check()
 
+    async def release(self) -> None:
+        for one in await self._check():
+            if one.verdict == "failed":
+                raise errors.OriginRefused(one.sentence)
+
 
 class Stage:
     """A public address, ingest nodes that check as they are told, and a coordinator."""
@@ -62,11 +69,23 @@ class Stage:
         self.checks = checks
         self.timeout_s = timeout_s
         self.created: list[dict[str, Any]] = []
+        self.deleted: list[str] = []
         self.urls: list[str] = []
 
     async def _decide(self, request: Request) -> Response:
         self.created.append(msgspec.json.decode(await request.body(10_000)))
         return json_response(ConnectorInfo(name="orders", type="mongodb", state="starting"), 201)
+
+    async def _describe(self, request: Request) -> Response:
+        name = request.params["name"]
+        if name != "orders":
+            raise errors.NotFound(f"there is no connector {name}")
+        info = ConnectorInfo(name=name, type="mongodb", state="running", settings=SETTINGS)
+        return json_response(info)
+
+    async def _delete(self, request: Request) -> Response:
+        self.deleted.append(request.params["name"])
+        return Response(204)
 
     async def _listen(self, routes: list[Route], host: str) -> str:
         port = await MemoryHttpListener(self.web).start(HttpApp(routes), host, 0)
@@ -76,9 +95,16 @@ class Stage:
         for number, check in enumerate(self.checks):
             node = OriginChecks(partial(CheckedOrigin, check), timeout_s=self.timeout_s)
             self.urls.append(await self._listen(node.routes(), f"ingest-{number}"))
-        decide = [Route("POST", "/v1/connectors", self._decide)]
+        one = "/v1/connectors/{name}"
+        decide = [
+            Route("POST", "/v1/connectors", self._decide),
+            Route("GET", one, self._describe),
+            Route("DELETE", one, self._delete),
+        ]
         coordinator = await self._listen(decide, "coordinator")
-        forwarder = Forwarder(self.web.open_calls(), body_limit_bytes=1_000_000)
+        forwarder = Forwarder(
+            self.web.open_calls(), body_limit_bytes=1_000_000, room=Room(10_000_000, setting="here")
+        )
 
         async def ask(request: Request) -> Response:
             return await forwarder.forward(request, coordinator, timeout_s=5.0)
@@ -201,3 +227,39 @@ def test_a_secret_is_refused_before_it_is_sent_anywhere() -> None:
 def _created_with(settings: dict[str, str]) -> ConnectorInfo:
     stage = Stage(failing(AssertionError("it was sent")))
     return created(stage, body=msgspec.structs.replace(ORDERS, settings=settings))
+
+
+def deleted(stage: Stage, name: str = "orders") -> DeletedConnector:
+    async def ask() -> DeletedConnector:
+        async with await stage.client() as client:
+            answer = await client.call("DELETE", f"/v1/connectors/{name}")
+            return msgspec.json.decode(answer, type=DeletedConnector)
+
+    return run_virtual(ask())
+
+
+def test_what_a_connector_has_made_at_its_origin_goes_with_it() -> None:
+    stage = Stage(finding(*WELL))
+    assert deleted(stage) == DeletedConnector("orders")
+    assert stage.deleted == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "left"),
+    [
+        (Stage(finding(*ILL)), "grant find on shop"),
+        (Stage(failing(errors.OriginUnavailable("db-1 can't be reached"))), "can't be reached"),
+        (Stage(_hang, timeout_s=5.0), "no answer within 5 s"),
+        (Stage(), "no ingest node"),
+    ],
+)
+def test_what_could_not_be_removed_is_said(stage: Stage, left: str) -> None:
+    found = deleted(stage)
+    assert left in found.left
+    assert stage.deleted == ["orders"]
+
+
+def test_a_connector_that_is_not_there_leaves_nothing() -> None:
+    stage = Stage(failing(AssertionError("it was asked")))
+    with pytest.raises(errors.NotFound):
+        deleted(stage, "others")

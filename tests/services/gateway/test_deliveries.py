@@ -19,9 +19,9 @@ from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.decide.feed_queue import Resync
-from headgate.decide.recent_ids import RecentIds
-from headgate.decide.redelivered import Redelivered
+from headgate.decide.feed.queue import Resync
+from headgate.decide.feed.recent_ids import RecentIds
+from headgate.decide.feed.redelivered import Redelivered
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.control import Hello
 from headgate.model.delivery import (
@@ -36,14 +36,18 @@ from headgate.model.delivery import (
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
 from headgate.model.topology import Owner
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.registering import Registering
-from headgate.services.gateway.subscriber import Subscriber
-from headgate.services.gateway.subscriptions import Bounds, Question, Subscriptions
+from headgate.services.gateway.subscriptions.live import LiveSubscription
+from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.subscriptions import (
+    Bounds,
+    SubscribeRequest,
+    Subscriptions,
+)
 from headgate.tasks import Crew
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.written_log import TOPIC, WrittenLog
@@ -71,8 +75,8 @@ class Clock:
 class Line:
     """A connection that keeps what it is sent; full once nobody may write to it."""
 
-    def __init__(self, subscriber: Subscriber, sent: list[dict[str, Any]]) -> None:
-        self.open_to: Subscriber | None = subscriber
+    def __init__(self, subscriber: LiveSubscription, sent: list[dict[str, Any]]) -> None:
+        self.open_to: LiveSubscription | None = subscriber
         self.send: Callable[[bytes], None] = lambda message: sent.append(json.loads(message))
 
     def write(self) -> None:
@@ -89,11 +93,11 @@ class Stage:
     arrive: Callable[[DeliveryBatch], Batch]
     clock: Clock
     sent: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    subscribers: dict[str, Subscriber] = field(default_factory=dict)
+    subscribers: dict[str, LiveSubscription] = field(default_factory=dict)
     lines: dict[str, Line] = field(default_factory=dict)
 
     async def subscribe(self, name: str, priority: Priority = "normal") -> None:
-        question = Question(TOPIC, name=name, priority=priority)
+        question = SubscribeRequest(TOPIC, name=name, priority=priority)
         subscriber = await self.subscriptions.subscribe(question)
         self.subscribers[name] = subscriber
         self.sent[name] = []

@@ -15,8 +15,9 @@ from headgate import errors
 from headgate.adapters.http.calls import PooledCalls
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
+from headgate.decide.produce.room import Room
 from headgate.model.http import Request, Response, Route, json_response
-from headgate.services.gateway.forwarding import Forwarder
+from headgate.services.gateway.public.forwarding import Forwarder
 
 LOOPBACK = "127.0.0.1"
 JSON_BODY = {"content-type": "application/json"}
@@ -49,7 +50,7 @@ async def serving(*routes: Route) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def front(base_url: str, *, timeout_s: float = 5.0) -> AsyncIterator[str]:
     calls = PooledCalls()
-    forwarder = Forwarder(calls, body_limit_bytes=100)
+    forwarder = Forwarder(calls, body_limit_bytes=100, room=Room(1_000, setting="here"))
 
     async def pass_on(request: Request) -> Response:
         return await forwarder.forward(request, base_url, timeout_s=timeout_s)
@@ -153,7 +154,7 @@ async def test_peer_is_not_waited_for_when_the_client_has_gone() -> None:
 
     async with serving(Route("GET", "/v1/{name}/x", hang)) as peer:
         calls = PooledCalls()
-        forwarder = Forwarder(calls, body_limit_bytes=100)
+        forwarder = Forwarder(calls, body_limit_bytes=100, room=Room(1_000, setting="here"))
 
         async def pass_on(request: Request) -> Response:
             try:

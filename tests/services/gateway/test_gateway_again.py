@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.decide.gaps import Gap, notice
+from headgate.decide.delivery.gaps import Gap, notice
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.world import World, running, until
 from tests.written_log import TOPIC
 

@@ -14,8 +14,8 @@ from picows import WSFrame, WSMsgType, WSTransport, ws_connect
 
 from headgate import errors
 from headgate.adapters.picows.server import PingTimes
-from headgate.services.gateway.protocol import MAX_FRAME_BYTES, Misfit, parse
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.protocol import MAX_FRAME_BYTES, Misfit, parse
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator
 from tests.services.gateway.world import WAIT_S, World, WsSubscriber, running, until
 

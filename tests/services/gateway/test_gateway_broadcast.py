@@ -10,7 +10,7 @@ from headgate.decide.matching.index import MatchIndex
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription
-from headgate.services.gateway.broadcast import Broadcasts
+from headgate.services.gateway.subscriptions.broadcast import Broadcasts
 from tests.services.gateway.world import NODE, World, until
 from tests.written_log import TOPIC
 

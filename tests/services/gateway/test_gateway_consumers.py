@@ -12,15 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from headgate import errors
-from headgate.decide.targets import target_of
+from headgate.decide.groups.targets import target_of
 from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, PushTopology, StillInHand
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.groups import Group, group_id
 from headgate.model.position import Tally
 from headgate.model.topology import FormerVersion, Topic
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from headgate.tasks import deaths
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import topology
@@ -634,6 +634,22 @@ async def test_no_more_is_sent_than_may_be_in_hand(prefetch: int, in_hand: int, 
             ack(socket, message)
         while len(places) < len(wanted):
             message = await socket.next()
+            places.append((message["partition"], message["seq"]))
+            ack(socket, message)
+        assert sorted(places) == wanted
+
+
+async def test_no_more_bytes_are_sent_than_may_be_in_hand_but_for_one() -> None:
+    bounds = ConsumerBounds(in_hand_bytes=1, save_s=0.02)
+    async with grouped(consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0, 1)
+        socket = await join(world)
+        await assigned(socket, 2)
+        wanted = of_target(await produce(world, *range(80)), 0, 1)
+        places: list[tuple[int, int]] = []
+        while len(places) < len(wanted):
+            message = await socket.next()
+            assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "that is all"
             places.append((message["partition"], message["seq"]))
             ack(socket, message)
         assert sorted(places) == wanted

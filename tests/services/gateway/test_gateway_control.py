@@ -17,8 +17,9 @@ from headgate.model.control import (
 )
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Extent
-from headgate.services.gateway import hearing, registering, subscriptions
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway import hearing
+from headgate.services.gateway.subscriptions import registering, subscriptions
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import NODE, WAIT_S, World, running, until
 from tests.written_log import TOPIC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.world import World, running
 
 

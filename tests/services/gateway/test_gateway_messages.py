@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from picows import WSInvalidStatusError, WSMsgType, ws_connect
 
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import World, WsSubscriber, running, until
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from pyreqwest.client import ClientBuilder
 
-from headgate.decide.gateway_ring import Places, subscriber_of
+from headgate.decide.planning.gateway_ring import Places, subscriber_of
 from headgate.model.topology import GatewayRing, Node
 from headgate.services.gateway.wire import CLOSE_REDIRECT
 from tests.services.gateway.doubles import topology

@@ -19,7 +19,8 @@ from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.picows.server import PicowsListener
 from headgate.answering import HttpApp
-from headgate.decide import passing_on
+from headgate.decide.produce import passing_on
+from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.topology import Node, Placement, Topic
 from headgate.services.gateway.service import Gateway, GatewayOptions
@@ -117,6 +118,45 @@ async def test_an_ingest_node_that_is_not_there_is_passed_over(
         running(coordinator=with_ingest(placement, gone, one)) as world,
     ):
         assert {await produce_at(world, f"e{n}") for n in range(6)} == {"one"}
+
+
+@contextlib.asynccontextmanager
+async def yet_to_hear_of_topics(times: int) -> AsyncIterator[str]:
+    """A node that is asked so often before the news has come."""
+    left = iter(range(times))
+
+    async def produce(request: Request) -> Response:
+        for _ in left:
+            raise unknown_topic(request.params["name"], ())
+        return json_response({"peer": "late"})
+
+    server = HttpServer()
+    app = HttpApp([Route("POST", "/v1/topics/{name}/produce", produce)])
+    port = await server.start(app, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await server.stop(0.5)
+
+
+async def test_a_topic_that_the_gateway_knows_is_waited_for_at_an_ingest_node() -> None:
+    async with (
+        yet_to_hear_of_topics(1) as url,
+        running(coordinator=with_ingest("keyed", url)) as world,
+    ):
+        assert await produce_at(world, "e") == "late"
+
+
+async def test_of_a_topic_that_nobody_knows_is_said_at_once_that_there_is_none() -> None:
+    async with (
+        yet_to_hear_of_topics(1_000) as url,
+        running(coordinator=with_ingest("keyed", url)) as world,
+    ):
+        message = world.client.post(f"{world.gateway.url}/v1/topics/fligths/produce")
+        message = message.header("content-type", "application/json")
+        async with asyncio.timeout(4):
+            answer = await message.body_bytes(b'{"events":[]}').build().send()
+        assert (answer.status, (await answer.json())["error"]["code"]) == (404, "unknown_topic")
 
 
 async def test_a_node_that_never_answers_is_let_go_when_the_request_is_over(

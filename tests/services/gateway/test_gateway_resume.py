@@ -11,7 +11,7 @@ import pytest
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
 from headgate.services.gateway.service import DedupOptions
-from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
+from headgate.services.gateway.subscriptions.subscriptions import Bounds, SlowPolicies
 from tests.services.gateway.doubles import topology
 from tests.services.gateway.world import World, WsSubscriber, running, until
 from tests.written_log import TOPIC

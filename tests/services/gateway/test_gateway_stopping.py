@@ -9,7 +9,7 @@ import pytest
 
 from headgate.model.api import Health
 from headgate.model.control import Goodbye, Restart
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.world import WAIT_S, World, running, until
 
 

@@ -12,7 +12,7 @@ from picows import WSInvalidStatusError, WSMsgType, ws_connect
 from headgate.model.control import AckTopology, Unregister
 from headgate.model.event import PartitionRef, Record
 from headgate.model.topology import FormerVersion, Repartition, Topic, Topology
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.services.gateway.world import WAIT_S, World, WsSubscriber, running, until
 from tests.written_log import TOPIC

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from headgate.decide.gateway_ring import Places
+from headgate.decide.planning.gateway_ring import Places
 from headgate.model.topology import GatewayRing, Node
 from tests.adapters.http.wire import Wire
 from tests.services.gateway.doubles import topology

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headgate.decide.gaps import marked, notice
+from headgate.decide.delivery.gaps import marked, notice
 from headgate.model.event import Op, PartitionRef
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.test_gateway_broadcast import copy_of
 from tests.services.gateway.test_gateway_consumers import (
     TARGETS,

@@ -25,13 +25,13 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.memory.letters import MemoryLetters, MemoryLetterStore
-from headgate.decide.placement import partition_of
+from headgate.decide.produce.placement import partition_of
 from headgate.errors import StorageFailed
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.letters import Letter, LetterQuery, NewLetter
 from headgate.model.position import Tally, Tries
 from headgate.ports.letters import Fences
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.group_doubles import GroupCoordinator
 from tests.services.gateway.test_gateway_consumers import (

@@ -14,9 +14,9 @@ from headgate.model.control import JoinGroup, NoRoom, Released, StillInHand, ToC
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.topology import Owner
-from headgate.services.gateway.consumer import GroupConsumer
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from headgate.services.gateway.target import Target
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.groups.consumer import GroupConsumer
+from headgate.services.gateway.groups.target import Target
 from headgate.tasks import Crew
 from tests.virtual_time import run_virtual
 

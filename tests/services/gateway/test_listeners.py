@@ -13,7 +13,7 @@ from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
 from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.servers.nats import Nats
 from tests.services.gateway.world import running
 
@@ -51,7 +51,7 @@ async def test_an_open_address_without_a_token_is_warned_about(
     with capture_logs() as lines:
         await listener.start()
     await listener.stop(1.0)
-    assert [line["event"] for line in lines] == ([LogEvent.TRANSPORT_OPEN] if warned else [])
+    assert [line["event"] for line in lines] == ([LogLine.TRANSPORT_OPEN] if warned else [])
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

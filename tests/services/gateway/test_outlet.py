@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from headgate import errors
+from headgate.decide.feed.feed import Feed
 from headgate.decide.filter.plan import compile_filter
-from headgate.decide.subscriber import Feed
 from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
-from headgate.services.gateway.outlet import Outlet
-from headgate.services.gateway.subscriber import Subscriber, Totals
+from headgate.services.gateway.subscriptions.connection_output import Outlet
+from headgate.services.gateway.subscriptions.live import LiveSubscription, Totals
 
 
 class Sent:
@@ -47,21 +47,21 @@ class Wire:
 
     def passes(self, seq: int, partition: int = 0) -> bool:
         run = self._run(partition, seq)
-        return not Subscriber.pass_through(run, [b"one"], self._find)
+        return not LiveSubscription.pass_through(run, [b"one"], self._find)
 
     def would_pass(self, seq: int, partition: int = 0) -> bool:
-        return Subscriber.would_pass(self._run(partition, seq), self._find)
+        return LiveSubscription.would_pass(self._run(partition, seq), self._find)
 
-    def _find(self, subscription_id: str) -> Subscriber | None:
+    def _find(self, subscription_id: str) -> LiveSubscription | None:
         return self.first if subscription_id == self.first.id else None
 
     def _run(self, partition: int, seq: int) -> Run:
         return Run(partition, 1, (seq,), ((self.first.id,),))
 
-    def _live(self, name: str) -> Subscriber:
+    def _live(self, name: str) -> LiveSubscription:
         feed: Feed[bytes] = Feed({0: 0}, capacity=8, capacity_bytes=1_000, read_limit=4)
         feed.release({0: 0})
-        made = Subscriber(
+        made = LiveSubscription(
             Subscription(name, "gateway-1", "flights"),
             name=name,
             matches=compile_filter(None),

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from headgate import errors
+from headgate.decide.produce.room import Arriving, Room
 from headgate.model.http import Request, Response, json_response
-from headgate.services.gateway.forwarding import Forwarder
-from headgate.services.gateway.producing import Producing
+from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.producing import Producing
 from tests.virtual_time import run_virtual
 
 ONE, TWO = "http://one", "http://two"
@@ -38,6 +39,11 @@ def stopping(_now_s: float) -> Response:
     )
 
 
+def unaware(_now_s: float) -> Response:
+    error = {"code": "unknown_topic", "message": "there is no topic t", "details": {}}
+    return json_response({"error": error}, 404)
+
+
 def there(_now_s: float) -> Response:
     return WRITTEN
 
@@ -54,11 +60,12 @@ class Scripted(Forwarder):
     """Nodes that answer as they are told, by what time it is."""
 
     def __init__(self, body: bytes, nodes: dict[str, Answer]) -> None:
+        self.room = Room(1_000, setting="here")
         self.body = body
         self.nodes = nodes
         self.asked: list[str] = []
 
-    async def body_of(self, request: Request) -> bytes:
+    async def body_of(self, request: Request, place: Arriving) -> bytes:
         return self.body
 
     async def pass_on(
@@ -72,17 +79,19 @@ class Scripted(Forwarder):
 
 
 def produce(
-    body: bytes, nodes: dict[str, Answer], *, keyed: bool = True
+    body: bytes, nodes: dict[str, Answer], *, known_until_s: float = 1_000.0
 ) -> tuple[Response | errors.HeadgateError, list[str], float]:
-    """What came of it, whom it asked, and how long that took."""
+    """What came of it, whom it asked, and how long that took, at a gateway that knows the topic."""
     forwarder = Scripted(body, nodes)
 
     async def scenario() -> tuple[Response | errors.HeadgateError, float]:
+        loop = asyncio.get_running_loop()
         producing = Producing(
-            forwarder, ingest_urls=lambda *_: list(nodes), is_keyed=lambda _: keyed
+            forwarder,
+            ingest_urls=lambda *_: list(nodes),
+            knows=lambda name: name == "t" and loop.time() < known_until_s,
         )
         request = Request("POST", "/v1/topics/t/produce", nobody, params={"name": "t"})
-        loop = asyncio.get_running_loop()
         try:
             ended: Response | errors.HeadgateError = await producing.produce(request)
         except errors.HeadgateError as error:
@@ -93,7 +102,7 @@ def produce(
     return ended, forwarder.asked, took_s
 
 
-@pytest.mark.parametrize("before", [gone, stopping], ids=["gone", "stopping"])
+@pytest.mark.parametrize("before", [gone, stopping, unaware], ids=["gone", "stopping", "unaware"])
 @pytest.mark.parametrize("body", [WITH_IDS, WITHOUT], ids=["with ids", "without"])
 def test_nodes_that_wrote_nothing_are_asked_again_until_one_is_there(
     before: Answer, body: bytes
@@ -108,11 +117,8 @@ def test_what_may_be_written_is_sent_again_by_its_ids() -> None:
     assert (ended, took_s < 3) == (WRITTEN, True)
 
 
-@pytest.mark.parametrize(
-    ("body", "keyed"), [(WITHOUT, True), (WITH_IDS, False)], ids=["without ids", "without keys"]
-)
-def test_what_could_be_written_twice_is_not_sent_again(body: bytes, keyed: bool) -> None:
-    ended, asked, _ = produce(body, {ONE: silent(ONE), TWO: there}, keyed=keyed)
+def test_what_could_be_written_twice_is_not_sent_again() -> None:
+    ended, asked, _ = produce(WITHOUT, {ONE: silent(ONE), TWO: there})
     assert isinstance(ended, errors.OutcomeUnknown)
     assert asked == [ONE]
 
@@ -127,7 +133,9 @@ def test_what_may_be_written_is_never_told_as_not_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "code"), [(gone, "unreachable"), (stopping, None)], ids=["gone", "stopping"]
+    ("node", "code"),
+    [(gone, "unreachable"), (stopping, None), (unaware, "unavailable")],
+    ids=["gone", "stopping", "unaware"],
 )
 def test_the_last_word_comes_within_the_requests_time(node: Answer, code: str | None) -> None:
     ended, _, took_s = produce(WITH_IDS, {ONE: node})
@@ -142,3 +150,35 @@ def test_a_request_that_no_node_could_read_is_passed_on_once() -> None:
     ended, asked, took_s = produce(b"not JSON", {ONE: stopping})
     assert isinstance(ended, Response)
     assert (asked, took_s) == ([ONE], 0)
+
+
+def test_a_node_that_has_not_heard_of_a_topic_does_not_speak_for_the_others() -> None:
+    """Nor does the gateway, which may have an older topology than whoever created the topic."""
+    ended, asked, took_s = produce(WITHOUT, {ONE: unaware, TWO: there}, known_until_s=0)
+    assert (ended, asked, took_s) == (WRITTEN, [ONE, TWO], 0)
+
+
+@pytest.mark.parametrize("known_until_s", [0.0, 1.0], ids=["never was", "was deleted"])
+def test_a_topic_that_nobody_knows_is_said_not_to_be_there_at_once(known_until_s: float) -> None:
+    ended, _, took_s = produce(WITHOUT, {ONE: unaware, TWO: unaware}, known_until_s=known_until_s)
+    assert isinstance(ended, Response)
+    assert ended.status == 404
+    assert known_until_s <= took_s < known_until_s + 0.5
+
+
+@pytest.mark.parametrize("known_until_s", [0.0, 1_000.0], ids=["unknown here", "known here"])
+def test_without_word_of_every_node_a_topic_is_not_said_not_to_be_there(
+    known_until_s: float,
+) -> None:
+    ended, _, took_s = produce(WITHOUT, {ONE: gone, TWO: unaware}, known_until_s=known_until_s)
+    assert isinstance(ended, errors.PeerUnreachable | errors.NotNow)
+    assert 4 < took_s <= 5
+
+
+@pytest.mark.parametrize("known_until_s", [0.0, 1_000.0], ids=["unknown here", "known here"])
+def test_what_may_be_written_is_never_told_to_have_no_topic(known_until_s: float) -> None:
+    def answer(now_s: float) -> Response:
+        return unaware(now_s) if now_s > 0.5 else silent(ONE)(now_s)
+
+    ended, _, _ = produce(WITH_IDS, {ONE: answer}, known_until_s=known_until_s)
+    assert isinstance(ended, errors.OutcomeUnknown)

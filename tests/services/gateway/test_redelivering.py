@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate import errors
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
 from headgate.model.topology import FormerVersion, Topic
-from headgate.services.gateway.subscriptions import Bounds, SlowPolicies
+from headgate.services.gateway.subscriptions.subscriptions import Bounds, SlowPolicies
 from tests.services.gateway.test_deliveries import NAMES, Stage, event, stage
 from tests.written_log import TOPIC
 

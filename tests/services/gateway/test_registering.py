@@ -26,11 +26,11 @@ from headgate.model.control import (
 )
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology
-from headgate.services.gateway import registering
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.registering import Registering
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions import registering
+from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from headgate.tasks import Crew
 from tests.services.gateway.world import WAIT_S, running, until
 

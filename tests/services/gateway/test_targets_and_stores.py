@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+import pytest
+
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.errors import StorageFailed
 from headgate.model.control import EpochTooLow
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from headgate.services.gateway.target import Target
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.groups.target import Target
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.test_gateway_consumers import (
     TARGETS,
@@ -94,6 +97,31 @@ async def test_an_answer_that_took_long_says_nothing_of_the_time_since_the_quest
         checkpoints.gate.set()
         await asked
         assert not target.is_sure
+
+
+async def test_a_claim_that_fails_leaves_no_other_under_way() -> None:
+    class HalfAway(Gated):
+        async def claim(
+            self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
+        ) -> Position:
+            if not self.gate.is_set() and ref.partition == 0:
+                raise StorageFailed("its part of the store is away")
+            return await super().claim(ref, fence, after=after)
+
+    checkpoints = HalfAway()
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        target = only_target(world)
+        checkpoints.gate.clear()
+        asked = asyncio.create_task(target.take_again())
+        await until(lambda: checkpoints.waiting > 0)
+        assert not asked.done(), "or whoever asks again adds to those that hang"
+        checkpoints.gate.set()
+        with pytest.raises(StorageFailed, match="its part"):
+            await asked
+        assert checkpoints.waiting == 0
 
 
 async def test_it_comes_too_when_the_coordinator_was_there_and_only_a_save_took_long() -> None:

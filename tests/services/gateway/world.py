@@ -22,9 +22,9 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.picows.server import PicowsListener, PingTimes
 from headgate.adapters.transports import Transports
 from headgate.ports.letters import LetterStore
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
+from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
-from headgate.services.gateway.subscriptions import Bounds
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, topology
 from tests.written_log import WrittenLog

@@ -21,7 +21,7 @@ from headgate.model import control
 from headgate.model.api import Health
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response
-from headgate.model.lanes import LaneReceipt, LaneSettings, LaneSpec
+from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner
 from headgate.ports.control import HelloSource
@@ -52,12 +52,12 @@ def wall_s() -> float:
 
 
 class ScriptedLane:
-    """Implements lane.lives.Living; gives its receipt, fails and ends when the test says so."""
+    """Implements lane.lives.Living; gives its tally, fails and ends when the test says so."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self.spec = spec
         self.lives = True
-        self._receipt: asyncio.Future[LaneReceipt] = asyncio.get_running_loop().create_future()
+        self._tally: asyncio.Future[LaneTally] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
         self._began_s = wall_s()
 
@@ -65,13 +65,13 @@ class ScriptedLane:
         try:
             await self._ending.wait()
         except asyncio.CancelledError:
-            self._receipt.cancel()
+            self._tally.cancel()
             raise
         finally:
             self.lives = False
 
-    async def receipt(self) -> LaneReceipt:
-        return await asyncio.shield(self._receipt)
+    async def tally(self) -> LaneTally:
+        return await asyncio.shield(self._tally)
 
     async def close(self) -> None: ...
 
@@ -79,8 +79,8 @@ class ScriptedLane:
         self, reason: str = "time", *, began_late_s: float = 0.0, fenced: bool = False
     ) -> None:
         """Its window is over. It goes on: nobody has taken over yet."""
-        self._receipt.set_result(
-            LaneReceipt(
+        self._tally.set_result(
+            LaneTally(
                 lane=self.spec.lane,
                 window=self.spec.window,
                 pid=1,
@@ -95,7 +95,7 @@ class ScriptedLane:
         )
 
     def fails(self, reason: str = "a lane died") -> None:
-        self._receipt.set_exception(RuntimeError(reason))
+        self._tally.set_exception(RuntimeError(reason))
         self._ending.set()
 
 

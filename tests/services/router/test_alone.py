@@ -10,7 +10,7 @@ from headgate.model import control
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner, Topology
 from headgate.services.router.plans import NO_WINDOW, NOTHING_NOTED
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.services.router.stage import (
     MINE,
     P,
@@ -33,7 +33,7 @@ async def test_it_reads_what_it_did_before_under_the_next_number() -> None:
         async with starting(is_away, noted=NOTED) as stage:
             lane = await stage.opened()
     assert (lane.spec.window, lane.spec.owns) == (8, NOTED.assignment.sources)
-    [said] = [one for one in logs if one["event"] == LogEvent.GOES_ON_ALONE]
+    [said] = [one for one in logs if one["event"] == LogLine.GOES_ON_ALONE]
     assert (said["window"], said["sources"]) == (7, 1)
 
 
@@ -53,7 +53,7 @@ async def test_it_does_so_too_when_it_was_welcomed_and_left() -> None:
 async def test_it_says_that_it_has_noted_nothing() -> None:
     with structlog.testing.capture_logs() as logs:
         async with starting(is_away) as stage:
-            await until(lambda: LogEvent.WAITS_FOR_COORDINATOR in [one["event"] for one in logs])
+            await until(lambda: LogLine.WAITS_FOR_COORDINATOR in [one["event"] for one in logs])
             assert await stage.reasons(*WAITS) == [NOTHING_NOTED]
             stage.coordinator.connect()
             stage.coordinator.say(control.Assign(1, ()))

@@ -10,7 +10,7 @@ from headgate.errors import StorageFailed
 from headgate.model import control
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Topology
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.services.router.stage import (
     MINE,
     Stage,
@@ -52,7 +52,7 @@ async def test_notes_that_can_not_be_written_hold_nobody_up() -> None:
         async with ready(fails) as stage:
             stage.lanes[0].returns()
             assert (await stage.opened(2)).spec.window == 2
-    failed = [one["error"] for one in logs if one["event"] == LogEvent.NOTES_FAILED]
+    failed = [one["error"] for one in logs if one["event"] == LogLine.NOTES_FAILED]
     assert failed == ["the disk is full"] * 3, "an assignment and two windows"
 
 

@@ -10,12 +10,14 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
+from headgate.decide.lane.window_shares import Patience
+from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.lanes import LaneSettings
 from headgate.model.topology import Owner
 from headgate.ports.windows import WindowsDied
 from headgate.services.router import current
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 from tests.services.router.stage import (
     LANE,
     MINE,
@@ -50,7 +52,7 @@ async def test_the_next_window_has_what_was_assigned_meanwhile() -> None:
 
 
 @on_virtual_time
-async def test_a_window_ends_with_the_last_of_its_receipts() -> None:
+async def test_a_window_ends_with_the_last_of_its_tallies() -> None:
     with structlog.testing.capture_logs() as logs:
         async with ready(assigns(MINE, OTHER)) as stage:
             one, other = stage.lanes
@@ -103,7 +105,7 @@ async def test_what_fails_is_begun_again_and_said() -> None:
             assert await stage.reasons("query") == []
             assert b"headgate_query_restarts_total 1.0" in await stage.lookout.get("/metrics")
             keeping.cancel()
-    [failed] = [one for one in logs if one["event"] == LogEvent.QUERY_FAILED]
+    [failed] = [one for one in logs if one["event"] == LogLine.QUERY_FAILED]
     assert (failed["restarts"], failed["error"]) == (1, "a lane died")
 
 
@@ -127,7 +129,7 @@ async def test_a_window_that_does_not_end_is_overdue_and_begun_again() -> None:
 
 @on_virtual_time
 async def test_the_end_of_a_former_window_is_not_that_of_the_open_one() -> None:
-    """Lanes go on after their receipts; the next window may be slow to start meanwhile."""
+    """Lanes go on after their tallies; the next window may be slow to start meanwhile."""
     async with ready() as stage:
         keeping = asyncio.ensure_future(stage.router.failed())
         stage.lanes[0].returns()
@@ -185,8 +187,21 @@ async def test_only_failures_without_a_window_in_between_count() -> None:
             await fail()
             assert not keeping.done()
         await fail()
-        with pytest.raises(WindowsDied, match=f"the query failed {most + 1} times in a row"):
+        with pytest.raises(WindowsDied, match=f"the query failed {most + 1} times within 10 min"):
             await keeping
+
+
+def test_a_query_that_fails_now_and_then_ends_no_router() -> None:
+    """As where a store is away for hours: each window fails when its patience is over."""
+    most, within_s = current.QUERY_RESTARTS_MAX, current.QUERY_RESTARTS_WITHIN_S
+    window = current.CurrentWindow(RouterMetrics(), length_s=120.0, patience=Patience())
+    for number in range(10 * most):
+        window.failed("a lane did not return", now_s=number * (within_s / most + 1))
+    now_s = 10 * most * (within_s / most + 1) + within_s
+    for _ in range(most):
+        window.failed("a lane died", now_s=now_s)
+    with pytest.raises(WindowsDied, match="within 10 minutes: a lane died"):
+        window.failed("a lane died", now_s=now_s)
 
 
 @on_virtual_time
@@ -198,7 +213,7 @@ async def test_a_router_with_nothing_left_to_run_windows_on_ends() -> None:
             await asyncio.wait_for(keeping, 1.0)
         began_s = asyncio.get_running_loop().time()
         await stage.router.stop()
-        assert asyncio.get_running_loop().time() - began_s < 1.0, "nobody returns receipts"
+        assert asyncio.get_running_loop().time() - began_s < 1.0, "nobody returns tallies"
 
 
 # --- refused -------------------------------------------------------------------------------------
@@ -253,7 +268,7 @@ async def test_a_window_with_a_lane_that_read_is_followed_by_the_next_at_once() 
 
 
 @on_virtual_time
-async def test_a_stop_waits_for_the_receipts_of_the_window() -> None:
+async def test_a_stop_waits_for_the_tallies_of_the_window() -> None:
     async with ready() as stage:
         [lane] = stage.lanes
         stopping = asyncio.ensure_future(stage.router.stop())

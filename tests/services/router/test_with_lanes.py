@@ -15,9 +15,9 @@ from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.http import MemoryHttpCalls, MemoryWeb
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
-from headgate.decide.checkpoints import Reset
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints
-from headgate.decide.coordination.members import Timing
+from headgate.decide.coordination.members.members import Timing
+from headgate.decide.lane.checkpoints import Reset
 from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
 from headgate.metrics.roles import RouterMetrics

@@ -13,7 +13,7 @@ from typing import Final, Self
 import psutil
 
 from headgate.client import SyncProducer
-from headgate.client.pending import ProducerOptions
+from headgate.client.producing.pending import ProducerOptions
 from tests.system.cluster import Cluster
 from tests.system.harness import Command, until
 from tests.system.traffic import PAUSE_S, Traffic

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Self
 
 from pyspark.sql import DataFrame
 
-from headgate.spark.log_source import read_topic, stream_topic
-from headgate.spark.session import local_session
+from headgate.spark.starting.session import local_session
+from headgate.spark.table.source import read_topic, stream_topic
 from tests.system.soaking.flood import Violation
 from tests.system.soaking.judge import Account
 

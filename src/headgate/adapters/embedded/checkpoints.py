@@ -21,9 +21,9 @@ import apsw
 import msgspec
 
 from headgate.adapters.embedded.folder import DataFolder
-from headgate.adapters.embedded.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
+from headgate.adapters.embedded.log.schema import CHECKPOINTS_SCHEMA, LATER_CHECKPOINT_COLUMNS
 from headgate.adapters.embedded.sqlite import connect, storage_errors, transaction
-from headgate.decide.checkpoints import (
+from headgate.decide.lane.checkpoints import (
     Checkpoint,
     claimed,
     listed,

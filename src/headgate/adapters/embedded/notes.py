@@ -31,9 +31,9 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.adapters.embedded.folder import replace_file
-from headgate.decide.notes import (
-    Holder,
+from headgate.decide.lane.notes import (
     Known,
+    NotedOwner,
     is_of_use,
     last_holders,
     nobody_reads,
@@ -227,7 +227,9 @@ def _left(files: Collection[Path], refs: Collection[PartitionRef]) -> Left:
         return together(fences, [_known(file) for h, file in found if h.name in gone], held)
 
 
-def _holders(files: Collection[Path], stack: contextlib.ExitStack) -> list[tuple[Holder, BinaryIO]]:
+def _holders(
+    files: Collection[Path], stack: contextlib.ExitStack
+) -> list[tuple[NotedOwner, BinaryIO]]:
     """Whoever noted something there, with the file, which is open for as long as `stack` is."""
     found = []
     for path in files:
@@ -237,7 +239,7 @@ def _holders(files: Collection[Path], stack: contextlib.ExitStack) -> list[tuple
             sign_s = time.time() - os.fstat(file.fileno()).st_mtime
             known = _known(file, only=_ABOUT_THE_LANE)
             about = (path.name, _pid(path), lives, sign_s, known.holds, known.claims)
-            found.append((Holder(*about), file))
+            found.append((NotedOwner(*about), file))
     return found
 
 

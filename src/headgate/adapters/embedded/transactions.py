@@ -15,7 +15,7 @@ from types import TracebackType
 
 import apsw
 
-from headgate.adapters.embedded.open_files import OpenFiles
+from headgate.adapters.embedded.log.open_files import OpenFiles
 from headgate.adapters.embedded.sqlite import transaction
 from headgate.adapters.log.appending import store_changed
 from headgate.errors import OutcomeUnknown, StorageFailed

@@ -14,7 +14,7 @@ import aetcd
 import msgspec
 
 from headgate.adapters.etcd.connection import EtcdConnection
-from headgate.decide.checkpoints import (
+from headgate.decide.lane.checkpoints import (
     Checkpoint,
     claimed,
     listed,

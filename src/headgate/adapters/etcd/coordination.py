@@ -22,7 +22,7 @@ import aetcd
 
 from headgate.adapters.etcd.connection import EtcdConnection
 from headgate.adapters.etcd.election import leader_key
-from headgate.decide.coordination.elements import assembled, changed_elements
+from headgate.adapters.etcd.stored_elements import assembled, changed_elements
 from headgate.errors import Fenced
 from headgate.model.stored import StoredState
 from headgate.ports.election import Leadership

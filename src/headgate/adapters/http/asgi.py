@@ -1,15 +1,20 @@
 """An application as ASGI, which is what granian serves.
 
 ASGI, because granian applies the client's backpressure to an ASGI send and not to an RSGI one (a
-stalled reader would fill the memory).
+stalled reader would fill the memory). It resets a connection whose request was answered and not
+read: so what is still arriving then is read and dropped for a while before a refusal is sent, or it
+would be lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from headgate.model.http import Headers, Receive, Request, Response, StreamResponse
 from headgate.ports.http import App
@@ -18,6 +23,10 @@ from headgate.tasks import first_of
 log = logging.getLogger(__name__)
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+DROPPED_FROM_BYTES = 64 * 1024
+"""What is less lies in the buffers of the two machines."""
+DROP_BYTES = 32 * 1024 * 1024
+DROP_S = 2.0
 
 
 class AsgiApp:
@@ -35,7 +44,14 @@ class AsgiApp:
         assert task is not None
         self._requests.add(task)
         try:
-            await self._serve(_request(scope, receive), send)
+            request = _request(scope, receive)
+            if _may_be_large(request):
+                arriving = _Arriving(receive)
+                await self._serve(
+                    msgspec.structs.replace(request, receive=arriving), send, arriving
+                )
+            else:
+                await self._serve(request, send)
         except asyncio.CancelledError:
             # `drain` cancels what outlives the server; the connection ends with it.
             task.uncancel()
@@ -43,9 +59,11 @@ class AsgiApp:
             self._requests.discard(task)
             self._streams.discard(task)
 
-    async def _serve(self, request: Request, send: Send) -> None:
+    async def _serve(self, request: Request, send: Send, arriving: _Arriving | None = None) -> None:
         answer = await self._app.answer(request)
         try:
+            if arriving is not None:
+                await arriving.drop()
             if isinstance(answer, StreamResponse):
                 await self._stream(request, answer, send)
             else:
@@ -74,6 +92,37 @@ class AsgiApp:
             await asyncio.wait(tuple(self._requests), timeout=timeout_s)
         for task in tuple(self._requests):
             task.cancel()
+
+
+class _Arriving:
+    """Where a large body comes from, and whether all of it has come."""
+
+    __slots__ = ("_receive", "is_whole")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.is_whole = False
+
+    async def __call__(self) -> Mapping[str, Any]:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self.is_whole = True  # or nothing more comes, because the client has gone
+        return message
+
+    async def drop(self) -> None:
+        """What nobody has read."""
+        left_bytes = DROP_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DROP_S):
+                while not self.is_whole and left_bytes > 0:
+                    left_bytes -= len((await self()).get("body", b""))
+
+
+def _may_be_large(request: Request) -> bool:
+    declared = request.headers.get("content-length")
+    if declared.isdigit():
+        return int(declared) > DROPPED_FROM_BYTES
+    return request.method in ("POST", "PUT", "PATCH")
 
 
 def _request(scope: Mapping[str, Any], receive: Receive) -> Request:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.log.checksum import with_checksum
-from headgate.decide import intake
+from headgate.decide.connectors import intake
 from headgate.errors import (
     Fenced,
     HeadgateError,

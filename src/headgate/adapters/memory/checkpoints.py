@@ -1,4 +1,4 @@
-"""Positions in memory, by the same rule as every other store's (decide.checkpoints).
+"""Positions in memory, by the same rule as every other store's (decide.lane.checkpoints).
 
 A call takes effect at once and as a whole, and is answered a turn of the event loop later. Stores
 that share `stored` share their positions, as processes share a database; nothing outlives them.
@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from headgate.decide.checkpoints import Checkpoint, claimed, moved, noted, put, stopped, wanted_back
+from headgate.decide.lane.checkpoints import (
+    Checkpoint,
+    claimed,
+    moved,
+    noted,
+    put,
+    stopped,
+    wanted_back,
+)
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target
 from headgate.model.position import Position, Tally, Tries

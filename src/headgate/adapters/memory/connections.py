@@ -36,10 +36,11 @@ class Frame(NamedTuple):
 
 class Way:
     """One direction of a connection. Made at the receiving end, which `take`s each frame; the
-    sending end is told `on_full` at once and `on_room` later."""
+    sending end is told `on_full` at once, when more than `held_bytes` wait, and `on_room` later."""
 
-    def __init__(self, take: Callable[[Frame], None]) -> None:
+    def __init__(self, take: Callable[[Frame], None], held_bytes: int) -> None:
         self._take = take
+        self._held_bytes = held_bytes
         self._loop = asyncio.get_running_loop()
         self._frames: deque[Frame] = deque()
         self._arriving: asyncio.Handle | None = None
@@ -58,7 +59,7 @@ class Way:
         self._frames.append(frame)
         self.unsent_bytes += len(frame.message)
         self._arrive_soon()
-        if self.unsent_bytes > HELD_BYTES and not self._is_full:
+        if self.unsent_bytes > self._held_bytes and not self._is_full:
             self._is_full = True
             self.on_full()
 
@@ -101,7 +102,7 @@ class Way:
 
     @property
     def _has_room(self) -> bool:
-        return self.unsent_bytes <= HELD_BYTES // 4
+        return self.unsent_bytes <= self._held_bytes // 4
 
     def _tell_of_room(self) -> None:
         self._telling = None
@@ -116,10 +117,11 @@ def _nothing() -> None:
 
 class MemoryConnections:
     """Who listens where; `open_link` is a client's way there. Whoever is quiet for `ping_s` is
-    asked whether it is there."""
+    asked whether it is there; of what isn't read, `held_bytes` wait on the way."""
 
-    def __init__(self, *, ping_s: float = PING_S) -> None:
+    def __init__(self, *, ping_s: float = PING_S, held_bytes: int = HELD_BYTES) -> None:
         self.ping_s = ping_s
+        self.held_bytes = held_bytes
         self._entrances: dict[str, MemoryListener] = {}
         self._next_port = FIRST_FREE_PORT
         self.open: dict[MemoryWire, None] = {}
@@ -177,7 +179,7 @@ class MemoryListener:
             link.loop.call_soon(link.refused, error)
             return
         network = self._network
-        end = MemoryWire(link, peer, reception.message_bytes, network.open, ping_s=network.ping_s)
+        end = MemoryWire(link, peer, reception.message_bytes, network)
         link.loop.call_soon(link.admitted, end)
         peer.connected(end)
 
@@ -190,23 +192,21 @@ class MemoryWire:
         link: MemoryLink,
         peer: Peer,
         message_bytes: int,
-        open_wires: dict[MemoryWire, None],
-        *,
-        ping_s: float,
+        network: MemoryConnections,
     ) -> None:
         self.link = link
-        self._open = open_wires
-        open_wires[self] = None
+        self._open = network.open
+        network.open[self] = None
         self._peer = peer
         self._message_bytes = message_bytes
         self.loop = asyncio.get_running_loop()
         self._is_over = self._is_closing = False
         self._heard, self._heard_by_the_ping = 0, -1
-        self._ping_s = ping_s
-        self._pinging = self.loop.call_later(ping_s, self._ping)
+        self._ping_s = network.ping_s
+        self._pinging = self.loop.call_later(self._ping_s, self._ping)
         self._way = way = link.way
         way.sent_from, way.on_full, way.on_room = self.loop, peer.paused, peer.resumed
-        self.way = Way(self._take)
+        self.way = Way(self._take, network.held_bytes)
         """From the client to here."""
         self.way.sent_from = link.loop
 
@@ -283,7 +283,7 @@ class MemoryLink(Watched):
         self._gone = asyncio.Event()
         self._opening: asyncio.Future[None]
         self.loop = asyncio.get_running_loop()
-        self.way = Way(self._take)
+        self.way = Way(self._take, network.held_bytes)
         """From the gateway to here."""
 
     async def connect(self, url: str) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.letters import printable
 from headgate.decide.delivery.parts import joined
-from headgate.decide.letter_fences import admitted
+from headgate.decide.letters.fences import admitted
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import group_of
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter

@@ -36,6 +36,12 @@ class MemoryHistory:
         self.is_away = False
         self.too_large: set[str] = set()
         """Positions of changes that can't be handed out."""
+        self.stored = 0
+        """Up to this number, a reader has said, all is in the log."""
+        self.keeps_stored = True
+        """Else nobody reads on from before that: it keeps history for its reader alone."""
+        self.released = 0
+        """So often a connector that was deleted has let go of it."""
 
     def commit(self, *events: Event) -> None:
         """Each gets its position."""
@@ -51,7 +57,7 @@ class MemoryHistory:
     def behind(self, number: int) -> list[Event]:
         if self.is_away:
             raise OriginUnavailable("the origin can't be reached")
-        if number + 1 < self.first:
+        if number + 1 < self.first or not (self.keeps_stored or number >= self.stored):
             raise OriginHistoryLost(
                 f"the origin has no changes before {self.first}, and {number + 1} comes next"
             )
@@ -94,10 +100,18 @@ class MemoryOrigin:
         yield MemoryStream(self._history, number, self._batch, self._wait_s)
 
     async def standing(self, position: str) -> Standing:
+        """A change a second."""
         await asyncio.sleep(0)
         if self._history.is_away or not position:
             return Standing()
-        return Standing(behind=self._history.head - int(position), history_ms=60_000)
+        behind = self._history.head - int(position)
+        return Standing(behind=behind, history_ms=60_000, age_ms=behind * 1_000)
+
+    async def release(self) -> None:
+        await asyncio.sleep(0)
+        if self._history.is_away:
+            raise OriginUnavailable("the origin can't be reached")
+        self._history.released += 1
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -127,6 +141,9 @@ class MemoryStream:
         some = events[: max(self._batch(), 1)]
         self._number += len(some)
         return Changes(some, self.position)
+
+    def stored(self, position: str) -> None:
+        self._history.stored = max(self._history.stored, int(position))
 
 
 def no_origin(connector: Connector) -> MemoryOrigin:

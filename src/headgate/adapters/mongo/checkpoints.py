@@ -33,7 +33,7 @@ from headgate.adapters.mongo.reasons import (
     is_away,
     reason_of,
 )
-from headgate.decide.checkpoints import (
+from headgate.decide.lane.checkpoints import (
     FIRST_VERSION,
     NOWHERE,
     Checkpoint,

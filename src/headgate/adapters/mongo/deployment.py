@@ -13,13 +13,14 @@ from urllib.parse import quote_plus
 
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import NetworkTimeout, OperationFailure, PyMongoError
 from pymongo.read_preferences import ReadPreference
 from pymongo.server_description import ServerDescription
 
+from headgate.adapters.mongo.asking import within
 from headgate.adapters.mongo.bson_json import CODEC, Document
 from headgate.adapters.mongo.origin_errors import WRONG_CREDENTIALS, origin_error
-from headgate.decide.mongo_settings import REFERENCE, MongoSettings, user_info
+from headgate.decide.connectors.mongo_settings import REFERENCE, MongoSettings, user_info
 from headgate.errors import HeadgateError, InvalidConfig, OriginRefused
 
 SELECTION_TIMEOUT_MS = 5_000
@@ -27,7 +28,13 @@ CONNECT_TIMEOUT_MS = 5_000
 HEARTBEAT_MS = 5_000
 """A network that swallows everything is noticed after this and a connect's timeout."""
 ANSWER_TIMEOUT_MS = 60_000
-"""A server that has to look through a long oplog for one collection's changes answers late."""
+SEARCH_TIMEOUT_MS = 3_600_000
+"""For what is next in a stream. A server that has to look through a long oplog for the changes of
+one collection says nothing before it has found some or is through: some 100,000 entries a second.
+Who gave up before that would ask for the same again, for ever. A server that is gone is noticed by
+its heartbeat."""
+CLOSE_TIMEOUT_S = 5.0
+"""For leave that is taken of a server, which notices in time also where it hears nothing."""
 
 Resolve = Callable[[str], str]
 """From a reference, `NAME` or `file:PATH`, to the secret; raises InvalidConfig."""
@@ -56,13 +63,20 @@ class Deployment:
     ) -> Document:
         """MongoDB's answer, or PyMongo's error: `error` says what that means."""
         client = await self._connected()
+        # PyMongo knows one bound for all commands, which is that of a search.
+        is_search = "getMore" in command
         try:
-            return await client[database].command(
-                command,
-                read_preference=ReadPreference.PRIMARY,
-                codec_options=CODEC,
-                session=session,
+            return await within(
+                None if is_search else ANSWER_TIMEOUT_MS / 1_000,
+                client[database].command(
+                    command,
+                    read_preference=ReadPreference.PRIMARY,
+                    codec_options=CODEC,
+                    session=session,
+                ),
             )
+        except TimeoutError as error:
+            raise NetworkTimeout(f"no answer within {ANSWER_TIMEOUT_MS} ms") from error
         except OperationFailure as error:
             self._refused = error.code in WRONG_CREDENTIALS
             raise
@@ -81,9 +95,13 @@ class Deployment:
         return origin_error(error, self.settings, self._secrets)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        client, self._client = self._client, None
+        if client is None:
+            return
+        try:
+            await within(CLOSE_TIMEOUT_S, client.close())
+        except TimeoutError:
+            await client.close()  # which has no sessions left to tell the server of
 
     async def _connected(self) -> AsyncMongoClient[Document]:
         if self._refused:
@@ -97,7 +115,7 @@ class Deployment:
                     appname="headgate",
                     serverSelectionTimeoutMS=SELECTION_TIMEOUT_MS,
                     connectTimeoutMS=CONNECT_TIMEOUT_MS,
-                    socketTimeoutMS=ANSWER_TIMEOUT_MS,
+                    socketTimeoutMS=SEARCH_TIMEOUT_MS,
                     heartbeatFrequencyMS=HEARTBEAT_MS,
                     # PyMongo would overwrite how long a getMore waits for changes.
                     timeoutMS=None,

@@ -5,6 +5,7 @@ Only a user who may read it is told; changes themselves need no such right.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from pymongo.errors import OperationFailure
 from headgate.adapters.mongo.bson_json import Document
 from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.identity import is_change, time_of, token_of
-from headgate.decide.mongo_settings import MongoSettings
+from headgate.decide.connectors.mongo_settings import MongoSettings
 from headgate.ports.origin import Standing
 
 MOST_COUNTED = 100_000
@@ -58,11 +59,12 @@ class Oplog:
         since = {"$gt" if is_change(position) else "$gte": time_of(position)}
         match = {"ts": since, **_of_interest(self._deployment.settings)}
         stages: list[Document] = [{"$match": match}, {"$limit": MOST_COUNTED}, {"$count": "behind"}]
-        try:
+        behind: int | None = None
+        with contextlib.suppress(OperationFailure):  # it would take too long
             counted = await self._aggregate(stages, COUNT_TIMEOUT_MS)
-        except OperationFailure:
-            return Standing(None, window.length_ms)
-        return Standing(counted[0]["behind"] if counted else 0, window.length_ms)
+            behind = counted[0]["behind"] if counted else 0
+        age_s = max(window.last.time - time_of(position).time, 0)
+        return Standing(behind, window.length_ms, age_s * 1_000)
 
     async def _end(self, direction: int) -> Timestamp:
         command = {

@@ -21,7 +21,7 @@ from headgate.adapters.mongo.identity import token_of
 from headgate.adapters.mongo.oplog import Oplog
 from headgate.adapters.mongo.origin_check import OriginCheck
 from headgate.adapters.mongo.stream import MongoChangeStream
-from headgate.decide.mongo_settings import read_settings
+from headgate.decide.connectors.mongo_settings import read_settings
 from headgate.errors import OriginRefused
 from headgate.model.connector import BEGIN_NOW
 from headgate.ports.origin import Finding, Standing
@@ -59,6 +59,9 @@ class MongoOrigin:
             return await Oplog(self._deployment).standing(position)
         except (PyMongoError, BSONError, OriginRefused):
             return Standing()
+
+    async def release(self) -> None:
+        """Nothing is there: MongoDB knows no readers."""
 
     async def close(self) -> None:
         await self._deployment.close()

@@ -16,7 +16,7 @@ from headgate.adapters.mongo.reasons import (
     is_away,
     reason_of,
 )
-from headgate.decide.mongo_settings import EXAMPLE, MongoSettings
+from headgate.decide.connectors.mongo_settings import EXAMPLE, MongoSettings
 from headgate.errors import (
     UNREACHABLE,
     HeadgateError,
@@ -80,8 +80,8 @@ def origin_error(
 def history_lost(reason: str) -> OriginHistoryLost:
     return OriginHistoryLost(
         "MongoDB no longer has the changes that come next: its oplog was too short for the "
-        "time that nobody read, or was replaced; reset the connector, and enlarge the oplog "
-        f"({reason})",
+        "time that nobody read, or was replaced, or the change to begin behind is of a collection "
+        f"that this connector doesn't read; reset the connector, and enlarge the oplog ({reason})",
         reason=reason,
     )
 

@@ -35,7 +35,7 @@ from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.identity import is_change, position_of, time_of, token_of
 from headgate.adapters.mongo.lookup import Lookup
 from headgate.adapters.mongo.origin_errors import TOO_LARGE, history_lost, too_old
-from headgate.decide.mongo_settings import MongoSettings
+from headgate.decide.connectors.mongo_settings import MongoSettings
 from headgate.errors import ChangeTooLarge, HeadgateError, OriginRefused, OriginUnavailable
 from headgate.ports.origin import Changes
 from headgate.tasks import Helpers
@@ -117,6 +117,9 @@ class MongoChangeStream:
                 # Nobody is there to be told that the cursor isn't needed any more.
                 self._cursor = 0
             raise meant from error
+
+    def stored(self, position: str) -> None:
+        """MongoDB keeps its history by size, for nobody in particular."""
 
     async def close(self) -> None:
         """Never raises: the server forgets in time what it isn't told."""
@@ -295,6 +298,7 @@ class MongoChangeStream:
         await self._forget_ahead()
         cursor, self._cursor = self._cursor, 0
         if cursor:
-            with contextlib.suppress(PyMongoError):
-                command = {"killCursors": self._cursor_in, "cursors": [Int64(cursor)]}
-                await self._deployment.command(self._database, command, self._session)
+            command = {"killCursors": self._cursor_in, "cursors": [Int64(cursor)]}
+            with contextlib.suppress(PyMongoError, TimeoutError):
+                async with asyncio.timeout(FORGET_TIMEOUT_S):
+                    await self._deployment.command(self._database, command, self._session)

@@ -16,7 +16,7 @@ from headgate.adapters.letters import decoded, encoded, printable
 from headgate.adapters.postgres.connections import Query, Session
 from headgate.adapters.postgres.letter_table import LetterStatements
 from headgate.decide.delivery.parts import joined
-from headgate.decide.letter_fences import admitted
+from headgate.decide.letters.fences import admitted
 from headgate.decide.portions import Portion
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery

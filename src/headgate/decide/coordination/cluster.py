@@ -23,31 +23,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from headgate.decide.checkpoints import Reset
-from headgate.decide.coordination import (
-    connecting,
-    consuming,
-    grace,
-    hints,
-    intakes,
-    membership,
-    moving,
-    operating,
-    plausible,
-    repartitioning,
-    resetting,
-    sharing,
-    subscribing,
-    topology_changes,
-    windows,
-)
+from headgate.decide.coordination import plausible
+from headgate.decide.coordination.connectors import connecting, intakes
 from headgate.decide.coordination.drafts import checked, whole
-from headgate.decide.coordination.effects import Effect, Hang, Persist, Refuse, Send, Unclaimed
-from headgate.decide.coordination.members import Member
-from headgate.decide.coordination.ownership import NOBODY
-from headgate.decide.coordination.publishing import Client
-from headgate.decide.coordination.rates import Meter
+from headgate.decide.coordination.effects import (
+    Effect,
+    EndSession,
+    Persist,
+    Refuse,
+    Send,
+    Unclaimed,
+)
+from headgate.decide.coordination.groups import consuming, sharing
+from headgate.decide.coordination.lanes import hints, windows
+from headgate.decide.coordination.members import grace, membership
+from headgate.decide.coordination.members.members import Member
+from headgate.decide.coordination.registry import subscribing
+from headgate.decide.coordination.sources import moving, resetting
+from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.decide.coordination.state import State
+from headgate.decide.coordination.topics import operating, repartitioning, topology_changes
+from headgate.decide.coordination.topics.publishing import Client
+from headgate.decide.coordination.views.rates import Meter
+from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
@@ -91,7 +89,7 @@ class Cluster(State):
     def _opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
         learns = self.learning.is_on or self._begins_to_learn(hello)
         if reason := self._refusal(hello, now_ms, learns=learns):
-            return [Send(session, control.Refused(reason)), Hang(session)]
+            return [Send(session, control.Refused(reason)), EndSession(session)]
         effects: list[Effect] = []
         if learns and not self.learning.is_on:
             self.learn(now_ms)
@@ -176,7 +174,7 @@ class Cluster(State):
         if role is None:
             return []  # it was refused, replaced or cut off, and is about to hear of it
         if reason := plausible.message_refusal(self, role, message):
-            return [Send(session, control.Refused(reason)), Hang(session)]
+            return [Send(session, control.Refused(reason)), EndSession(session)]
         if isinstance(message, control.CheckIn) or role == "client":
             return self._heard(session, message, now_ms)  # no invariant is about that
         is_row = isinstance(message, control.AckTopology) and not self._awaits_adoption
@@ -361,7 +359,7 @@ class Cluster(State):
         for session in (*silent, *gone):
             self.sessions.pop(session, None)
             self.clients.pop(session, None)
-        return [Hang(session) for session in (*silent, *gone)]
+        return [EndSession(session) for session in (*silent, *gone)]
 
     def _end_leases(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.decide.checkpoints import Reset
+from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import HeadgateError
 from headgate.model.control import FromCoordinator
 from headgate.model.event import PartitionRef
@@ -27,7 +27,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Hang:
+class EndSession:
     """End a session after what was sent to it."""
 
     session: int
@@ -73,4 +73,4 @@ class Refuse:
     error: HeadgateError
 
 
-Effect = Send | Hang | Persist | FenceCheckpoints | Refuse
+Effect = Send | EndSession | Persist | FenceCheckpoints | Refuse

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from headgate.decide.supervision import RestartPolicy
+from headgate.decide.operations.supervision import RestartPolicy
 from headgate.model.control import Hello
 
 BLAMED_MAX = 2

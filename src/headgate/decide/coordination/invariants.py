@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from headgate.decide.coordination.ownership import NOBODY
+from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.decide.coordination.state import State
-from headgate.decide.lineage import contradictions as contradictions_of
-from headgate.decide.planning.standing import is_weight
+from headgate.decide.log.lineage import contradictions as contradictions_of
+from headgate.decide.planning.starting_point import is_weight
 from headgate.model.api import MAX_PARTITIONS
 from headgate.model.connector import intake_ref
 from headgate.model.groups import MAX_TARGETS, group_id

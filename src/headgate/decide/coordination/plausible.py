@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from headgate.decide.connector_rules import CONNECTORS_MAX
-from headgate.decide.coordination import topic_rules
-from headgate.decide.coordination.ownership import NOBODY
+from headgate.decide.connectors.rules import CONNECTORS_MAX
+from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.decide.coordination.state import State
-from headgate.decide.lineage import contradictions
-from headgate.decide.planning.standing import WEIGHT_MAX, WEIGHT_MIN, is_weight
+from headgate.decide.coordination.topics import topic_rules
+from headgate.decide.log.lineage import contradictions
+from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN, is_weight
 from headgate.model import control
 from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN
 from headgate.model.connector import ConnectorReport, intake_ref
@@ -135,7 +135,8 @@ def _reports_refusal(reports: Collection[ConnectorReport]) -> str:
         return f"{len(reports)} connectors are more than there can be"
     for one in reports:
         counts = (one.epoch, one.taken, one.left_out)
-        known = [n for n in (one.lag_ms, one.lag_records, one.history_ms) if n is not None]
+        told = (one.lag_ms, one.lag_records, one.history_ms, one.held_bytes)
+        known = [n for n in told if n is not None]
         if not all(_is_number(number) for number in (*counts, *known)):
             return f"{one.name[:NAME_CHARS_MAX]} counts further than anybody can"
         if reason := _connector_refusal(intake_ref(one.name)):

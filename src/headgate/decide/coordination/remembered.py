@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headgate.decide.coordination.ownership import NOBODY
+from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.model.connector import intake_ref
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredReset, StoredState

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.decide.coordination import publishing
-from headgate.decide.coordination.groups import Groups
-from headgate.decide.coordination.handoffs import Handoffs
-from headgate.decide.coordination.heard import Heard
-from headgate.decide.coordination.lane_totals import LaneTotals
-from headgate.decide.coordination.lanes import Lanes
-from headgate.decide.coordination.learning import Learning
-from headgate.decide.coordination.members import Balance, Member, Timing
-from headgate.decide.coordination.ownership import NOBODY, Ownership
-from headgate.decide.coordination.publishing import Client, Publication
-from headgate.decide.coordination.quotas import Quotas
-from headgate.decide.coordination.rates import Meter
-from headgate.decide.coordination.registry import REVISIONS_PER_BOOT, Registry
+from headgate.decide.coordination.connectors.heard import Heard
+from headgate.decide.coordination.groups.groups import Groups
+from headgate.decide.coordination.lanes.lane_totals import LaneTotals
+from headgate.decide.coordination.lanes.lanes import Lanes
+from headgate.decide.coordination.lanes.window_ends import WindowEnds
+from headgate.decide.coordination.members.learning import Learning
+from headgate.decide.coordination.members.members import Balance, Member, Timing
+from headgate.decide.coordination.registry.quotas import Quotas
+from headgate.decide.coordination.registry.registry import REVISIONS_PER_BOOT, Registry
 from headgate.decide.coordination.remembered import fitting
-from headgate.decide.coordination.repartitions import Repartitions
-from headgate.decide.coordination.resets import Resets
-from headgate.decide.coordination.window_ends import WindowEnds
-from headgate.decide.gateway_ring import ring_of
+from headgate.decide.coordination.sources.handoffs import Handoffs
+from headgate.decide.coordination.sources.ownership import NOBODY, Ownership
+from headgate.decide.coordination.sources.resets import Resets
+from headgate.decide.coordination.topics import publishing
+from headgate.decide.coordination.topics.publishing import Client, Publication
+from headgate.decide.coordination.topics.repartitions import Repartitions
+from headgate.decide.coordination.views.rates import Meter
+from headgate.decide.planning.gateway_ring import ring_of
 from headgate.model.connector import Connector
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef

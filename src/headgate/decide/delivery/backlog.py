@@ -13,9 +13,9 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.delivery.held import Held, Waiting, documents_bytes
+from headgate.decide.delivery.held_partitions import Held, Waiting, documents_bytes
 from headgate.decide.delivery.parts import ref_of
-from headgate.decide.retrying import Backoff
+from headgate.decide.delivery.retrying import Backoff
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 

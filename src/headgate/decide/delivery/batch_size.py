@@ -14,7 +14,7 @@ per pause until as many have arrived. Time is an argument.
 from __future__ import annotations
 
 from headgate.decide.delivery.breaker import NEVER
-from headgate.decide.retrying import Backoff
+from headgate.decide.delivery.retrying import Backoff
 
 FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 300.0

@@ -25,17 +25,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from headgate.decide.delivery.again import Again
 from headgate.decide.delivery.backlog import Backlog
 from headgate.decide.delivery.batch_size import BatchSize
 from headgate.decide.delivery.breaker import NEVER
 from headgate.decide.delivery.condition import Condition
-from headgate.decide.delivery.held import Waiting
-from headgate.decide.delivery.parked import Parked
+from headgate.decide.delivery.held_partitions import Waiting
 from headgate.decide.delivery.parts import for_nobody_else, narrowed, ref_of
 from headgate.decide.delivery.rules import LEFT, LOOK_AGAIN_S, DeliveryRules
+from headgate.decide.delivery.sent_again import Again
 from headgate.decide.delivery.steps import Aside, Put, Redrive, Send, SendAgain, Step, Wait
-from headgate.decide.redelivered import marked
+from headgate.decide.feed.redelivered import marked
+from headgate.decide.letters.parked import Parked
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
 from headgate.model.event import PartitionRef
 from headgate.model.letters import LetterReason

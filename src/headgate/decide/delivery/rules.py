@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.decide.batching import BatchLimits
+from headgate.decide.delivery.batching import BatchLimits
 from headgate.decide.delivery.pressure import Watermarks
-from headgate.decide.retrying import Backoff
+from headgate.decide.delivery.retrying import Backoff
 from headgate.model.delivery import Delivery, Verdict
 
 LOOK_AGAIN_S = 1.0

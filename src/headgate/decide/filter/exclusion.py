@@ -7,7 +7,8 @@ that collection can match, and the filter excludes it. Everything else is unknow
 nothing: so is a condition that fails, one that also looks at another field, and an `||` with such a
 one in it.
 
-A record that concerns two collections (decide.whole_collection) is excluded where both are.
+A record that concerns two collections (decide.connectors.whole_collection) is excluded where both
+are.
 
 Invariant: the answer depends on the filter and the collections alone, so that a lane, a gateway and
 whoever sends a letter again give the same one.

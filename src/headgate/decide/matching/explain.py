@@ -16,7 +16,7 @@ from headgate.decide.filter.plan import filter_of
 from headgate.decide.filter.shape import constants_of, generalise
 from headgate.decide.filter.syntax import Expression, Or, conjuncts
 from headgate.decide.filter.unparse import unparse
-from headgate.decide.matching.hanging import plan_of
+from headgate.decide.matching.tree_places import branches_of
 from headgate.model.subscription import Subscription
 
 Verdict = Literal["match", "no match", "failed"]
@@ -67,7 +67,7 @@ def _conditions(node: Expression, document: object, alternative: int) -> list[Ex
     parts = list(conjuncts(node))
     indexed: set[int] = set()
     for number, part in enumerate(parts):
-        if any(each.probes for each in plan_of(generalise(part)[0]).parts):
+        if any(each.index_keys for each in branches_of(generalise(part)[0]).parts):
             indexed.add(number)
     return [
         Explained(

@@ -21,16 +21,22 @@ from typing import Any
 
 import msgspec
 
+from headgate.decide.connectors.whole_collection import concerned
 from headgate.decide.filter.exclusion import excludes, known_of
 from headgate.decide.filter.fast import Constants
 from headgate.decide.filter.paths import Document, Path
 from headgate.decide.filter.templates import Templates
+from headgate.decide.groups.targets import Shard, target_of
 from headgate.decide.matching.explain import Explanation, explain
-from headgate.decide.matching.hanging import EVERYTHING, Entry, Part, Plan, plan_of
 from headgate.decide.matching.node import Node
 from headgate.decide.matching.sharded import Sharded
-from headgate.decide.targets import Shard, target_of
-from headgate.decide.whole_collection import concerned
+from headgate.decide.matching.tree_places import (
+    EVERYTHING,
+    Branch,
+    Entry,
+    ShapeBranches,
+    branches_of,
+)
 from headgate.errors import InvalidFilter
 from headgate.model.event import WHOLE_COLLECTION, Record
 from headgate.model.subscription import Subscription
@@ -131,7 +137,7 @@ class MatchIndex:
         self,
         topics: Mapping[str, TopicIndex],
         entries: Sharded[str, tuple[Entry, ...] | Entry],
-        plans: Templates[Plan],
+        plans: Templates[ShapeBranches],
     ) -> None:
         self._topics = topics
         self._entries = entries
@@ -142,7 +148,7 @@ class MatchIndex:
 
     @classmethod
     def empty(cls) -> MatchIndex:
-        return cls({}, Sharded(), Templates(plan_of))
+        return cls({}, Sharded(), Templates(branches_of))
 
     @classmethod
     def of(cls, subscriptions: Iterable[Subscription]) -> MatchIndex:
@@ -188,7 +194,7 @@ class MatchIndex:
 
     def _with(self, wanted: Mapping[str, Subscription | None]) -> MatchIndex:
         leaving: dict[_Place, list[Entry]] = {}
-        coming: dict[_Place, list[tuple[Subscription, Plan, Constants]]] = {}
+        coming: dict[_Place, list[tuple[Subscription, ShapeBranches, Constants]]] = {}
         changes: dict[str, tuple[Entry, ...] | Entry | None] = {}
         for subscription_id, subscription in wanted.items():
             before = _several(self._entries.get(subscription_id))
@@ -215,7 +221,7 @@ class MatchIndex:
                 topics[topic] = changed
         return MatchIndex(topics, self._entries.changed(changes), self._plans)
 
-    def _compiled(self, subscription: Subscription) -> tuple[Plan, Constants]:
+    def _compiled(self, subscription: Subscription) -> tuple[ShapeBranches, Constants]:
         if subscription.where is None:
             return EVERYTHING, ()
         try:
@@ -335,17 +341,17 @@ def _buckets(node: Node, document: Document) -> list[Any]:
     return found
 
 
-def _hung(tree: Node, coming: list[tuple[Subscription, Plan, Constants]]) -> list[Entry]:
+def _hung(tree: Node, coming: list[tuple[Subscription, ShapeBranches, Constants]]) -> list[Entry]:
     """Decide what each hangs on: of several equalities the one whose field tells most apart."""
     distinct: dict[Path, set[Hashable]] = {}
     for _, plan, constants in coming:
         for path, part in plan.led_by.items():
-            [(_, key)] = part.probes[0].spread(constants)
+            [(_, key)] = part.index_keys[0].spread(constants)
             distinct.setdefault(path, set()).add(key)
     sizes = {path: max(tree.distinct(path), len(keys)) for path, keys in distinct.items()}
     entries = []
     for subscription, plan, constants in coming:
-        parts: tuple[Part, ...] = plan.parts
+        parts: tuple[Branch, ...] = plan.parts
         if plan.led_by:
             parts = (plan.led_by[max(plan.led_by, key=sizes.__getitem__)],)
         entries += [Entry(subscription, part, constants) for part in parts]

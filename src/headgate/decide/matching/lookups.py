@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Protocol, cast
 
 from headgate.decide.filter.values import MAX_LISTED, Instant, instant_of, key_of
-from headgate.decide.matching.probes import Of, Table, cell_scale, coordinate
+from headgate.decide.matching.index_keys import Of, Table, cell_scale, coordinate
 from headgate.decide.matching.sharded import GROUP_BITS, Sharded, SortedKeys
 
 Lookup = Callable[[object, list[Any]], None]

@@ -1,13 +1,13 @@
 """The tree that subscriptions hang in.
 
 A node has tables; a table leads from a key to the entries that hang there. A few entries are simply
-asked one by one; more of them become a node of their own, in which each hangs on its next probe. So
-`operator == "SWR"`, which ten thousand subscriptions may have in common, leads on to the thresholds
-of their altitudes, and a subscription that has its key to itself costs one lookup.
+asked one by one; more of them become a node of their own, in which each hangs on its next index
+key. So `operator == "SWR"`, which ten thousand subscriptions may have in common, leads on to the
+thresholds of their altitudes, and a subscription that has its key to itself costs one lookup.
 
 Invariant: nodes are immutable, and a changed copy shares all that didn't change. Entries that no
-probe is left for stay at the node itself. How entries are spread decides what matching costs, never
-what it answers.
+index key is left for stay at the node itself. How entries are spread decides what matching costs,
+never what it answers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, cast
 
 from headgate.decide.filter.paths import Document, Path, Reader, follow
-from headgate.decide.matching.hanging import Entry
+from headgate.decide.matching.index_keys import Table
 from headgate.decide.matching.lookups import Lookup, lookups_of
-from headgate.decide.matching.probes import Table
 from headgate.decide.matching.sharded import Sharded, SortedKeys
+from headgate.decide.matching.tree_places import Entry
 
 FEW = 8
 """Entries that are asked one by one rather than looked up further: one more node costs as much."""
@@ -64,7 +64,7 @@ Paths of one name need no reader."""
 
 
 class Node:
-    """`depth` probes have been met by what hangs here."""
+    """`depth` index keys have been met by what hangs here."""
 
     __slots__ = ("_fields", "_tables", "depth", "stay")
 
@@ -93,7 +93,7 @@ class Node:
         return 0 if buckets is None else buckets.by_key.size
 
     def find(self, document: Document, found: list[Any]) -> None:
-        """Add the buckets where the document may meet the next probe of somebody."""
+        """Add the buckets where the document may meet the next index key of somebody."""
         fields = self._fields
         if len(fields) > len(document):
             fields = {name: fields[name] for name in document if name in fields}
@@ -110,11 +110,11 @@ class Node:
         edits: Edits = {}
         for side, entries in ((0, leaving), (1, coming)):
             for entry in entries:
-                probes = entry.part.probes
-                if self.depth == len(probes):
+                index_keys = entry.part.index_keys
+                if self.depth == len(index_keys):
                     stay[entry.subscription.id] = entry if side else None
                     continue
-                for table, key in probes[self.depth].spread(entry.constants):
+                for table, key in index_keys[self.depth].spread(entry.constants):
                     of_table = edits.setdefault(table, {})
                     if key not in of_table:
                         of_table[key] = ([], [])

@@ -12,41 +12,47 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
-from headgate.decide.planning.bounds import Share, pressure
-from headgate.decide.planning.standing import Holder, Standing, in_order
+from headgate.decide.planning.bounds import Bounds, pressure
+from headgate.decide.planning.starting_point import Participant, Standing, in_order
 from headgate.model.event import PartitionRef
 
 Recipients = dict[PartitionRef, str]
 """The node that each moved partition goes to."""
 
 
-def spread(standing: Standing, shares: Sequence[Share]) -> Recipients:
+def spread(standing: Standing, shares: Sequence[Bounds]) -> Recipients:
     """Who gets each partition that has to move."""
-    pool = list(standing.homeless)
+    pool = list(standing.unowned)
     sizes = standing.topic_sizes()
     topics = {topic: number for number, topic in enumerate(sorted(sizes))}
-    total_weight = sum(holder.weight for holder in standing.holders)
-    for holder, share in zip(standing.holders, shares, strict=True):
+    total_weight = sum(participant.weight for participant in standing.participants)
+    for participant, share in zip(standing.participants, shares, strict=True):
         if share.gives:
-            part = holder.weight / total_weight
+            part = participant.weight / total_weight
             # Among equals each node begins where the one before it stopped, so that a node which
             # takes from all of them doesn't get the same topic from each.
-            fair = {ref.topic: part * sizes[ref.topic] for ref in holder.free}
-            pool += _given(holder, share.gives, fair, topics, first=len(pool))
+            fair = {ref.topic: part * sizes[ref.topic] for ref in participant.free}
+            pool += _given(participant, share.gives, fair, topics, first=len(pool))
     pool.sort(key=in_order)
     kept = _kept(standing, pool)
-    takes = _takes(standing.holders, shares, len(pool))
-    return _dealt(standing.holders, takes, pool, kept)
+    takes = _takes(standing.participants, shares, len(pool))
+    return _dealt(standing.participants, takes, pool, kept)
 
 
 def _given(
-    holder: Holder, count: int, fair: Mapping[str, float], topics: Mapping[str, int], *, first: int
+    participant: Participant,
+    count: int,
+    fair: Mapping[str, float],
+    topics: Mapping[str, int],
+    *,
+    first: int,
 ) -> list[PartitionRef]:
-    """`count` partitions of `holder`, each from the topic that exceeds its fair part the most."""
+    """`count` partitions of `participant`, each from the topic that exceeds its fair part the
+    most."""
     free: defaultdict[str, list[PartitionRef]] = defaultdict(list)
-    for ref in holder.free:
+    for ref in participant.free:
         free[ref.topic].append(ref)
-    held = Counter(ref.topic for ref in holder.fixed)
+    held = Counter(ref.topic for ref in participant.fixed)
     heap = [
         (fair[topic] - len(refs) - held[topic], (topics[topic] - first) % len(topics), topic)
         for topic, refs in free.items()
@@ -64,31 +70,31 @@ def _given(
 
 
 def _kept(standing: Standing, pool: Sequence[PartitionRef]) -> dict[str, Counter[int]]:
-    """How many partitions of each topic in `pool` a holder (by its number) keeps."""
+    """How many partitions of each topic in `pool` a participant (by its number) keeps."""
     leaving = set(pool)
     kept: dict[str, Counter[int]] = {ref.topic: Counter() for ref in pool}
     if not kept:
         return kept
-    for number, holder in enumerate(standing.holders):
-        staying = Counter(ref.topic for ref in holder.fixed)
-        staying.update(ref.topic for ref in holder.free if ref not in leaving)
+    for number, participant in enumerate(standing.participants):
+        staying = Counter(ref.topic for ref in participant.fixed)
+        staying.update(ref.topic for ref in participant.free if ref not in leaving)
         for topic, count in staying.items():
             if topic in kept:
                 kept[topic][number] = count
     return kept
 
 
-def _takes(holders: Sequence[Holder], shares: Sequence[Share], count: int) -> list[int]:
-    """How many of `count` partitions each holder takes: first what it lacks to its lower bound,
-    then as its weight says, up to its upper bound."""
-    takes = [0] * len(holders)
+def _takes(participants: Sequence[Participant], shares: Sequence[Bounds], count: int) -> list[int]:
+    """How many of `count` partitions each participant takes: first what it lacks to its lower
+    bound, then as its weight says, up to its upper bound."""
+    takes = [0] * len(participants)
 
     def entry(node: int) -> tuple[bool, bool, float, int]:
-        share, holder = shares[node], holders[node]
-        held = holder.held - share.gives + takes[node]
-        return held >= share.high, held >= share.low, pressure(held, holder.weight), node
+        share, participant = shares[node], participants[node]
+        held = participant.held - share.gives + takes[node]
+        return held >= share.high, held >= share.low, pressure(held, participant.weight), node
 
-    heap = [entry(node) for node in range(len(holders))]
+    heap = [entry(node) for node in range(len(participants))]
     heapify(heap)
     for _ in range(count):
         node = heap[0][-1]
@@ -98,7 +104,7 @@ def _takes(holders: Sequence[Holder], shares: Sequence[Share], count: int) -> li
 
 
 def _dealt(
-    holders: Sequence[Holder],
+    participants: Sequence[Participant],
     takes: Sequence[int],
     pool: Sequence[PartitionRef],
     kept: Mapping[str, Counter[int]],
@@ -119,14 +125,14 @@ def _dealt(
         table = []
         for _ in range(min(len(refs) + len(have), len(takers))):
             lack, node = heappop(takers)
-            table.append((pressure(have[node], holders[node].weight), lack, node))
+            table.append((pressure(have[node], participants[node].weight), lack, node))
         heapify(table)
         for ref in refs:
             _, lack, node = heappop(table)
-            recipients[ref] = holders[node].node_id
+            recipients[ref] = participants[node].node_id
             have[node] += 1
             if lack < -1:
-                heappush(table, (pressure(have[node], holders[node].weight), lack + 1, node))
+                heappush(table, (pressure(have[node], participants[node].weight), lack + 1, node))
         for _, lack, node in table:
             heappush(takers, (lack, node))
     return recipients

@@ -30,7 +30,7 @@ class Load(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Bounds:
     """A node's part in the plan: it gives `gives` away, then ends between `low` and `high`."""
 
     low: int
@@ -56,21 +56,21 @@ class _Outlook:
     capacity: int
 
 
-def shares(loads: Sequence[Load], *, homeless: int, imbalance: int) -> list[Share]:
+def shares(loads: Sequence[Load], *, unowned: int, imbalance: int) -> list[Bounds]:
     """The shares of at least one node, in the order of `loads`, for the fewest moves.
 
-    `homeless` partitions wait for a place, and move anyway. A plan that lets every node give its
+    `unowned` partitions wait for a place, and move anyway. A plan that lets every node give its
     `gives`, then fills each up to `low` and none beyond `high`, comes out even.
     """
     best = min(
-        (_outlook(level, loads, imbalance) for level in _levels(loads, homeless, imbalance)),
-        key=lambda outlook: _given(outlook, loads, homeless),
+        (_outlook(level, loads, imbalance) for level in _levels(loads, unowned, imbalance)),
+        key=lambda outlook: _given(outlook, loads, unowned),
     )
     gives = [max(load.held - high, 0) for load, (_, high) in zip(loads, best.bands, strict=True)]
-    more = best.deficit - best.excess - homeless
+    more = best.deficit - best.excess - unowned
     if more > 0:
         _give_more(gives, loads, best.bands, more)
-    return [Share(low, high, give) for (low, high), give in zip(best.bands, gives, strict=True)]
+    return [Bounds(low, high, give) for (low, high), give in zip(best.bands, gives, strict=True)]
 
 
 def pressure(held: int, weight: int) -> float:
@@ -97,22 +97,22 @@ def _outlook(level: _Level, loads: Sequence[Load], imbalance: int) -> _Outlook:
     return _Outlook(bands, excess, deficit, capacity)
 
 
-def _levels(loads: Sequence[Load], homeless: int, imbalance: int) -> list[_Level]:
+def _levels(loads: Sequence[Load], unowned: int, imbalance: int) -> list[_Level]:
     """The few levels of which one is best.
 
     Going up, excess falls and deficit grows. So, from where there is room for all, the moves become
-    fewer until the deficit that `homeless` doesn't fill outgrows the excess, and more from there
+    fewer until the deficit that `unowned` doesn't fill outgrows the excess, and more from there
     on: the best level is the first one beyond that point or the last one before it. Each weight has
     its own ladder of levels, which ends where the nodes would have to hold more than there is.
     """
-    total = homeless + sum(load.held for load in loads)
+    total = unowned + sum(load.held for load in loads)
     total_weight = sum(load.weight for load in loads)
     slack = 1 + imbalance
 
     def beyond(level: _Level) -> bool:
         outlook = _outlook(level, loads, imbalance)
         enough_room = outlook.capacity >= total
-        return enough_room and outlook.excess <= max(0, outlook.deficit - homeless)
+        return enough_room and outlook.excess <= max(0, outlook.deficit - unowned)
 
     # Where several are equally good: the level at which every load would be exactly its share.
     found = [_Level(2 * total, total_weight)]
@@ -125,13 +125,13 @@ def _levels(loads: Sequence[Load], homeless: int, imbalance: int) -> list[_Level
     return found
 
 
-def _given(outlook: _Outlook, loads: Sequence[Load], homeless: int) -> float:
+def _given(outlook: _Outlook, loads: Sequence[Load], unowned: int) -> float:
     """How many partitions leave a node that could keep them; infinite at an impossible level."""
-    total = homeless + sum(load.held for load in loads)
+    total = unowned + sum(load.held for load in loads)
     required = sum(low for low, _ in outlook.bands)
     if not required <= total <= outlook.capacity:
         return float("inf")
-    return max(outlook.excess, outlook.deficit - homeless)
+    return max(outlook.excess, outlook.deficit - unowned)
 
 
 def _give_more(

@@ -25,7 +25,7 @@ import msgspec
 
 from headgate.decide.planning import balanced, ring
 from headgate.decide.planning.bounds import Load, shares
-from headgate.decide.planning.standing import Candidate, in_order, survey
+from headgate.decide.planning.starting_point import Candidate, in_order, survey
 from headgate.errors import InvalidRequest
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Move
@@ -65,10 +65,10 @@ def plan(
     check_imbalance(imbalance)
     standing = survey(partitions, owners, nodes, moving)
     recipients: Mapping[PartitionRef, str] = {}
-    if standing.holders:
-        loads = [Load(node.held, len(node.fixed), node.weight) for node in standing.holders]
-        bounds = shares(loads, homeless=len(standing.homeless), imbalance=imbalance)
-        if standing.homeless or any(share.gives for share in bounds):
+    if standing.participants:
+        loads = [Load(node.held, len(node.fixed), node.weight) for node in standing.participants]
+        bounds = shares(loads, unowned=len(standing.unowned), imbalance=imbalance)
+        if standing.unowned or any(share.gives for share in bounds):
             recipients = _STRATEGIES[strategy](standing, bounds)
     return _plan(frozenset(partitions), owners, nodes, recipients)
 

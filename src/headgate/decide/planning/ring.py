@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.decide import hash_ring
-from headgate.decide.planning.bounds import Share
-from headgate.decide.planning.standing import WEIGHT_STEPS, Holder, Standing
+from headgate.decide.planning import hash_ring
+from headgate.decide.planning.bounds import Bounds
+from headgate.decide.planning.starting_point import WEIGHT_STEPS, Participant, Standing
 from headgate.model.event import PartitionRef
 
 POINTS_PER_WEIGHT = 64
@@ -23,27 +23,30 @@ MAX_POINTS = 4_096
 """Of one node, however heavy: beyond this the shares alone see to its load."""
 
 
-def follow(standing: Standing, shares: Sequence[Share]) -> dict[PartitionRef, str]:
+def follow(standing: Standing, shares: Sequence[Bounds]) -> dict[PartitionRef, str]:
     """Who gets each partition that has to move."""
-    holders = standing.holders
-    ring = Ring(holders)
-    held = [holder.held - share.gives for holder, share in zip(holders, shares, strict=True)]
+    participants = standing.participants
+    ring = Ring(participants)
+    held = [
+        participant.held - share.gives
+        for participant, share in zip(participants, shares, strict=True)
+    ]
     open_nodes = {node for node, share in enumerate(shares) if held[node] < share.high}
-    pool = [(position(ref), ref) for ref in standing.homeless]
+    pool = [(position(ref), ref) for ref in standing.unowned]
     for node, share in enumerate(shares):
         if share.gives:
-            pool += _given(ring, node, holders[node].free, share.gives, open_nodes)
+            pool += _given(ring, node, participants[node].free, share.gives, open_nodes)
 
     # By position and not by name, so that every topic has the same chance of its home.
     pool.sort()
     lacking = sum(max(share.low - held[node], 0) for node, share in enumerate(shares))
-    ring.close(node for node in range(len(holders)) if node not in open_nodes)
+    ring.close(node for node in range(len(participants)) if node not in open_nodes)
     recipients = {}
     for placed, (at, ref) in enumerate(pool):
         if len(pool) - placed == lacking:  # all that is left is needed for the lower bounds
             ring.close(node for node, share in enumerate(shares) if held[node] >= share.low)
         node = ring.first_open(at)
-        recipients[ref] = holders[node].node_id
+        recipients[ref] = participants[node].node_id
         lacking -= held[node] < shares[node].low
         held[node] += 1
         if held[node] == shares[node].high:
@@ -52,10 +55,10 @@ def follow(standing: Standing, shares: Sequence[Share]) -> dict[PartitionRef, st
 
 
 class Ring(hash_ring.Ring):
-    """With as many points for each holder as its weight says."""
+    """With as many points for each participant as its weight says."""
 
-    def __init__(self, holders: Sequence[Holder]) -> None:
-        super().__init__([_points(holder) for holder in holders])
+    def __init__(self, participants: Sequence[Participant]) -> None:
+        super().__init__([_points(participant) for participant in participants])
 
 
 def position(ref: PartitionRef) -> int:
@@ -63,11 +66,11 @@ def position(ref: PartitionRef) -> int:
     return hash_ring.place_of(str(ref))
 
 
-def _points(holder: Holder) -> list[int]:
+def _points(participant: Participant) -> list[int]:
     """A heavier node has the points of a lighter one of the same name and some more, so that a
     change of weight moves no more homes than it has to."""
-    count = min(max(holder.weight * POINTS_PER_WEIGHT // WEIGHT_STEPS, 1), MAX_POINTS)
-    return hash_ring.points_of(holder.node_id, count)
+    count = min(max(participant.weight * POINTS_PER_WEIGHT // WEIGHT_STEPS, 1), MAX_POINTS)
+    return hash_ring.points_of(participant.node_id, count)
 
 
 def _given(

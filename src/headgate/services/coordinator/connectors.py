@@ -11,15 +11,18 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from headgate.decide import connector_rules
-from headgate.decide.coordination import connecting
-from headgate.decide.coordination.connector_status import describe_connector, describe_connectors
-from headgate.decide.unknown_connector import unknown_connector
+from headgate.decide.connectors import rules as connector_rules
+from headgate.decide.connectors.unknown_connector import unknown_connector
+from headgate.decide.coordination.connectors import connecting
+from headgate.decide.coordination.views.connector_status import (
+    describe_connector,
+    describe_connectors,
+)
 from headgate.model import connectors_api as api
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.term import Term
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -60,7 +63,7 @@ class ConnectorRoutes:
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.CreateConnector)
         connector = connector_rules.made(body, wall_ms=self._wall_ms())
         await self._wish(term, connecting.Create(connector))
-        log.info(LogEvent.CONNECTOR_CREATED, connector=body.name, topics=list(connector.topics))
+        log.info(LogLine.CONNECTOR_CREATED, connector=body.name, topics=list(connector.topics))
         return self._shown(term, body.name, 201)
 
     async def _pause(self, request: Request) -> Response:
@@ -72,7 +75,7 @@ class ConnectorRoutes:
     async def _set_paused(self, request: Request, *, paused: bool) -> Response:
         term, name = self._term(), request.params["name"]
         await self._wish(term, connecting.Pause(name, paused))
-        log.info(LogEvent.CONNECTOR_PAUSED, connector=name, paused=paused)
+        log.info(LogLine.CONNECTOR_PAUSED, connector=name, paused=paused)
         return self._shown(term, name)
 
     async def _skip(self, request: Request) -> Response:
@@ -81,7 +84,7 @@ class ConnectorRoutes:
         body = msgspec.json.decode(raw, type=api.SkipChange)
         await self._wish(term, connecting.Skip(name, self._wall_ms(), body.position))
         skip = term.cluster.connectors[name].skip if name in term.cluster.connectors else ""
-        log.warning(LogEvent.CHANGE_SKIPPED, connector=name, position=skip)
+        log.warning(LogLine.CHANGE_SKIPPED, connector=name, position=skip)
         return self._shown(term, name)
 
     async def _reset(self, request: Request) -> Response:
@@ -89,13 +92,13 @@ class ConnectorRoutes:
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.ResetConnector)
         begin_at = connector_rules.begin_at(body.to, wall_ms=self._wall_ms())
         await self._wish(term, connecting.Reset(name, begin_at))
-        log.warning(LogEvent.CONNECTOR_RESET, connector=name, begin_at=begin_at)
+        log.warning(LogLine.CONNECTOR_RESET, connector=name, begin_at=begin_at)
         return self._shown(term, name)
 
     async def _delete(self, request: Request) -> Response:
         term, name = self._term(), request.params["name"]
         await self._wish(term, connecting.Delete(name))
-        log.info(LogEvent.CONNECTOR_DELETED, connector=name)
+        log.info(LogLine.CONNECTOR_DELETED, connector=name)
         return Response(204)
 
     async def _wish(self, term: Term, wish: connecting.Wish) -> None:

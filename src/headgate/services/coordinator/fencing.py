@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.decide.checkpoints import put_after
 from headgate.decide.coordination.effects import FenceCheckpoints, Unclaimed
+from headgate.decide.lane.checkpoints import put_after
 from headgate.errors import Fenced, HeadgateError, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group
@@ -25,7 +25,7 @@ from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class Fencing:
                     outcome.overtaken.append((owner.ref, max(answer.epoch, owner.epoch)))
                 case StorageFailed():
                     ref = str(owner.ref)
-                    log.warning(LogEvent.CHECKPOINT_FAILED, partition=ref, error=answer.message)
+                    log.warning(LogLine.CHECKPOINT_FAILED, partition=ref, error=answer.message)
                     failed[owner] = answer.message
                 case _:
                     raise answer
@@ -116,7 +116,7 @@ class Fencing:
                 overtaken.append((lost.ref, max(error.epoch, lost.epoch)))
                 left.remove(lost)
             except StorageFailed as error:
-                log.warning(LogEvent.LETTERS_FAILED, error=error.message)
+                log.warning(LogLine.LETTERS_FAILED, error=error.message)
                 return []
             else:
                 break
@@ -137,7 +137,7 @@ class Fencing:
             await self._put_groups_back(owner.ref, settled, until, fences.groups)
         await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
         log.warning(
-            LogEvent.POSITION_RESET,
+            LogLine.POSITION_RESET,
             partition=str(owner.ref),
             before=position.settled,
             now=settled,

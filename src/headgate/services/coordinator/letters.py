@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
-from headgate.decide.letters import (
+from headgate.decide.operations.letter_queries import (
     by_gateway,
     described,
     letter_id,
@@ -33,7 +33,7 @@ from headgate.model.letters_api import LettersChanged, LetterSelection
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.sweeping import forget_letters
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -198,7 +198,7 @@ class LetterRoutes:
         ids = [one.id for one in letters if not self._is_stranded(one)]
         revived = await self._store.revive(ids, now_ms=self._machine.wall_ms())
         if revived:
-            log.info(LogEvent.LETTERS_REVIVED, count=len(revived))
+            log.info(LogLine.LETTERS_REVIVED, count=len(revived))
             again = set(revived)
             refs = (letter.ref for letter in letters if letter.id in again)
             await self._on_revived(frozenset(refs))
@@ -207,7 +207,7 @@ class LetterRoutes:
     async def _forget(self, letters: Sequence[Letter]) -> list[int]:
         deleted = await self._store.delete([one.id for one in letters])
         if deleted:
-            log.info(LogEvent.LETTERS_DELETED, count=len(deleted))
+            log.info(LogLine.LETTERS_DELETED, count=len(deleted))
         return deleted
 
 

@@ -13,17 +13,18 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from headgate.decide.coordination import operating, repartitioning, resetting
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
-from headgate.decide.coordination.status import (
+from headgate.decide.coordination.sources import resetting
+from headgate.decide.coordination.topics import operating, repartitioning
+from headgate.decide.coordination.views.status import (
     Stored,
     describe,
     describe_topic,
     planned_moves,
     repartition_plan,
 )
-from headgate.decide.unknown_topic import unknown_topic
+from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed
 from headgate.model import api
 from headgate.model.event import PartitionRef
@@ -35,7 +36,7 @@ from headgate.services.coordinator.connectors import ConnectorRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.vitals import Vitals
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -105,7 +106,7 @@ class CoordinatorRoutes:
             return term.cluster.create_topic(body.name, partitions, body.placement)
 
         await term.apply(decide)
-        log.info(LogEvent.TOPIC_CREATED, topic=body.name, partitions=partitions)
+        log.info(LogLine.TOPIC_CREATED, topic=body.name, partitions=partitions)
         await self._served(term, body.name)
         return json_response(await self._topic_info(term, body.name), 201)
 
@@ -145,8 +146,8 @@ class CoordinatorRoutes:
         try:
             await self._letters.forget((await term.left_behind()).get(name, {}))
         except HeadgateError as error:  # the next sweep will, or whoever creates the topic again
-            log.warning(LogEvent.SWEEP_FAILED, error=error.message)
-        log.info(LogEvent.TOPIC_DELETED, topic=name)
+            log.warning(LogLine.SWEEP_FAILED, error=error.message)
+        log.info(LogLine.TOPIC_DELETED, topic=name)
         return Response(204)
 
     async def _list_topics(self, _request: Request) -> Response:
@@ -192,7 +193,7 @@ class CoordinatorRoutes:
         await term.apply(decide)
         plan = repartition_plan(term.cluster, info, body.partitions, now_ms=term.now_ms())
         if not body.dry_run:
-            log.info(LogEvent.TOPIC_REPARTITIONED, topic=name, partitions=body.partitions)
+            log.info(LogLine.TOPIC_REPARTITIONED, topic=name, partitions=body.partitions)
         return json_response(plan, 200 if body.dry_run else 202)
 
     async def _reset(self, request: Request) -> Response:
@@ -272,14 +273,14 @@ class CoordinatorRoutes:
     async def _set_draining(self, request: Request, *, draining: bool) -> Response:
         term, node_id = self._term(), request.params["name"]
         await term.apply(lambda now: term.cluster.drain(node_id, now, draining=draining))
-        log.info(LogEvent.DRAINING, node=node_id, draining=draining)
+        log.info(LogLine.DRAINING, node=node_id, draining=draining)
         status = await self._described(term)
         return json_response(next(node for node in status.nodes if node.id == node_id))
 
     async def _restart(self, request: Request) -> Response:
         term, node_id = self._term(), request.params["name"]
         await term.apply(lambda _: term.cluster.restart(node_id))
-        log.info(LogEvent.RESTARTING, node=node_id)
+        log.info(LogLine.RESTARTING, node=node_id)
         status = await self._described(term)
         return json_response(next(node for node in status.nodes if node.id == node_id))
 

@@ -20,10 +20,10 @@ import structlog
 from headgate.answering import HttpApp
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.failures import TermFailures
-from headgate.decide.coordination.members import Balance, Timing
-from headgate.decide.coordination.quotas import Quotas
-from headgate.decide.supervision import RestartPolicy
-from headgate.decide.web_pages import WebPages
+from headgate.decide.coordination.members.members import Balance, Timing
+from headgate.decide.coordination.registry.quotas import Quotas
+from headgate.decide.http.web_pages import WebPages
+from headgate.decide.operations.supervision import RestartPolicy
 from headgate.errors import Fenced, HeadgateError, NotNow, OperatorError, PortInUse
 from headgate.model.addresses import ANY_HOST
 from headgate.model.control import Hello, NotLeader, Refused
@@ -43,7 +43,7 @@ from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.sweeping import sweep_letters
 from headgate.services.coordinator.term import Term
 from headgate.tasks import Crew, first_of
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -216,7 +216,7 @@ class Coordinator:
         except Fenced as error:
             if self._settings.alone:
                 raise
-            log.error(LogEvent.LEADERSHIP_LOST, reason=error.message)
+            log.error(LogLine.LEADERSHIP_LOST, reason=error.message)
         except Exception as error:
             if self._settings.alone and isinstance(error, OperatorError):
                 raise
@@ -230,7 +230,7 @@ class Coordinator:
     async def _lead_until_over(self, term: Term, leadership: Leadership) -> None:
         await term.begin(self._new_cluster)
         self._term = term
-        log.info(LogEvent.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
+        log.info(LogLine.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
         self._settled.set()
         letters, max_age_s = self._ports.letters, self._settings.dead_letters_max_age_s
         async with Crew("coordinator") as crew:
@@ -252,7 +252,7 @@ class Coordinator:
         by, ran_s = term.ended_by, now_s - self._began_s
         pause_s = self._failures.failed(reason, by=by, ran_s=ran_s, now_s=now_s)
         log.error(
-            LogEvent.TERM_FAILED,
+            LogLine.TERM_FAILED,
             reason=reason,
             said_by="" if by is None else f"{by.role} {by.node_id}",
             failures=self._failures.count,
@@ -301,13 +301,13 @@ class Coordinator:
         session, self._next_session = self._next_session, self._next_session + 1
         self._streams[session] = stream
         bound = log.bind(node=hello.node_id, node_role=hello.role, session=session)
-        bound.info(LogEvent.CONNECTED, window=hello.window, attempt=hello.attempt)
+        bound.info(LogLine.CONNECTED, window=hello.window, attempt=hello.attempt)
         try:
             with contextlib.suppress(HeadgateError):  # the term is over, and says why
                 await term.serve(session, stream, hello)
         finally:
             del self._streams[session]
-            bound.info(LogEvent.DISCONNECTED)
+            bound.info(LogLine.DISCONNECTED)
 
     def _is_kept_out(self, hello: Hello) -> bool:
         ran_s = self._ports.machine.monotonic_s() - self._began_s

@@ -17,7 +17,7 @@ from headgate.errors import Fenced, HeadgateError
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.machine import Machine
 from headgate.services.lived_clock import LivedClock
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ async def _forget_left_behind(
         except HeadgateError as error:
             failure = failure or error
     if failure is not None:
-        log.warning(LogEvent.SWEEP_FAILED, error=failure.message)
+        log.warning(LogLine.SWEEP_FAILED, error=failure.message)
     if swept is not None:
         await swept(done)
     return gone
@@ -89,6 +89,6 @@ async def _tried(sweeping: Awaitable[int]) -> None:
     """What fails here keeps nothing else from being swept."""
     try:
         if swept := await sweeping:
-            log.info(LogEvent.LETTERS_SWEPT, count=swept)
+            log.info(LogLine.LETTERS_SWEPT, count=swept)
     except HeadgateError as error:
-        log.warning(LogEvent.SWEEP_FAILED, error=error.message)
+        log.warning(LogLine.SWEEP_FAILED, error=error.message)

@@ -19,17 +19,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.decide.coordination import invariants, operating
+from headgate.decide.coordination import invariants
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import (
     Effect,
+    EndSession,
     FenceCheckpoints,
-    Hang,
     Persist,
     Refuse,
     Send,
 )
-from headgate.decide.coordination.status import Stored, unreported
+from headgate.decide.coordination.topics import operating
+from headgate.decide.coordination.views.status import Stored, unreported
 from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, StorageFailed
 from headgate.model.control import (
     AckTopology,
@@ -245,7 +246,7 @@ class Term:
         effects: list[Effect] = []
         try:
             effects = _unless_refused(self._decided(decide, by))
-            if all(isinstance(effect, Send | Hang) for effect in effects):
+            if all(isinstance(effect, Send | EndSession) for effect in effects):
                 with self._or_over():
                     self._tell(effects)
                 effects = []
@@ -353,7 +354,7 @@ class Term:
         follow_up: list[Effect] = []
         for effect in effects:
             match effect:
-                case Send() | Hang():
+                case Send() | EndSession():
                     self._tell((effect,))
                 case Persist(state):
                     self._check_goes_on()
@@ -370,7 +371,7 @@ class Term:
                 case Send(session, message):
                     if (stream := self._streams.get(session)) is not None:
                         stream.send(message)
-                case Hang(session):
+                case EndSession(session):
                     if (stream := self._streams.get(session)) is not None:
                         stream.hang()
 

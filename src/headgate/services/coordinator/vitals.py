@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import get_args
 
 from headgate.decide.coordination.failures import TermFailures
-from headgate.decide.coordination.lane_totals import LaneTotals, Sums
-from headgate.decide.health import http_status, judged, of_cluster
+from headgate.decide.coordination.lanes.lane_totals import LaneTotals, Sums
+from headgate.decide.operations.health import http_status, judged, of_cluster
 from headgate.errors import NotNow
 from headgate.metrics.exposing import Told
 from headgate.metrics.roles import CoordinatorMetrics
@@ -145,6 +145,8 @@ def tell_connectors(metrics: CoordinatorMetrics, status: api.Status) -> None:
             metrics.connector_behind.tell(one.lag_records, one.name)
         if one.history_ms is not None:
             metrics.connector_history.tell(one.history_ms / 1_000, one.name)
+        if one.held_bytes is not None:
+            metrics.connector_held.tell(one.held_bytes, one.name)
         metrics.connector_taken.tell(one.taken, one.name)
         metrics.connector_left_out.tell(one.left_out, one.name)
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from headgate import errors
-from headgate.decide.unknown_topic import unknown_topic
+from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.model.control import FromCoordinator, ToCoordinator, Welcome
 from headgate.model.topology import Topic, Topology
 from headgate.ports.control import ControlSession

@@ -29,20 +29,20 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from headgate import errors
-from headgate.decide.feed_queue import ResyncReason
-from headgate.decide.gaps import is_marker
-from headgate.decide.recent_ids import RecentIds
-from headgate.decide.redelivered import Redelivered
-from headgate.decide.subscriber import Delivered
+from headgate.decide.delivery.gaps import is_marker
+from headgate.decide.feed.feed import Delivered
+from headgate.decide.feed.queue import ResyncReason
+from headgate.decide.feed.recent_ids import RecentIds
+from headgate.decide.feed.redelivered import Redelivered
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
 from headgate.ports.machine import Machine
-from headgate.services.gateway.redelivering import Redelivering, Round
-from headgate.services.gateway.subscriber import Subscriber, Waiting
-from headgate.services.gateway.subscriptions import Subscriptions
+from headgate.services.gateway.subscriptions.live import LiveSubscription, Waiting
+from headgate.services.gateway.subscriptions.redelivering import Redelivering, Round
+from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
 from headgate.services.gateway.wire import shared_part
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -143,7 +143,7 @@ class Deliveries:
             self._pass_on_all(waiting, outline)
         except Exception:
             # No lane sends this again: whom it is for has to come again, and read the log.
-            log.exception(LogEvent.UNEXPECTED)
+            log.exception(LogLine.UNEXPECTED)
             reason = errors.NotNow("something went wrong here; connect again")
             for name in outline.names():
                 if (subscriber := self._get(name)) is not None:
@@ -209,7 +209,7 @@ class Deliveries:
                     return False
                 last_seq = seq
             last_seqs[partition] = last_seq
-            if not Subscriber.would_pass(run, get):
+            if not LiveSubscription.would_pass(run, get):
                 return False
         for ref, fence in senders.items():
             fences.admit(ref, fence)
@@ -298,7 +298,7 @@ class Deliveries:
 
     def _write(self, run: Run, messages: Sequence[bytes]) -> list[Waiting]:
         """Write to everybody who has nothing else waiting; returns those for whom that won't do."""
-        others = Subscriber.pass_through(run, messages, self._get)
+        others = LiveSubscription.pass_through(run, messages, self._get)
         meant = sum([len(names) for names in run.subscriptions])
         self._subscriptions.totals.sent += meant - len(others)
         return others

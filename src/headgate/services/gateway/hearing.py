@@ -35,8 +35,8 @@ from headgate.model.control import (
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
 from headgate.services.gateway.control import Control
-from headgate.services.gateway.registering import News, Registering
-from headgate.telemetry import LogEvent
+from headgate.services.gateway.subscriptions.registering import News, Registering
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -110,7 +110,7 @@ class Hearing:
 
     def _turned_away(self, reason: str) -> None:
         """The session tries again, and those who are here go elsewhere once it did so for long."""
-        log.warning(LogEvent.REFUSED, reason=reason)
+        log.warning(LogLine.REFUSED, reason=reason)
         now_s = asyncio.get_running_loop().time()
         first_s, last_s = self._refused or (now_s, now_s)
         if now_s - last_s > GHOST_S:
@@ -130,7 +130,7 @@ class Hearing:
         for message in self._groups.announcements():
             await control.send(message)
         await control.send(RegistrationComplete())
-        log.info(LogEvent.CONNECTED, subscriptions=registered, forgotten=forgotten)
+        log.info(LogLine.CONNECTED, subscriptions=registered, forgotten=forgotten)
 
     async def _pushed(self, topology: Topology) -> None:
         if self._control.learn(topology):

@@ -17,11 +17,12 @@ import structlog
 
 from headgate import errors
 from headgate.answering import HttpApp
-from headgate.decide import passing_on
-from headgate.decide.health import DISCONNECTED, judged
-from headgate.decide.recent_ids import RecentIds
-from headgate.decide.redelivered import Redelivered
-from headgate.decide.web_pages import WebPages
+from headgate.decide.feed.recent_ids import RecentIds
+from headgate.decide.feed.redelivered import Redelivered
+from headgate.decide.http.web_pages import WebPages
+from headgate.decide.operations.health import DISCONNECTED, judged
+from headgate.decide.produce import passing_on
+from headgate.decide.produce.room import Room
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.addresses import reachable
 from headgate.model.api import Health
@@ -35,20 +36,20 @@ from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.ports.transport import Accept, DeliveryListener
 from headgate.release import release
-from headgate.services.gateway.consumer_bounds import ConsumerBounds
-from headgate.services.gateway.consumers import Consumers
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
-from headgate.services.gateway.forwarding import Forwarder
-from headgate.services.gateway.group_letters import GroupLetters
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.groups.consumers import Consumers
+from headgate.services.gateway.groups.letters import GroupLetters
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.registering import Registering
-from headgate.services.gateway.routes import PublicRoutes
-from headgate.services.gateway.subscriptions import Bounds, Subscriptions
+from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.routes import PublicRoutes
+from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import WebSocketServer
 from headgate.tasks import Crew, deaths, first_of
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -84,6 +85,7 @@ class GatewayOptions:
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
     body_limit_bytes: int = 64 * 1024 * 1024
+    waiting_bytes: int = 256 * 1024 * 1024
     keep_alive_s: float = 15.0
     report_every_s: float = 1.0
     stop_timeout_s: float = 5.0
@@ -141,12 +143,13 @@ class Gateway:
             machine=machine,
         )
         self._calls = calls
+        self._room = Room(options.waiting_bytes, setting="gateway.waiting_memory")
         self._routes = PublicRoutes(
             self._subscriptions,
-            Forwarder(calls, body_limit_bytes=options.body_limit_bytes),
+            Forwarder(calls, body_limit_bytes=options.body_limit_bytes, room=self._room),
             coordinator_url=lambda: self._control.coordinator_url or options.coordinator_url,
             ingest_urls=self._ingest_urls,
-            is_keyed=self._is_keyed,
+            knows=lambda name: self._control.topology.topic(name) is not None,
             health=self._health,
             metrics=self._metrics,
             collect=self._collect,
@@ -186,7 +189,7 @@ class Gateway:
         self._crew.keep("saving of positions", self._consumers.keep_saving)
         if self._letters is not None:
             self._crew.keep("letters of groups", self._consumers.keep_sending_again)
-        log.info(LogEvent.READY, url=self.url, ws_url=self.ws_url, node=options.node_id)
+        log.info(LogLine.READY, url=self.url, ws_url=self.ws_url, node=options.node_id)
         return self.url
 
     async def _listen(self) -> None:
@@ -284,13 +287,12 @@ class Gateway:
         topology, turn = self._control.topology, next(self._turn)
         urls = [node.url for node in topology.of_role("ingest") if node.url]
         topic = topology.topic(topic_name)
-        if topic is not None and topic.placement == "opportunistic":
-            return passing_on.by_request(urls, body, turn)
-        return passing_on.in_turn(urls, turn)
-
-    def _is_keyed(self, topic_name: str) -> bool:
-        topic = self._control.topology.topic(topic_name)
-        return topic is not None and topic.placement == "keyed"
+        if topic is None or topic.placement == "keyed":
+            return passing_on.in_turn(urls, turn)
+        nodes = {owner.node_id for owner in topology.logs if owner.ref.topic == topic_name}
+        takers = [node.url for node in topology.of_role("ingest") if node.id in nodes and node.url]
+        others = [url for url in urls if url not in takers]
+        return [url for some in (takers, others) for url in passing_on.by_request(some, body, turn)]
 
     def _health(self) -> Health:
         budget = self._subscriptions.budget
@@ -322,6 +324,7 @@ class Gateway:
             metrics.resyncs.tell(count, reason)
         metrics.waiting.tell(totals.depth)
         metrics.waiting_bytes.tell(self._subscriptions.budget.taken_bytes)
+        metrics.passed_on_bytes.tell(self._room.taken_bytes)
         metrics.unacknowledged.tell(sum(one.unacknowledged for one in self._subscriptions))
 
     def _pages(self, *ports: int) -> WebPages:

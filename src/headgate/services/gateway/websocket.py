@@ -13,22 +13,22 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from headgate import errors
-from headgate.decide.web_pages import WebPages
+from headgate.decide.http.web_pages import WebPages
 from headgate.ports.connection import ConnectionListener, Reception, Visit
-from headgate.services.gateway.connection import Connection
-from headgate.services.gateway.consumer_connection import ConsumerConnection
-from headgate.services.gateway.consumers import Consumers
-from headgate.services.gateway.framing import TextConnection
-from headgate.services.gateway.placing import Redirect, newcomer_of
-from headgate.services.gateway.protocol import MAX_FRAME_BYTES
-from headgate.services.gateway.questions import (
+from headgate.services.gateway.groups.connection import ConsumerConnection
+from headgate.services.gateway.groups.consumers import Consumers
+from headgate.services.gateway.subscriptions.connection import Connection
+from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_of
+from headgate.services.gateway.subscriptions.protocol import MAX_FRAME_BYTES
+from headgate.services.gateway.subscriptions.requests import (
     SUBPROTOCOL,
     VERSION,
     check_parameters,
     check_version,
     question_of,
 )
-from headgate.services.gateway.subscriptions import Question, Subscriptions
+from headgate.services.gateway.subscriptions.subscriptions import SubscribeRequest, Subscriptions
+from headgate.services.gateway.text_messages import TextConnection
 
 PATH = "/v1/subscribe"
 CONSUME_PATH = "/v1/consume"
@@ -84,7 +84,7 @@ class WebSocketServer:
     def _connection(self, query: str) -> Connection:
         """What is wrong with a query is said over the connection, where every client can read
         it."""
-        first: Question | Redirect | errors.HeadgateError | None
+        first: SubscribeRequest | Redirect | errors.HeadgateError | None
         subscriber = ""
         try:
             self._check_room()
@@ -122,7 +122,7 @@ class WebSocketServer:
             )
 
 
-def _first_question(query: Mapping[str, str]) -> Question | None:
+def _first_question(query: Mapping[str, str]) -> SubscribeRequest | None:
     """A connection without a question waits for messages."""
     check_parameters(query)
     return None if not set(query) - {"v", "id", "unreachable"} else question_of(query)

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from headgate import errors
-from headgate.decide.feed_queue import Resync
-from headgate.decide.leaving import Kind
+from headgate.decide.feed.matched_or_left import Kind
+from headgate.decide.feed.queue import Resync
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
 from headgate.model.event_message import EventMessage
 from headgate.model.groups import Group
-from headgate.services.gateway.placing import Redirect
+from headgate.services.gateway.subscriptions.placing import Redirect
 
 
 class _Subscribed(msgspec.Struct, tag_field="type", tag="subscribed"):

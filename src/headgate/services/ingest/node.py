@@ -16,8 +16,8 @@ from functools import partial
 import structlog
 
 from headgate.answering import HttpApp
-from headgate.decide.health import http_status
-from headgate.decide.web_pages import WebPages
+from headgate.decide.http.web_pages import WebPages
+from headgate.decide.operations.health import http_status
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
 from headgate.model.addresses import reachable
@@ -42,17 +42,17 @@ from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
 from headgate.ports.machine import Machine
 from headgate.ports.origin import OpenOrigin
-from headgate.services.ingest.intake_options import IntakeOptions
-from headgate.services.ingest.intakes import Intakes
-from headgate.services.ingest.origin_checks import OriginChecks
-from headgate.services.ingest.peers import ProducePeers
+from headgate.services.ingest.connectors.options import IntakeOptions
+from headgate.services.ingest.connectors.origin_checks import OriginChecks
+from headgate.services.ingest.connectors.readers import Intakes
+from headgate.services.ingest.connectors.taking_in import TakingIn
+from headgate.services.ingest.produce.peers import ProducePeers
+from headgate.services.ingest.produce.writing import Writing, WritingOptions
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
-from headgate.services.ingest.taking_in import TakingIn
 from headgate.services.ingest.vitals import Vitals
-from headgate.services.ingest.writing import Writing, WritingOptions
 from headgate.tasks import Crew, deaths, first_of
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -176,7 +176,7 @@ class Ingest:
         self._vitals.stopping = True
         await self._intakes.stop()
         if not await self._writing.stop(timeout_s=timeout_s):
-            log.warning(LogEvent.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
+            log.warning(LogLine.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
         await self._http.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
         await self._crew.close()
         if self._session is not None:
@@ -230,7 +230,7 @@ class Ingest:
                 self._restart.set()
             case Refused(reason=reason):
                 # The session tries again: whoever has our name may be a ghost of ourselves.
-                log.warning(LogEvent.REFUSED, reason=reason)
+                log.warning(LogLine.REFUSED, reason=reason)
             case _:
                 pass  # Meant for other roles.
 
@@ -245,7 +245,7 @@ class Ingest:
             undropped = tuple(sorted(partitions.undropped))
             if self._unapplied is topology and is_open and not undropped:
                 self._unapplied = None
-                log.info(LogEvent.TOPOLOGY_APPLIED, generation=partitions.generation)
+                log.info(LogLine.TOPOLOGY_APPLIED, generation=partitions.generation)
             await self._say_too_low(session)
             unopened = () if is_open else partitions.unopened()
             acknowledged = AckTopology(
@@ -342,6 +342,7 @@ class Ingest:
         metrics.show(self._health(), deaths.counts())
         metrics.connected.tell(float(self._session is not None and self._session.connected))
         metrics.waiting.tell(self._writing.appends.events_waiting)
+        metrics.waiting_bytes.tell(self._writing.appends.room.taken_bytes)
         metrics.head.forget()
         for ref, head in self._partitions.heads():
             metrics.head.tell(head, ref.topic, str(ref.partition))

@@ -17,15 +17,16 @@ from collections.abc import Callable, Collection, Iterable
 import structlog
 
 from headgate import errors
-from headgate.decide import history
-from headgate.decide.unknown_topic import unknown_topic
+from headgate.decide.delivery import lost_logs as history
+from headgate.decide.log.lineage import is_same_version
+from headgate.decide.produce.unknown_topic import SHOWN, unknown_topic
 from headgate.model.control import Sealed
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import Extent, LogWriter
-from headgate.services.ingest.appends import Appends, OpenPartition
+from headgate.services.ingest.produce.appends import Appends, OpenPartition
 from headgate.services.ingest.settled import Settled
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -58,8 +59,8 @@ class Partitions:
         self._appends = appends
         self._settled = settled
         self._keys_kept_s = keys_kept_s
-        self._heard_s: dict[str, tuple[int, float]] = {}
-        """Of each topic its version, and when this node first heard of that."""
+        self._heard_s: dict[str, tuple[Topic, float]] = {}
+        """Each topic as it was when this node first heard of its version, and when that was."""
         self._topology = Topology(generation=0)
         self._topics: dict[str, Topic] = {}
         self._owners: dict[PartitionRef, Owner] = {}
@@ -144,6 +145,20 @@ class Partitions:
         if topic is None:
             raise unknown_topic(name, self._topics)
         return topic
+
+    async def heard_of(self, name: str, *, timeout_s: float) -> Topic:
+        """The topic, which somebody else knows already; NotNow where this node doesn't by then."""
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        while name not in self._topics and name not in self._topology.deleted:
+            left_s = until_s - asyncio.get_running_loop().time()
+            if left_s <= 0 or self.closing:
+                raise errors.NotNow(
+                    f"this ingest node has not heard of topic {name[:SHOWN]} yet; nothing was "
+                    "written, try again",
+                    topic=name[:SHOWN],
+                )
+            await self.change(timeout_s=left_s)
+        return self.topic(name)
 
     def get(self, ref: PartitionRef) -> OpenPartition | None:
         """`ref`, if it can be appended to here."""
@@ -237,8 +252,8 @@ class Partitions:
         known, now_s = self._heard_s, asyncio.get_running_loop().time()
         self._heard_s = {
             name: known[name]
-            if name in known and known[name][0] == topic.version
-            else (topic.version, now_s)
+            if name in known and is_same_version(known[name][0], topic)
+            else (topic, now_s)
             for name, topic in self._topics.items()
         }
 
@@ -273,17 +288,17 @@ class Partitions:
         except errors.Fenced as error:
             # Somebody newer has it, and the topology that says so is on its way; or the
             # coordinator has forgotten how far epochs had come, and must hear it.
-            log.warning(LogEvent.FENCED, partition=str(ref), epoch=owner.epoch)
+            log.warning(LogLine.FENCED, partition=str(ref), epoch=owner.epoch)
             self._open.pop(ref, None)
             self._too_low[ref] = max(error.epoch, owner.epoch)
             return True
         except errors.HeadgateError as error:
-            log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
+            log.error(LogLine.APPEND_FAILED, partition=str(ref), reason=str(error))
             self._unopened.add(ref)
             return False
         self._unopened.discard(ref)
         self._stores_changed.discard(ref)
-        log.info(LogEvent.PARTITION_OPENED, partition=str(ref), epoch=owner.epoch)
+        log.info(LogLine.PARTITION_OPENED, partition=str(ref), epoch=owner.epoch)
         if known is None:
             opened_s = asyncio.get_running_loop().time()
             known = self._open[ref] = OpenPartition(
@@ -328,7 +343,7 @@ class Partitions:
             except errors.HeadgateError as error:
                 if isinstance(error, errors.StoreChanged):
                     self.store_changed(ref, error)
-                log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
+                log.error(LogLine.APPEND_FAILED, partition=str(ref), reason=str(error))
             else:
                 partition.saw(extent.head)
 
@@ -342,7 +357,7 @@ class Partitions:
         to_head = history.next_head(max(settled, acknowledged))
         moved = await self._writer.move_on(ref, from_head=found.head, to_head=to_head)
         if moved.head == to_head:
-            log.error(LogEvent.HISTORY_LOST, partition=str(ref), error=lost.message)
+            log.error(LogLine.HISTORY_LOST, partition=str(ref), error=lost.message)
         return moved
 
     async def _empty(self, wanted: Collection[Owner]) -> None:
@@ -374,15 +389,15 @@ class Partitions:
                 await self._appends.finished(ref)
             await self._writer.drop_records(ref, epoch=epoch)
         except TimeoutError:
-            log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason="its last append hangs")
+            log.error(LogLine.APPEND_FAILED, partition=str(ref), reason="its last append hangs")
             self.undropped.add(ref.topic)
         except errors.Fenced as error:
             # The topic is back, and nothing in there is the former one's. A coordinator that has
             # forgotten so must hear it.
-            log.warning(LogEvent.FENCED, partition=str(ref), epoch=epoch)
+            log.warning(LogLine.FENCED, partition=str(ref), epoch=epoch)
             self._unemptied[ref] = max(error.epoch, epoch)
         except errors.HeadgateError as error:
-            log.error(LogEvent.APPEND_FAILED, partition=str(ref), reason=str(error))
+            log.error(LogLine.APPEND_FAILED, partition=str(ref), reason=str(error))
             self.undropped.add(ref.topic)
         else:
             self._emptied.add(nobodys)

@@ -15,11 +15,11 @@ import structlog
 from headgate import errors
 from headgate.ports.log import LogWriter, Retention
 from headgate.ports.machine import Machine
-from headgate.services.ingest.appends import OpenPartition
 from headgate.services.ingest.partitions import Partitions
+from headgate.services.ingest.produce.appends import OpenPartition
 from headgate.services.ingest.settled import Settled
 from headgate.services.lived_clock import LivedClock
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -73,8 +73,8 @@ class RetentionLoop:
             partition.earliest = extent.earliest
         except errors.Fenced as error:
             partition.overtaken(error)
-            log.warning(LogEvent.FENCED, partition=str(ref), epoch=partition.owner.epoch)
+            log.warning(LogLine.FENCED, partition=str(ref), epoch=partition.owner.epoch)
         except errors.HeadgateError as error:
             if isinstance(error, errors.StoreChanged):
                 self._partitions.store_changed(ref, error)
-            log.warning(LogEvent.RETENTION_FAILED, partition=str(ref), reason=str(error))
+            log.warning(LogLine.RETENTION_FAILED, partition=str(ref), reason=str(error))

@@ -16,7 +16,7 @@ from headgate import errors
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.tasks import Crew
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -62,4 +62,4 @@ class Settled:
             self.error = next((one.unreadable for one in positions.values() if one.unreadable), "")
         except errors.HeadgateError as error:
             self.error = error.message
-            log.warning(LogEvent.CHECKPOINT_FAILED, reason=str(error))
+            log.warning(LogLine.CHECKPOINT_FAILED, reason=str(error))

@@ -6,14 +6,14 @@ with time. A store of positions that is away doesn't hold anybody up.
 
 from __future__ import annotations
 
-from headgate.decide.health import DISCONNECTED, instant, judged, log_status
-from headgate.decide.log_pulse import LogPulse
+from headgate.decide.operations.health import DISCONNECTED, instant, judged, log_status
+from headgate.decide.operations.partition_growth import LogPulse
 from headgate.model.api import Health, PartitionVitals
 from headgate.model.event import PartitionRef
 from headgate.ports.machine import Machine
 from headgate.release import release
+from headgate.services.ingest.produce.writing import Writing
 from headgate.services.ingest.settled import Settled
-from headgate.services.ingest.writing import Writing
 from headgate.tasks import deaths
 
 UNAPPLIED = "a partition that it was given couldn't be opened yet; it is tried again, see its log"

@@ -17,7 +17,7 @@ from headgate.model.control import Assign
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner, Topology
 from headgate.ports.notes import RouterNotes
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ class Bearings:
             return False
         memory = self._recalled
         sources = len(memory.assignment.sources)
-        log.warning(LogEvent.GOES_ON_ALONE, window=self.window, sources=sources)
+        log.warning(LogLine.GOES_ON_ALONE, window=self.window, sources=sources)
         self.assignment, self.topology = memory.assignment, memory.topology
         return True
 
@@ -72,7 +72,7 @@ class Bearings:
 
     def assign(self, assignment: Assign) -> None:
         self.assignment = assignment
-        log.info(LogEvent.ASSIGNED, number=assignment.number, sources=len(assignment.sources))
+        log.info(LogLine.ASSIGNED, number=assignment.number, sources=len(assignment.sources))
 
     async def note(self, assignment: Assign) -> None:
         """Whoever starts while the coordinator is away must know of it, if no window does yet."""
@@ -93,5 +93,5 @@ async def _noted(write: Coroutine[Any, Any, T]) -> T | None:
     try:
         return await write
     except StorageFailed as error:
-        log.warning(LogEvent.NOTES_FAILED, error=error.message)
+        log.warning(LogLine.NOTES_FAILED, error=error.message)
         return None

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 import structlog
 
-from headgate.decide.retrying import Backoff
-from headgate.decide.windows import OpenWindow, Patience, overdue_s
+from headgate.decide.delivery.retrying import Backoff
+from headgate.decide.lane.window_shares import OpenWindow, Patience, overdue_s
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.control import Assign
-from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.model.lanes import LaneTally, WindowPlan
 from headgate.ports.windows import WindowsDied
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
 WARM_EVERY_S = 40.0
 """Spark ends Python workers after 60 s without a task; starting them anew takes seconds."""
 QUERY_RESTARTS_MAX = 20
-"""Without a window of lanes that went well in between; after that the process begins anew."""
+QUERY_RESTARTS_WITHIN_S = 600.0
+"""More restarts within so long, without a window of lanes that went well in between, and the
+process begins anew: the query isn't what is wrong. A fault now and then over months is no more than
+that."""
 
 REFUSED = Backoff(initial_s=0.1, max_s=2.0)
 """Between two windows of an assignment whose lanes are refused: a newer one is on its way."""
@@ -37,8 +41,8 @@ class CurrentWindow:
         self._patience = patience
         self._open = OpenWindow(0.0, 0.0)
         self._last_ended_s = 0.0
-        self._faults = 0
-        """Since lanes came back last."""
+        self._faults_s: deque[float] = deque()
+        """When, since lanes came back last, and as far as they count."""
         self._refused_under = 0
         """The number of the assignment whose last windows came to nothing (0: none)."""
         self._refusals = 0
@@ -56,43 +60,49 @@ class CurrentWindow:
         self._open = OpenWindow(now_s, self._length_s)
 
     def told_to_end(self, window: int, *, now_s: float) -> None:
-        """Lanes of a former window go on after their receipts, and may be told to end as well."""
+        """Lanes of a former window go on after their tallies, and may be told to end as well."""
         if self.plan is not None and self.plan.window == window:
             self._open = replace(self._open, told_s=now_s)
 
-    def returned(self, receipts: Sequence[LaneReceipt], *, wall_s: float) -> None:
-        if receipts:
-            self._faults = 0
-            started_s = min(receipt.started_s for receipt in receipts)
+    def returned(self, tallies: Sequence[LaneTally], *, wall_s: float) -> None:
+        if tallies:
+            self._faults_s.clear()
+            started_s = min(tally.started_s for tally in tallies)
             if self._last_ended_s:
                 self.change_ms = (started_s - self._last_ended_s) * 1000
                 self._metrics.window_latency.observe(max(0.0, started_s - self._last_ended_s))
-            self._last_ended_s = max(receipt.ended_s for receipt in receipts)
+            self._last_ended_s = max(tally.ended_s for tally in tallies)
         else:
             self._last_ended_s = wall_s
         self._metrics.windows.inc()
         self.trouble = ""
-        for receipt in receipts:
-            log.info(LogEvent.LANE_ENDED, **msgspec.structs.asdict(receipt))
-        self._count_refusals(receipts)
+        for tally in tallies:
+            log.info(LogLine.LANE_ENDED, **msgspec.structs.asdict(tally))
+        self._count_refusals(tallies)
         self.plan = None
 
-    def _count_refusals(self, receipts: Sequence[LaneReceipt]) -> None:
+    def _count_refusals(self, tallies: Sequence[LaneTally]) -> None:
         planned = {lane.assignment for lane in self.plan.lanes} if self.plan else set[int]()
-        if not planned or not all(receipt.fenced for receipt in receipts):
+        if not planned or not all(tally.fenced for tally in tallies):
             self._refused_under = self._refusals = 0
             return
         [number] = planned
         self._refusals = self._refusals + 1 if number == self._refused_under else 1
         self._refused_under = number
 
-    def failed(self, reason: str) -> None:
+    def failed(self, reason: str, *, now_s: float) -> None:
         """Nothing runs it any more, or it doesn't end; the next one is on its way. Raises
-        WindowsDied when that has happened too often."""
-        self._faults += 1
-        if self._faults > QUERY_RESTARTS_MAX:
-            raise WindowsDied(f"the query failed {self._faults} times in a row; giving up")
-        log.error(LogEvent.QUERY_FAILED, restarts=self._faults, error=reason)
+        WindowsDied when that has happened too often of late."""
+        while self._faults_s and now_s - self._faults_s[0] > QUERY_RESTARTS_WITHIN_S:
+            self._faults_s.popleft()
+        self._faults_s.append(now_s)
+        faults = len(self._faults_s)
+        if faults > QUERY_RESTARTS_MAX:
+            raise WindowsDied(
+                f"the query failed {faults} times within {QUERY_RESTARTS_WITHIN_S / 60:g} minutes: "
+                f"{reason}; giving up"
+            )
+        log.error(LogLine.QUERY_FAILED, restarts=faults, error=reason)
         self.trouble = f"its query failed and was started again: {reason}"
         self._metrics.restarts.inc()
         self.plan = None
@@ -116,7 +126,7 @@ class CurrentWindow:
         return REFUSED.delay_s(self._refusals - 1, jitter=1.0)
 
     def is_overdue(self, *, now_s: float, connected_s: float | None) -> bool:
-        """True when a window should have returned its receipts long ago. Spark would wait for them
+        """True when a window should have returned its tallies long ago. Spark would wait for them
         for ever."""
         at_s = overdue_s(self._open, connected_s=connected_s, patience=self._patience)
         return self.plan is not None and at_s is not None and now_s > at_s

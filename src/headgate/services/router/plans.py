@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.decide.notes import nobody_reads
-from headgate.decide.windows import Patience, plan_lanes
+from headgate.decide.lane.notes import nobody_reads
+from headgate.decide.lane.window_shares import Patience, plan_lanes
 from headgate.model.control import Assign
 from headgate.model.lanes import LaneSettings, LaneSpec, WindowPlan
 

@@ -3,11 +3,12 @@
 It plans each window from the newest assignment when it is asked for one, and looks after those who
 run them: what failed is begun again; when there is nothing left to run windows on, the process ends
 (the supervisor brings it back, under a new epoch). On stop it asks for the window's end, waits
-until the lanes have settled and returned their receipts, and only then stops what runs them.
+until the lanes have settled and returned their tallies, and only then stops what runs them.
 
 While the coordinator is away, windows stay open and nothing is overdue.
 
-It knows nothing of what windows run on: ports.windows. Its life is a table: decide.router_life.
+It knows nothing of what windows run on: ports.windows. Its life is a table:
+decide.lane.router_life.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from dataclasses import dataclass
 import structlog
 
 from headgate.answering import HttpApp
-from headgate.decide.health import RouterView
-from headgate.decide.router_life import LIFE, Event, State, is_stopping, word
+from headgate.decide.http.web_pages import WebPages
+from headgate.decide.lane.router_life import LIFE, Event, State, is_stopping, word
+from headgate.decide.operations.health import RouterView
 from headgate.decide.states import Life
-from headgate.decide.web_pages import WebPages
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
 from headgate.model.addresses import reachable
-from headgate.model.lanes import LaneReceipt, WindowPlan
+from headgate.model.lanes import LaneTally, WindowPlan
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
@@ -43,7 +44,7 @@ from headgate.services.router.plans import (
 from headgate.services.router.stream import Connect, Stream
 from headgate.services.router.vitals import RouterVitals
 from headgate.tasks import Crew, first_of
-from headgate.telemetry import LogEvent
+from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
@@ -130,7 +131,7 @@ class Router:
         bearings.recall()
         await self._news.until(is_connected, AWAY_S)
         if not is_connected() and not bearings.could_go_on:
-            log.error(LogEvent.WAITS_FOR_COORDINATOR, reason=NOTHING_NOTED)
+            log.error(LogLine.WAITS_FOR_COORDINATOR, reason=NOTHING_NOTED)
             while not is_connected():
                 await self._news.until(is_connected, WATCH_S)
         await self._news.until(lambda: bearings.assignment is not None, ASSIGNMENT_WAIT_S)
@@ -179,7 +180,7 @@ class Router:
             if fault is None and self._is_overdue():
                 fault = "a lane did not return"
             if fault is not None:
-                self._current.failed(fault)
+                self._current.failed(fault, now_s=self._loop.time())
                 await self._ports.windows.begin(self)
 
     def _is_overdue(self) -> bool:
@@ -193,7 +194,7 @@ class Router:
         return is_stopping(self._life.state)
 
     async def stop(self, *, returns: bool = False) -> None:
-        """End the window, wait for its receipts, then stop what runs it; bounded at every step.
+        """End the window, wait for its tallies, then stop what runs it; bounded at every step.
         What it owns goes to others then, unless it `returns`. A `start` that is under way must have
         been cancelled before. Doing it twice is fine: whoever comes second waits for the first."""
         async with self._stops:
@@ -244,8 +245,8 @@ class Router:
         await self._report()
         return plan
 
-    async def returned(self, receipts: Sequence[LaneReceipt]) -> None:
-        self._current.returned(receipts, wall_s=self._ports.machine.wall_s())
+    async def returned(self, tallies: Sequence[LaneTally]) -> None:
+        self._current.returned(tallies, wall_s=self._ports.machine.wall_s())
         self._life.meets(Event.BEGUN)
         self._news.tell()
         await self._report()
@@ -284,11 +285,11 @@ class Router:
                 case control.EndWindow(reason, _, number):
                     window = number or self._bearings.window
                     self._current.told_to_end(window, now_s=self._loop.time())
-                    log.info(LogEvent.WINDOW_ENDS, window=window, reason=reason)
+                    log.info(LogLine.WINDOW_ENDS, window=window, reason=reason)
                 case control.Restart():
                     self._restart.set()
                 case control.Refused(reason):
-                    log.warning(LogEvent.REFUSED, reason=reason)
+                    log.warning(LogLine.REFUSED, reason=reason)
                 case _:
                     pass
 

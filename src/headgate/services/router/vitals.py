@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headgate.decide.health import RouterView, http_status, of_router
+from headgate.decide.operations.health import RouterView, http_status, of_router
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import RouterMetrics
 from headgate.model.api import Health, PartitionVitals

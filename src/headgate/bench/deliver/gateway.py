@@ -1,0 +1,200 @@
+"""The gateway of `bench deliver`, in a process of its own: its listeners, and what decides.
+
+Everything from the wire to the verdict is the gateway's own, with live subscribers; what they are
+sent ends in a counter instead of a socket, because writing to sockets is what `bench fanout`
+measures. A stand-in for the coordinator adopts their subscriptions at once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.embedded.log.reader import EmbeddedLogReader
+from headgate.adapters.listeners import ListenerOptions, listener_for
+from headgate.adapters.machine import THIS_MACHINE
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
+from headgate.adapters.memory.control import MemoryControlSession
+from headgate.adapters.processes import collect_rarely
+from headgate.bench.rebalance.orders import serve_orders
+from headgate.decide.feed.recent_ids import RecentIds
+from headgate.decide.feed.redelivered import Redelivered
+from headgate.metrics.roles import GatewayMetrics
+from headgate.model.control import (
+    AdoptionFloor,
+    Hello,
+    PushTopology,
+    Register,
+    Registered,
+    ToCoordinator,
+    Welcome,
+)
+from headgate.model.topology import Topic, Topology
+from headgate.ports.transport import DeliveryListener
+from headgate.services.gateway.control import Control
+from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.groups.bounds import ConsumerBounds
+from headgate.services.gateway.groups.consumers import Consumers
+from headgate.services.gateway.hearing import Hearing
+from headgate.services.gateway.service import DedupOptions
+from headgate.services.gateway.subscriptions.live import LiveSubscription
+from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.subscriptions import (
+    Bounds,
+    SubscribeRequest,
+    Subscriptions,
+)
+from headgate.tasks import Crew
+from headgate.telemetry import configure_logging
+
+GATEWAY_ID = "gateway-1"
+TOPIC = "flights"
+
+
+class Open(msgspec.Struct, tag=True):
+    """Serve these protocols, with so many subscriptions of a topic with so many partitions."""
+
+    protocols: list[str]
+    nats: str
+    subscriptions: int
+    partitions: int
+
+
+class Opened(msgspec.Struct):
+    """The address of each protocol, and the ids of the subscriptions."""
+
+    urls: dict[str, str]
+    subscriptions: list[str]
+
+
+class Tell(msgspec.Struct, tag=True):
+    pass
+
+
+class Told(msgspec.Struct):
+    """What subscribers were sent, and what the process has used since its start."""
+
+    sent: int
+    cpu_s: float
+
+
+class _Line:
+    """A connection that takes everything: what it costs to write is measured elsewhere."""
+
+    def __init__(self, subscriber: LiveSubscription) -> None:
+        self.open_to = subscriber
+
+    def send(self, message: bytes) -> None:
+        pass
+
+    def write(self) -> None:
+        pass
+
+
+class _Coordinator:
+    """Registers and adopts whatever it is told."""
+
+    def __init__(self) -> None:
+        hello = Hello(role="gateway", node_id=GATEWAY_ID, incarnation="1")
+        self.session = MemoryControlSession(lambda: hello, self._received)
+        self._revision = 0
+
+    def welcome(self, topology: Topology) -> None:
+        self.session.connect()
+        self.session.push(Welcome("coordinator", 30_000, 5_000))
+        self.session.push(PushTopology(topology))
+
+    def _received(self, message: ToCoordinator) -> None:
+        if isinstance(message, Register):
+            self._revision += 1
+            self.session.push(Registered(message.request_id, self._revision))
+            self.session.push(AdoptionFloor(self._revision))
+
+
+class Receiving:
+    def __init__(self, data: Path) -> None:
+        control, crew = Control(), Crew("gateway")
+        registering = Registering(control, crew)
+        self._subscriptions = Subscriptions(
+            GATEWAY_ID,
+            Bounds(),
+            control,
+            registering,
+            crew=crew,
+            reader=EmbeddedLogReader(DataFolder.open(data)),
+            metrics=GatewayMetrics(),
+            machine=THIS_MACHINE,
+        )
+        dedup = DedupOptions()
+        self._deliveries = Deliveries(
+            GATEWAY_ID,
+            self._subscriptions,
+            incarnation="1",
+            recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            machine=THIS_MACHINE,
+        )
+        consumers = Consumers(
+            self._subscriptions, control, MemoryCheckpointStore(), ConsumerBounds()
+        )
+        self._hearing = Hearing(control, registering, self._subscriptions, consumers)
+        self._coordinator = _Coordinator()
+        self._crew = Crew("bench")
+        self._listeners: list[DeliveryListener] = []
+
+    async def open(self, order: Open) -> Opened:
+        self._crew.need("control", self._hearing.listen(self._coordinator.session))
+        topic = Topic(TOPIC, order.partitions, "keyed")
+        self._coordinator.welcome(Topology(1, topics=(topic,)))
+        names = []
+        for _ in range(order.subscriptions):
+            subscriber = await self._subscriptions.subscribe(SubscribeRequest(TOPIC))
+            self._subscriptions.begin(subscriber, lambda: None, _Line(subscriber))
+            names.append(subscriber.id)
+        urls = {}
+        for protocol in order.protocols:
+            options = ListenerOptions(protocol=protocol, nats=order.nats)
+            accept = self._deliveries.accept
+            listener = listener_for(options, GATEWAY_ID, accept, incarnation=protocol)
+            urls[protocol] = await listener.start()
+            self._listeners.append(listener)
+        return Opened(urls, names)
+
+    async def close(self) -> None:
+        await self._crew.close()
+        for listener in self._listeners:
+            await listener.stop(0.0)
+
+    def tell(self) -> Told:
+        self._deliveries.pass_on()
+        return Told(self._subscriptions.totals.sent, time.process_time())
+
+
+async def run() -> None:
+    # Standard output is for answers.
+    configure_logging("error", role="gateway", node_id=GATEWAY_ID)
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        receiving = Receiving(Path(folder) / "data")
+
+        async def answer(order: Open | Tell) -> msgspec.Struct:
+            match order:
+                case Open():
+                    opened = await receiving.open(order)
+                    collect_rarely()
+                    return opened
+                case Tell():
+                    return receiving.tell()
+
+        try:
+            await serve_orders(Open | Tell, answer)
+        finally:
+            await receiving.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(run())

@@ -1,0 +1,400 @@
+"""What a producer sends to one topic: a queue per node, one request under way in each.
+
+Invariant: the events of a key reach the log in the order of the calls. Under one route a key has
+one node, and so one queue; when the route changes, nothing new leaves until every request under way
+has ended, then all that waits is queued anew, oldest first. What a request leaves behind for a
+retry stands before everything that came later.
+
+On an opportunistic topic, where nothing has an order, an event's id leads to its node, and a
+request of unknown outcome gets a queue of its own: it is sent again as it was, to the node that may
+have it, or whoever takes the place of that, and nobody waits behind it.
+
+Every loop here ends at the events' deadline: nothing is sent after that, and nothing that has an
+outcome. No mistake in here leaves an event without one: whoever makes it settles what it had in
+hand, and the producer what was forgotten all the same (see calls.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, MutableSequence, Sequence
+from itertools import groupby
+
+from headgate import errors
+from headgate.client.outages import Outages
+from headgate.client.producing.calls import overdue
+from headgate.client.producing.exchange import Attempt, about_the_call, may_retry
+from headgate.client.producing.outgoing import Outcome, Receipt
+from headgate.client.producing.pending import Doubt, Pending, ProducerOptions, failed, settle_all
+from headgate.client.producing.route import Route
+from headgate.decide.produce import routing_cache
+from headgate.decide.produce.routing_cache import TopicRoute
+from headgate.ports.machine import Machine
+from headgate.tasks import Crew
+
+TOLD_AFTER_S = 1.0
+"""Without any event that was taken; a handoff is over by then."""
+
+
+Way = str | Doubt
+"""The address of a node, or that of a request which only one node knows."""
+
+
+class _Refused(Exception):
+    """A request with the events of `batch` was refused, and none of them is written by it."""
+
+    def __init__(self, error: errors.HeadgateError, batch: Sequence[Pending]) -> None:
+        super().__init__(error)
+        self.batch = batch
+        self.may_be_anothers = isinstance(error, errors.InvalidRequest | errors.TooLarge)
+        self.error = about_the_call(error, batch)
+        index = error.details.get("index")
+        self._named: Pending | None = None
+        if isinstance(index, int) and 0 <= index < len(batch):
+            self._named = batch[index]
+
+    def is_about(self, pending: Pending) -> bool:
+        """Whether it would be refused by itself, too."""
+        return not self.may_be_anothers or len(self.batch) == 1 or pending is self._named
+
+
+class _Queue:
+    """What waits for one node, or a request of unknown outcome. `ready` is set when there is no
+    reason to linger."""
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.waiting: deque[Pending] = deque()
+        self.under_way = 0
+        self.ready = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class TopicStream:
+    """`idle` is told when nothing is left."""
+
+    def __init__(
+        self,
+        topic: str,
+        route: Route,
+        options: ProducerOptions,
+        *,
+        machine: Machine,
+        idle: Callable[[], object],
+    ) -> None:
+        self.topic = topic
+        self._route = route
+        self._options = options
+        self._machine = machine
+        self._idle = idle
+        self._known: TopicRoute | None = None
+        self._is_routed = False
+        self._queues: dict[Way, _Queue] = {}
+        self._held: list[Pending] = []
+        self._crew = Crew("producer")
+        self._outages = Outages(f"producer of {topic}", after_s=TOLD_AFTER_S)
+        self._rerouting: asyncio.Task[None] | None = None
+        self._hurried = False
+
+    # --- from the producer -----------------------------------------------------------------------
+
+    def add(self, pending: Pending) -> None:
+        if self._is_outdated():
+            self._held.append(pending)
+            self._reroute()
+        else:
+            self._place(pending)
+
+    def hurry(self) -> None:
+        """Linger no more."""
+        self._hurried = True
+        for queue in self._queues.values():
+            queue.ready.set()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        tasks = [queue.task for queue in self._queues.values()]
+        return [task for task in (*tasks, self._rerouting) if task is not None and not task.done()]
+
+    def abandon(self) -> None:
+        """Send nothing more: everything here has its outcome."""
+        for task in self.tasks():
+            task.cancel()
+
+    # --- the route -------------------------------------------------------------------------------
+
+    def _is_outdated(self) -> bool:
+        return (
+            self._rerouting is not None
+            or not self._is_routed
+            or self._known is not self._route.topic(self.topic)
+            or self._route.must_ask(self.topic)
+        )
+
+    def _reroute(self) -> None:
+        if self._rerouting is None:
+            self._rerouting = self._crew.start("route", self._queue_anew(), about=self.topic)
+            for queue in self._queues.values():
+                queue.ready.set()
+
+    async def _queue_anew(self) -> None:
+        try:
+            await self._route.learn(self.topic)
+            under_way = [queue.task for queue in self._queues.values() if queue.task is not None]
+            if under_way:
+                await asyncio.wait(under_way)
+            self._place_anew()
+        except Exception as error:
+            self._rerouting = None
+            queues = list(self._queues.values())
+            for queue in queues:
+                if queue.task is None or queue.task.done():
+                    del self._queues[queue.way]
+            self._give_up(self._held, *(queue.waiting for queue in queues), of=error)
+            raise
+
+    def _place_anew(self) -> None:
+        # Without a pause from here on: nobody may add to a queue that is given up.
+        waiting = [*self._held, *(p for queue in self._queues.values() for p in queue.waiting)]
+        self._held = sorted(waiting, key=lambda pending: pending.number)
+        self._queues.clear()
+        self._rerouting = None
+        self._is_routed = True
+        self._known = self._route.topic(self.topic)
+        for pending in self._held:
+            self._place(pending)
+        self._held.clear()
+        self._end_if_idle()
+
+    def _place(self, pending: Pending) -> None:
+        way = self._way(pending)
+        queue = self._queues.get(way)
+        if queue is None:
+            queue = self._queues[way] = _Queue(way)
+        queue.waiting.append(pending)
+        if self._hurried or len(queue.waiting) >= self._options.batch_events:
+            queue.ready.set()
+        if queue.task is None:
+            queue.task = self._crew.start("requests", self._send(queue), about=self.topic)
+
+    def _way(self, pending: Pending) -> Way:
+        doubt = self._doubt(pending)
+        if doubt is None:
+            return self._target(pending)
+        # While nobody knows what the topic is, it may have keys, which must not be overtaken.
+        return doubt if self._known is not None else doubt.url
+
+    def _doubt(self, pending: Pending) -> Doubt | None:
+        """The request that `pending` must be sent in. A key is stronger: it leads to the right node
+        by itself, and two ways for one key would let its events overtake each other."""
+        return None if pending.doubt is None or self._is_keyed else pending.doubt
+
+    @property
+    def _is_keyed(self) -> bool:
+        return self._known is not None and self._known.placement == "keyed"
+
+    def _target(self, pending: Pending) -> str:
+        return routing_cache.route(
+            self._route.cache,
+            self.topic,
+            key=pending.routing_key,
+            collection=pending.event.collection,
+        ).url
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def _send(self, queue: _Queue) -> None:
+        """Sends a queue's batches, one after the other, until nothing waits or the way changes."""
+        try:
+            await self._send_all(queue)
+        except Exception as error:
+            self._queues.pop(queue.way, None)
+            self._give_up(queue.waiting, of=error)
+            raise
+
+    async def _send_all(self, queue: _Queue) -> None:
+        while queue.waiting:
+            await self._linger(queue)
+            if self._is_outdated():
+                self._reroute()
+                return
+            batch = self._take(queue)
+            queue.under_way = len(batch)
+            try:
+                left = await self._deliver(queue.way, batch)
+            except Exception as error:  # noqa: BLE001  # callers must not wait for ever
+                settle_all(batch, failed(error))
+            else:
+                self._put_back(queue, left)
+            queue.under_way = 0
+        del self._queues[queue.way]
+        self._end_if_idle()
+
+    def _put_back(self, queue: _Queue, left: Sequence[Pending]) -> None:
+        """What must be sent another way stands first here, unless it has a way of its own."""
+        strays = [pending for pending in left if self._strays(pending, queue.way)]
+        stays = [pending for pending in left if not self._strays(pending, queue.way)]
+        queue.waiting.extendleft(reversed(stays))
+        for pending in strays:
+            self.add(pending)
+
+    def _strays(self, pending: Pending, way: Way) -> bool:
+        """Whether it has a way of its own since it was sent on `way`."""
+        doubt = self._doubt(pending)
+        return doubt is not None and self._known is not None and doubt is not way
+
+    def _give_up(self, *waiting: MutableSequence[Pending], of: Exception) -> None:
+        """Callers must not wait for ever."""
+        for pending in waiting:
+            settle_all(pending, failed(of))
+            pending.clear()
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self._queues and not self._held and self._rerouting is None:
+            self._idle()
+
+    async def _linger(self, queue: _Queue) -> None:
+        """Give a batch that isn't full a moment to grow, counted from its first event."""
+        rest_s = queue.waiting[0].arrived_s + self._options.linger_s - _now_s()
+        if rest_s <= 0 or self._hurried or len(queue.waiting) >= self._options.batch_events:
+            return
+        queue.ready.clear()
+        try:
+            async with asyncio.timeout(rest_s):
+                await queue.ready.wait()
+        except TimeoutError:
+            return
+
+    def _take(self, queue: _Queue) -> list[Pending]:
+        batch: list[Pending] = []
+        size_bytes = 0
+        while queue.waiting and len(batch) < self._options.batch_events:
+            size_bytes += queue.waiting[0].size_bytes
+            if batch and size_bytes > self._options.batch_bytes:
+                break
+            batch.append(queue.waiting.popleft())
+        return batch
+
+    async def _deliver(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
+        """Send `batch` in one request, each call's part alone where one of them is at fault.
+
+        Returns what must be sent another way, in order.
+        """
+        try:
+            return await self._persist(way, batch)
+        except _Refused as refused:
+            left = [pending for pending in refused.batch if not pending.is_settled]
+            parts = [list(part) for _, part in groupby(left, key=lambda pending: pending.call)]
+            if len(parts) == 1 or not refused.may_be_anothers:
+                for pending in left:
+                    pending.settle(refused.error, is_about_it=refused.is_about(pending))
+                return []
+        for at, part in enumerate(parts):
+            left = await self._deliver(way, part)
+            if left:
+                return [*left, *(pending for later in parts[at + 1 :] for pending in later)]
+        return []
+
+    async def _persist(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
+        """Try until every event has its outcome, its way changes, or the deadline has come.
+
+        Raises _Refused for a request that was, as a whole.
+        """
+        backoff_s = self._options.backoff_first_s
+        left = list(batch)
+        while left := self._worth_sending(left):
+            deadline_s = max(pending.call.deadline_s for pending in left)
+            try:
+                answers = await self._attempt(way, left, deadline_s)
+            except errors.HeadgateError as error:
+                raise _Refused(error, left) from error
+            self._tell(answers)
+            again_s = _now_s() + backoff_s
+            left = [
+                pending
+                for pending, answer in zip(left, answers, strict=True)
+                if self._stays(pending, answer, again_s, deadline_s)
+            ]
+            if not left or self._is_outdated() or any(self._strays(one, way) for one in left):
+                break
+            await asyncio.sleep(backoff_s * (0.5 + 0.5 * self._machine.jitter()))
+            backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
+        return left
+
+    def _tell(self, answers: Sequence[Outcome]) -> None:
+        """The user, of what takes unusually long."""
+        refused = next((one for one in answers if not isinstance(one, Receipt)), None)
+        if refused is None:
+            if self._outages.is_out:
+                self._outages.back("events are taken again", _now_s())
+        elif may_retry(refused):
+            self._outages.lost("", refused.message, "sending again", _now_s())
+
+    def _worth_sending(self, batch: Sequence[Pending]) -> list[Pending]:
+        """Without those that nobody waits for, and those whose time is over, which are told so.
+
+        What is in doubt stays, so that its request is the same again, until all of it is over.
+        """
+        now_s = _now_s()
+        wanted = [pending for pending in batch if pending.is_wanted(now_s)]
+        if len(wanted) == len(batch):
+            return wanted
+        is_over = all(pending.call.deadline_s <= now_s for pending in batch)
+        left = []
+        for pending in batch:
+            is_in_doubt = self._doubt(pending) is not None and not is_over
+            if is_in_doubt or pending.is_wanted(now_s):
+                left.append(pending)
+            else:
+                pending.settle(overdue(self._options.deadline_s))
+        return left
+
+    async def _attempt(
+        self, way: Way, batch: Sequence[Pending], deadline_s: float
+    ) -> list[Outcome]:
+        known = self._known
+        # What may be under way on an opportunistic topic is known to that node; where it is gone,
+        # the public address knows who takes its place.
+        url = self._route.connections.usable(way.url if isinstance(way, Doubt) else way)
+        timeout_s = min(self._options.request_timeout_s, max(0.05, deadline_s - _now_s()))
+        attempt = Attempt(
+            self.topic,
+            url,
+            version=known.version if known is not None and self._is_keyed and url else None,
+            timeout_s=timeout_s,
+        )
+        answers = await attempt.run(self._route, batch)
+        doubt = Doubt(url)
+        for pending in batch:
+            if pending.unknown and pending.doubt is None:
+                pending.doubt = doubt
+        return answers
+
+    def _stays(self, pending: Pending, answer: Outcome, again_s: float, deadline_s: float) -> bool:
+        """Whether `pending` must be sent again, at `again_s`; if not, it is settled.
+
+        What is in doubt ends together with its request, at `deadline_s`.
+        """
+        if isinstance(answer, Receipt):
+            pending.settle(answer)
+            return False
+        pending.asked = False
+        end_s = pending.call.deadline_s if self._doubt(pending) is None else deadline_s
+        last = end_s <= again_s
+        if isinstance(answer, errors.StaleVersion):
+            pending.hops += 1
+            if pending.hops <= self._options.hops and not last:
+                return True
+            answer = errors.NotNow(
+                f"{self.topic} sent the event from node to node {pending.hops} times; try again",
+                hops=pending.hops,
+            )
+        elif may_retry(answer) and not last:
+            return True
+        pending.settle(answer)
+        return False
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

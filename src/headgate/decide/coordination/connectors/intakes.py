@@ -1,0 +1,159 @@
+"""Who reads each connector, and what its reader says.
+
+A connector is planned like a log partition and changes hands in one step: the stores of the log
+refuse whoever read it before, by its epoch. So nobody has to be asked to let go, and a reader that
+is cut off harms nobody.
+
+Invariant: every connector has a row in `intakes`, under an epoch that isn't below the one in which
+it began; nobody else has one. Epochs of connectors that are deleted are at most `above`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from headgate.decide.coordination.connectors.heard import Heard
+from headgate.decide.coordination.effects import Effect
+from headgate.decide.coordination.sources.ownership import NOBODY
+from headgate.decide.coordination.state import State
+from headgate.decide.coordination.topics.topology_changes import changed
+from headgate.model import control
+from headgate.model.connector import Connector, ConnectorReport, intake_ref
+from headgate.model.topology import Owner, Topology
+
+# --- members come and go -----------------------------------------------------------------------
+
+
+def renew(state: State, node_id: str, *, kept: Collection[Owner] = ()) -> None:
+    """A new epoch for all that a node reads but `kept`: it doesn't know of it."""
+    for owner in state.intakes.of_node(node_id):
+        if owner not in kept:
+            state.intakes.take(owner.ref, node_id)
+
+
+def release(state: State, node_id: str) -> None:
+    """A node is gone; what it read waits for another."""
+    for owner in state.intakes.of_node(node_id):
+        state.intakes.release(owner.ref)
+
+
+# --- what readers say --------------------------------------------------------------------------
+
+
+def told(
+    state: State,
+    node_id: str,
+    message: control.ConnectorReports | control.ConnectorTooLow,
+    now_ms: int,
+) -> list[Effect]:
+    if isinstance(message, control.ConnectorReports):
+        return _reported(state, node_id, message.reports, now_ms)
+    return _overtaken(state, node_id, message)
+
+
+def is_news(state: State, reports: Iterable[ConnectorReport]) -> bool:
+    """Whether something must be kept of what a reader says."""
+    return any(_has_begun(state, report) for report in reports)
+
+
+def _reported(
+    state: State, node_id: str, reports: Iterable[ConnectorReport], now_ms: int
+) -> list[Effect]:
+    """What a reader says under another epoch than its own is of no interest any more."""
+    begun = []
+    for report in reports:
+        owner = state.intakes.owners.get(intake_ref(report.name))
+        is_known = report.name in state.connectors and owner is not None
+        if not is_known or owner != Owner(intake_ref(report.name), node_id, report.epoch):
+            continue
+        before = state.heard.get(report.name)
+        state.heard[report.name] = (
+            Heard(report, now_ms, now_ms) if before is None else before.then(report, now_ms)
+        )
+        if _has_begun(state, report):
+            begun.append(report.name)
+    for name in begun:
+        state.connectors[name] = replace(state.connectors[name], begun=True)
+    return changed(state) if begun else []
+
+
+def _has_begun(state: State, report: ConnectorReport) -> bool:
+    connector = state.connectors.get(report.name)
+    owner = state.intakes.owners.get(intake_ref(report.name))
+    return (
+        report.begun
+        and not state.learning.is_on
+        and connector is not None
+        and not connector.begun
+        and owner is not None
+        and owner.epoch == report.epoch
+    )
+
+
+def last_heard(state: State, name: str) -> Heard | None:
+    """What the present reader of a connector said last."""
+    heard, owner = state.heard.get(name), state.intakes.owners.get(intake_ref(name))
+    is_present = heard is not None and owner is not None and owner.epoch == heard.report.epoch
+    return heard if is_present else None
+
+
+def _overtaken(state: State, node_id: str, said: control.ConnectorTooLow) -> list[Effect]:
+    """The stores have met a connector under a higher epoch than was given out, or under this one
+    from somebody else: go above it. A former reader has only met its successor.
+
+    Whoever that was may have been another connector of this name, of which everything else is
+    forgotten. So one that has stored nothing yet begins anew above it, or it would go on from where
+    that one was.
+    """
+    ref = intake_ref(said.name)
+    connector, current = state.connectors.get(said.name), state.intakes.owners.get(ref)
+    is_reader = current == Owner(ref, node_id, said.own)
+    if connector is None or not is_reader or said.own > said.epoch:
+        return []
+    owner = state.intakes.raise_above(ref, said.epoch)
+    if not connector.begun:
+        state.connectors[said.name] = replace(connector, beginning=owner.epoch)
+    return changed(state)
+
+
+# --- learning ----------------------------------------------------------------------------------
+
+
+def recall(state: State, topology: Topology) -> None:
+    """The newest memory is right about which connectors there are.
+
+    Whether one has stored something is news that may not have come so far. It counts as begun: none
+    begins anew because of what nobody remembers, and who finds nothing stored says so.
+    """
+    state.connectors = {one.name: replace(one, begun=True) for one in topology.connectors}
+    for owner in topology.intakes:
+        state.intakes.claim(owner)
+
+
+def believe(state: State, owners: Iterable[Owner]) -> None:
+    """A node says that it reads these."""
+    for owner in owners:
+        state.intakes.claim(owner)
+
+
+def end_learning(state: State) -> None:
+    """What is nobody's is nobody's, and every connector has a row from here on."""
+    nodes = {node.id for node in state.nodes() if node.role == "ingest"}
+    for owner in state.intakes.all():
+        is_known = owner.ref in map(intake_ref, state.connectors)
+        if owner.node_id not in nodes or not is_known:
+            state.intakes.release(owner.ref)
+        if not is_known:
+            state.intakes.forget([owner.ref])
+    for connector in state.connectors.values():
+        enter(state, connector)
+
+
+def enter(state: State, connector: Connector) -> None:
+    """See to its row, where it was never read or nobody remembers that."""
+    ref = intake_ref(connector.name)
+    known = state.intakes.owners.get(ref)
+    if known is None or known.epoch < connector.beginning:
+        state.intakes.claim(Owner(ref, NOBODY, max(connector.beginning, state.intakes.above)))

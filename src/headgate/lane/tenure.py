@@ -1,0 +1,260 @@
+"""How a lane comes to hold its partitions, shows that it still does, and lets go of what somebody
+newer has.
+
+It claims nothing before it has the subscriptions: as the coordinator tells it to or, while that is
+away, where lanes that are gone have left off (beginning.py). Whoever finds out afterwards that a
+partition is somebody else's, a gateway, a store, the coordinator or a proof, it leaves the lane in
+the same way, and the lane ends when it has none left.
+
+Invariants: partitions are added once, before anything is read, so one that was let go of never
+comes back; what the lane holds is in its notes from the moment on that it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from headgate.errors import HeadgateError
+from headgate.lane.course import Course
+from headgate.lane.delivery.pipelines import Dispatcher
+from headgate.lane.holding import Holding
+from headgate.lane.life import Hold, HoldEvent, Standing, StandingEvent, Window
+from headgate.lane.positions.claiming import Claiming
+from headgate.lane.positions.handing_off import HandingOff
+from headgate.lane.positions.overtakings import Overtakings
+from headgate.lane.reporting import Reporting
+from headgate.lane.subscriptions.adopted import Adopted
+from headgate.lane.subscriptions.hearing import Hearing
+from headgate.lane.subscriptions.start_unheard import LOOK_EVERY_S, StartUnheard
+from headgate.lane.surroundings import Surroundings
+from headgate.model import control
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.lanes import LaneSpec
+from headgate.model.notes import Entry, Holds, Left
+from headgate.model.topology import Owner
+from headgate.ports.control import ControlSession
+from headgate.ports.notes import LaneNotes
+from headgate.tasks import Crew
+from headgate.telemetry import LogLine
+
+log = structlog.get_logger()
+
+
+class LeftBehind(HeadgateError):
+    """Whoever read a partition of this lane's is dead, and only a lane that starts can take it."""
+
+
+class Tenure:
+    """`note` writes an entry into the lane's `notes`; a proof runs in its `crew`."""
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        *,
+        course: Course,
+        holding: Holding,
+        hearing: Hearing,
+        adopted: Adopted,
+        surroundings: Surroundings,
+        claiming: Claiming,
+        handing_off: HandingOff,
+        overtakings: Overtakings,
+        dispatcher: Dispatcher,
+        reporting: Reporting,
+        notes: LaneNotes,
+        note: Callable[[Entry], None],
+        crew: Crew,
+    ) -> None:
+        self._spec = spec
+        self._course = course
+        self._holding = holding
+        self._hearing = hearing
+        self._adopted = adopted
+        self._surroundings = surroundings
+        self._claiming = claiming
+        self._handing_off = handing_off
+        self._overtakings = overtakings
+        self._dispatcher = dispatcher
+        self._reporting = reporting
+        self._notes = notes
+        self._note = note
+        self._crew = crew
+        self._beginning = StartUnheard(notes, note)
+        self._proof: asyncio.Task[None] | None = None
+
+    # --- coming to hold --------------------------------------------------------------------------
+
+    async def begin(self, session: ControlSession) -> Left | None:
+        """Claim what is planned once the subscriptions are there, or find that nothing can be; or
+        return what else to begin with."""
+        while self._course.hold.state is Hold.WAITING:
+            if await self._may_begin(session):
+                await self._begin_as_told(session)
+                self.end_without_a_window()
+                continue
+            left = await self._beginning.without_coordinator(
+                self._planned, connected=session.connected
+            )
+            if left is not None:
+                return left
+        return None
+
+    async def _begin_as_told(self, session: ControlSession) -> None:
+        hearing, stream = self._hearing, self._hearing.ask_anew()
+        await self._take(self._spec.owns, may=lambda: hearing.is_heard(session, stream))
+        holding = self._holding
+        holding.gone |= self._claiming.fenced
+        if holding.partitions:
+            holding.gone |= self._claiming.failed.keys()
+        if holding.gone.issuperset(self._planned):
+            self._course.end("somebody newer has taken over")
+        elif holding.partitions and hearing.is_same(session, stream):
+            await self._say_claimed(session)
+        elif holding.partitions:
+            await self._prove(session)
+        elif self._claiming.failed and hearing.is_same(session, stream):
+            # A failed lane would cost the others of its router their window.
+            self._course.hold.meets(HoldEvent.RESTS)
+            await self._say_claimed(session)
+
+    async def _may_begin(self, session: ControlSession) -> bool:
+        """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
+        them; waits a while for that. The store of letters must be there, too: until it has said
+        what is parked nothing is read, and whoever holds the partitions goes on without."""
+        if not await self._dispatcher.store_answers(self._planned):
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self._hearing.life.reaches(Standing.TOLD, Standing.PROVED)
+                await self._surroundings.found_gateways.wait()
+                if session.connected:
+                    return True
+                await asyncio.sleep(LOOK_EVERY_S)
+        return False
+
+    async def begin_with(self, left: Left) -> None:
+        """Go on where lanes that are gone have left off, as far as they still held it."""
+        self._surroundings.apply(left.topology)
+        await self._adopted.begin_with(left.revision, left.subscriptions)
+        self._hearing.life.meets(StandingEvent.ADOPTED)
+        owners = [owner for owner in self._spec.owns if owner.ref in left.fences]
+        await self._take(owners, may=_always, after=left.fences)
+        self._beginning.tried(left, self._holding.partitions)
+        if self._course.hold.state is Hold.WAITING:
+            # Somebody has claimed all of it since, and may know more.
+            self._adopted.forget()
+            self._hearing.life.meets(StandingEvent.FORGOT)
+
+    async def _take(
+        self,
+        owners: Sequence[Owner],
+        *,
+        may: Callable[[], Awaitable[bool]],
+        after: Mapping[PartitionRef, frozenset[Fence]] | None = None,
+    ) -> None:
+        """All at once for whoever looks: what is adopted from then on is late for all of them."""
+        assert self._hearing.is_told, "its predecessor goes on until it has the subscriptions"
+        claimed = await self._claiming.claimed(owners, may=may, after=after)
+        self._holding.partitions.update((one.ref, one) for one in claimed)
+        if self._holding.partitions:
+            self._course.hold.meets(HoldEvent.CLAIMED)
+        self.note_held()
+        self._notes.tidy()
+
+    # --- showing that it still does --------------------------------------------------------------
+
+    def start_proof(self, session: ControlSession, asked_ms: int = 0) -> None:
+        """Instead of one that is under way: what was asked last is what counts."""
+        if self._proof is not None:
+            self._proof.cancel()
+        self._proof = self._crew.start("proof", self._prove(session, asked_ms=asked_ms))
+
+    async def _prove(self, session: ControlSession, *, asked_ms: int = 0) -> None:
+        """Show that nobody newer holds what the lane reads, and say so: whoever claimed it unheard
+        counts, not who is heard first."""
+        hearing, stream = self._hearing, self._hearing.stream
+        lost = await self._claiming.lost(
+            self._holding.partitions.values(), may=lambda: hearing.is_same(session, stream)
+        )
+        if lost is None:
+            return  # the next stream begins with another proof
+        for ref in lost:
+            self.overtaken(ref, "somebody newer has taken over")
+        for ref in self._claiming.failed:
+            self.overtaken(ref, "its position can't be read, so nobody knows whose it is")
+        if self._holding.partitions or self._claiming.failed:
+            await self._say_claimed(session, asked_ms=asked_ms)
+
+    async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:
+        await session.send(control.Claimed(self._holding.owned(), asked_ms))
+        self._hearing.life.meets(StandingEvent.PROVED)
+        if failed := tuple(self._claiming.failed.values()):
+            await session.send(self._reporting.report(unclaimed=failed))
+
+    async def look_after(self, session: ControlSession) -> None:
+        """Whoever holds the rest of what was planned may die while the coordinator is away."""
+        course = self._course
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if course.hold.state is not Hold.READING or course.window.state is Window.OVER:
+                continue
+            left = await self._beginning.without_coordinator(
+                [ref for ref in self._planned if not self._holding.knows_of(ref)],
+                connected=session.connected,
+                handed_over=self._handing_off.unheard(self._surroundings.topology),
+            )
+            if left is not None:
+                names = ", ".join(map(str, left.fences))
+                raise LeftBehind(f"nobody reads {names} any more; this lane starts anew with them")
+
+    # --- letting go ------------------------------------------------------------------------------
+
+    async def heed(self) -> None:
+        """What the others find out, acted upon after they said so."""
+        while True:
+            self._leave(*await self._overtakings.next())
+
+    def overtaken(self, ref: PartitionRef, reason: str) -> None:
+        """The lane itself has found out that somebody newer has `ref`, or may have."""
+        if self._holding.let_go(ref):
+            self._leave(ref, reason)
+        elif not self._holding.partitions:
+            self._course.end(reason)
+
+    def _leave(self, ref: PartitionRef, reason: str) -> None:
+        """`ref` isn't held any more, because somebody newer has it."""
+        log.info(LogLine.FENCED, partition=str(ref), error=reason)
+        self._dispatcher.drop(ref)
+        self.note_held()
+        if not self._holding.partitions:
+            self._course.end(reason)
+
+    def end_without_a_window(self) -> None:
+        """A window that is over leaves a lane nothing to wait for that has, and will get, nothing:
+        whoever held what it wanted still does."""
+        is_over = self._course.window.state is Window.OVER
+        if is_over and (self._course.hold.state is Hold.RESTING or not self.may_hold):
+            self._course.end(self._course.reason)
+
+    # --- what it holds ---------------------------------------------------------------------------
+
+    @property
+    def may_hold(self) -> bool:
+        return bool(self._holding.partitions) or self._claiming.is_open
+
+    def note_held(self) -> None:
+        self._note(Holds(tuple(self._holding.fences().items())))
+        if self._claiming.failed:
+            self._note(self._claiming.open_claims())
+
+    @property
+    def _planned(self) -> list[PartitionRef]:
+        return [owner.ref for owner in self._spec.owns]
+
+
+async def _always() -> bool:
+    return True

@@ -1,0 +1,256 @@
+"""What users call at the public address: subscribe is answered here, the rest is passed on.
+
+Invariant: every public route of the system is in this table, with its types, so that /openapi.json
+describes the whole contract from one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+
+import msgspec
+
+from headgate import errors
+from headgate.decide.http.openapi import openapi
+from headgate.decide.operations.health import http_status
+from headgate.decide.operations.letter_queries import PARAMETERS as LETTER_PARAMETERS
+from headgate.metrics.roles import GatewayMetrics
+from headgate.model.api import (
+    CreateTopic,
+    Health,
+    NodeStatus,
+    ProduceAnswer,
+    ProduceRequest,
+    RebalanceAnswer,
+    RebalanceRequest,
+    RepartitionPlan,
+    RepartitionTopic,
+    ResetAnswer,
+    ResetPartition,
+    Status,
+    TopicInfo,
+    TopicList,
+    TopologyAnswer,
+)
+from headgate.model.http import (
+    JSON,
+    Handler,
+    Parameter,
+    Request,
+    Response,
+    Route,
+    StreamResponse,
+    json_response,
+)
+from headgate.model.letters_api import (
+    LetterInfo,
+    LetterList,
+    LettersChanged,
+    LetterSelection,
+)
+from headgate.services.gateway.public.connectors import ConnectorRoutes
+from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.producing import Producing
+from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_of
+from headgate.services.gateway.subscriptions.requests import SUBSCRIBE_PARAMETERS, question_of
+from headgate.services.gateway.subscriptions.sse import sse_response
+from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
+
+COORDINATOR_TIMEOUT_S = 60.0
+
+
+class PublicRoutes:
+    """`ingest_urls` names the nodes to produce to, by topic and request, the first one first;
+    `knows` says whether this gateway has heard of a topic, and not of its end."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        forwarder: Forwarder,
+        *,
+        coordinator_url: Callable[[], str],
+        ingest_urls: Callable[[str, bytes], Sequence[str]],
+        knows: Callable[[str], bool],
+        health: Callable[[], Health],
+        metrics: GatewayMetrics,
+        collect: Callable[[], None],
+        version: str,
+        keep_alive_s: float,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._forwarder = forwarder
+        self._coordinator_url = coordinator_url
+        self._producing = Producing(forwarder, ingest_urls=ingest_urls, knows=knows)
+        self._health = health
+        self._metrics = metrics
+        self._collect = collect
+        self._version = version
+        self._keep_alive_s = keep_alive_s
+        self._connectors = ConnectorRoutes(
+            forwarder,
+            ask=self._ask_coordinator,
+            coordinator_url=coordinator_url,
+            ingest_urls=ingest_urls,
+        )
+        self.ws_url = ""
+
+    def table(self) -> list[Route]:
+        ask = self._ask_coordinator
+        own = self._own
+        return [
+            Route("GET", "/v1/topics", ask, "List the topics.", response=TopicList),
+            Route("POST", "/v1/topics", ask, "Create a topic.", CreateTopic, TopicInfo, status=201),
+            Route("GET", "/v1/topics/{name}", ask, "Describe a topic.", response=TopicInfo),
+            Route("DELETE", "/v1/topics/{name}", ask, "Delete a topic.", status=204),
+            Route(
+                "POST",
+                "/v1/topics/{name}/produce",
+                self._producing.produce,
+                "Append events to a topic; the answer has their order.",
+                ProduceRequest,
+                ProduceAnswer,
+                accepts=(JSON,),
+            ),
+            Route(
+                "POST",
+                "/v1/topics/{name}/repartition",
+                ask,
+                "Bring a topic to another number of partitions, or say what that means.",
+                RepartitionTopic,
+                RepartitionPlan,
+                status=202,
+            ),
+            Route(
+                "POST",
+                "/v1/topics/{name}/partitions/{number}/reset",
+                ask,
+                "Let routers read a partition from elsewhere.",
+                ResetPartition,
+                ResetAnswer,
+            ),
+            Route(
+                "GET",
+                "/v1/status",
+                self._status,
+                "The state of the whole system; `ws_url` is this gateway's.",
+                response=Status,
+            ),
+            Route(
+                "POST",
+                "/v1/rebalance",
+                ask,
+                "Make a plan and carry it out.",
+                RebalanceRequest,
+                RebalanceAnswer,
+            ),
+            Route("POST", "/v1/nodes/{name}/drain", ask, "Drain a node.", response=NodeStatus),
+            Route("POST", "/v1/nodes/{name}/restart", ask, "Restart a node.", response=NodeStatus),
+            Route(
+                "DELETE", "/v1/nodes/{name}/drain", ask, "End the draining.", response=NodeStatus
+            ),
+            Route(
+                "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
+            ),
+            *self._connectors.table(),
+            *self._letters(),
+            Route(
+                "GET",
+                "/v1/subscribe",
+                self._subscribe_sse,
+                "Follow a topic, as server-sent events; WebSocket at the ws_url of /v1/status.",
+                parameters=SUBSCRIBE_PARAMETERS,
+                response_content_type="text/event-stream",
+            ),
+            Route(
+                "GET",
+                "/health",
+                own(self._show_health),
+                "How this node is.",
+                response=Health,
+                also_status=503,
+            ),
+            Route(
+                "GET",
+                "/metrics",
+                own(self._show_metrics),
+                "Counters and timings, in Prometheus' text format.",
+                response_content_type="text/plain",
+            ),
+            Route(
+                "GET", "/openapi.json", own(self._show_openapi), "This description.", response=dict
+            ),
+        ]
+
+    def _letters(self) -> list[Route]:
+        ask, base = self._ask_coordinator, "/v1/dead-letters"
+        listed = tuple(Parameter(name, text) for name, text in LETTER_PARAMETERS.items())
+        one, chosen, changed = base + "/{id}", LetterSelection, LettersChanged
+        return [
+            Route(
+                "GET",
+                base,
+                ask,
+                "List dead or parked letters.",
+                response=LetterList,
+                parameters=listed,
+            ),
+            Route("POST", f"{base}/retry", ask, "Send dead letters again.", chosen, changed),
+            Route("POST", f"{base}/delete", ask, "Delete dead letters.", chosen, changed),
+            Route("GET", one, ask, "Show a letter with its event.", response=LetterInfo),
+            Route("DELETE", one, ask, "Delete a dead letter.", status=204),
+            Route("POST", f"{one}/retry", ask, "Send a dead letter again.", response=LetterInfo),
+        ]
+
+    # --- subscribe -------------------------------------------------------------------------------
+
+    async def _subscribe_sse(self, request: Request) -> StreamResponse | Response:
+        if request.headers.get("upgrade").lower() == "websocket":
+            raise errors.InvalidRequest(
+                f"WebSocket subscribers connect to {self.ws_url}", ws_url=self.ws_url
+            )
+        query = request.query
+        question = question_of(query, request.headers.get("last-event-id"))
+        admitted = self._subscriptions.placing.admit(
+            newcomer_of(query), over_http=True, stays=bool(request.headers.get("origin"))
+        )
+        if isinstance(admitted, Redirect):
+            return Response(307, headers={"location": admitted.http_url(query)})
+        subscriber = await self._subscriptions.subscribe(replace(question, subscriber=admitted))
+        return sse_response(self._subscriptions, subscriber, keep_alive_s=self._keep_alive_s)
+
+    # --- passed on -------------------------------------------------------------------------------
+
+    async def _ask_coordinator(self, request: Request) -> Response:
+        return await self._forwarder.forward(
+            request, self._coordinator_url(), timeout_s=COORDINATOR_TIMEOUT_S
+        )
+
+    async def _status(self, request: Request) -> Response:
+        """Whoever asks here is welcome here, and not all at the same gateway."""
+        answer = await self._ask_coordinator(request)
+        if answer.status != HTTPStatus.OK:
+            return answer
+        status = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
+        status["ws_url"] = msgspec.Raw(msgspec.json.encode(self.ws_url))
+        return json_response(status)
+
+    # --- about this node -------------------------------------------------------------------------
+
+    def _own(self, answer: Callable[[], Response]) -> Handler:
+        async def handler(_request: Request) -> Response:
+            return answer()
+
+        return handler
+
+    def _show_health(self) -> Response:
+        health = self._health()
+        return json_response(health, http_status(health))
+
+    def _show_metrics(self) -> Response:
+        self._collect()
+        return Response(200, self._metrics.exposed(), self._metrics.content_type)
+
+    def _show_openapi(self) -> Response:
+        return json_response(openapi(self.table(), title="Headgate", version=self._version))

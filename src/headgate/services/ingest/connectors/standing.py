@@ -1,0 +1,63 @@
+"""How one connector's reader fares, as the coordinator and the log are told."""
+
+from __future__ import annotations
+
+import structlog
+from msgspec.structs import replace
+
+from headgate.model.connector import Connector, ConnectorReport, ConnectorState
+from headgate.ports.origin import Standing
+from headgate.telemetry import LogLine
+
+log = structlog.get_logger()
+
+
+class IntakeStanding:
+    """`report` is the newest; a new value each time, for whoever sends it."""
+
+    def __init__(self, connector: Connector, epoch: int) -> None:
+        self._has_heard = False
+        """Since the last look."""
+        self.report = ConnectorReport(
+            name=connector.name, epoch=epoch, state="starting", begun=connector.begun
+        )
+
+    def say(self, state: ConnectorState, error: str = "", **more: object) -> None:
+        report = self.report
+        if (state, error) != (report.state, report.error):
+            log.info(LogLine.CONNECTOR_STATE, connector=report.name, state=state, reason=error)
+        self.report = replace(report, state=state, error=error, **more)
+
+    def stands_at(self, position: str) -> None:
+        """What is behind that is to be read."""
+        self.report = replace(self.report, position=position)
+
+    def heard(self, position: str, lag_ms: int | None) -> None:
+        """The origin's changes up to there are read."""
+        self._has_heard = True
+        self.report = replace(self.report, position=position, lag_ms=lag_ms)
+
+    def looked(self, standing: Standing) -> None:
+        """The origin has said how it stands. While nothing is read, because nobody may or can or
+        takes it, that alone says how far behind this one is."""
+        lag_ms = self.report.lag_ms
+        if not self._has_heard:
+            lag_ms = standing.age_ms if standing.behind != 0 else 0
+        self._has_heard = False
+        self.report = replace(
+            self.report,
+            lag_records=standing.behind,
+            lag_ms=lag_ms,
+            history_ms=standing.history_ms,
+            age_ms=standing.age_ms,
+            held_bytes=standing.held_bytes,
+            warning=standing.warning,
+        )
+
+    def took(self, added: int) -> None:
+        """Partitions have so many more records."""
+        self.report = replace(self.report, taken=self.report.taken + added)
+
+    def left_out(self, count: int) -> None:
+        """So many changes go nowhere."""
+        self.report = replace(self.report, left_out=self.report.left_out + count)
