@@ -1,0 +1,50 @@
+"""How the server stands to a connector: what its slot holds back, and for how long it will last."""
+
+from __future__ import annotations
+
+from headgate.adapters.pgoutput.slot import Slot, SlotInfo
+from headgate.ports.origin import Standing
+
+_GIB = 1024**3
+HELD_MUCH_BYTES = 10 * _GIB
+"""What is held back for a connector is worth a word from here on, where nothing bounds it."""
+
+
+async def standing_of(slot: Slot) -> Standing:
+    """Raises psycopg's errors."""
+    info = await slot.find()
+    if info is None:
+        return Standing(warning=f"its replication slot {slot.name} is gone; reset the connector")
+    return Standing(held_bytes=info.held_bytes, warning=warning_of(info))
+
+
+def warning_of(info: SlotInfo) -> str:
+    """What will go wrong with the slot if nothing is done; empty: nothing."""
+    if info.is_lost:
+        return f"the server has given up the replication slot {info.name}; reset the connector"
+    held = written(info.held_bytes or 0)
+    if info.wal_status == "unreserved" or (info.safe_bytes is not None and info.safe_bytes <= 0):
+        return (
+            f"the server is about to give up the replication slot {info.name}, which holds back "
+            f"{held} of WAL; let max_slot_wal_keep_size be larger now, and see what it waits for"
+        )
+    if info.safe_bytes is not None and (info.held_bytes or 0) > info.safe_bytes:
+        return (
+            f"the replication slot {info.name} holds back {held} of WAL, and the server gives it "
+            f"up after {written(info.safe_bytes)} more; see what it waits for, or let "
+            "max_slot_wal_keep_size be larger"
+        )
+    if info.safe_bytes is None and (info.held_bytes or 0) > HELD_MUCH_BYTES:
+        return (
+            f"the replication slot {info.name} holds back {held} of WAL, and nothing keeps it from "
+            "filling the disk; see what it waits for, or set max_slot_wal_keep_size"
+        )
+    return ""
+
+
+def written(size_bytes: int) -> str:
+    if size_bytes < 1024**2:
+        return f"{size_bytes / 1024:.0f} KiB"
+    if size_bytes < _GIB:
+        return f"{size_bytes / 1024**2:.0f} MiB"
+    return f"{size_bytes / _GIB:.1f} GiB"

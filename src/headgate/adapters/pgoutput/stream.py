@@ -1,0 +1,101 @@
+"""An open replication stream: batches of changes, each with its position.
+
+Invariants: `position` only grows, and covers exactly what was returned; a transaction of any size
+passes through without being held. Whatever goes wrong, the stream can be opened again at its last
+position. What the server may forget is what `stored` was told, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+
+from headgate.adapters.pgoutput import catalog
+from headgate.adapters.pgoutput.database import Database
+from headgate.adapters.pgoutput.decoding import Decoding, Needs
+from headgate.adapters.pgoutput.identity import Position, Timelines, position_from
+from headgate.adapters.pgoutput.link import Link
+from headgate.adapters.pgoutput.messages import MalformedMessage, decode
+from headgate.errors import HeadgateError, OriginUnavailable
+from headgate.model.event import Event
+from headgate.ports.origin import Changes
+
+BATCH = 1_000
+BATCH_BYTES = 4 * 1024 * 1024
+"""A batch ends with the change that reaches one of these."""
+AWAIT_S = 1.0
+
+
+class PostgresChangeStream:
+    """Implements ports.origin.ChangeStream."""
+
+    def __init__(
+        self, database: Database, link: Link, timelines: Timelines, after: Position, backend: str
+    ) -> None:
+        settings = database.settings
+        self._database = database
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._decoding = Decoding(
+            backend, timelines, after, messages=settings.messages, numeric=settings.numeric
+        )
+        self._failed: HeadgateError | None = None
+        """What is to be raised when all that came before it was returned."""
+        self._position = str(after)
+
+    @property
+    def position(self) -> str:
+        return self._position
+
+    async def next(self) -> Changes:
+        events: list[Event] = []
+        deadline = self._loop.time() + AWAIT_S
+        try:
+            while not events and self._failed is None:
+                await self._fill(events)
+                left_s = deadline - self._loop.time()
+                if events or left_s <= 0:
+                    break
+                await self._link.wait(left_s)
+        except (psycopg.Error, HeadgateError, MalformedMessage) as error:
+            self._failed = self._meant(error)
+        if self._failed is not None and not events:
+            raise self._failed
+        self._position = max(self._position, self._decoding.position)
+        return Changes(events, self._position, self._decoding.time_ms if events else 0)
+
+    def stored(self, position: str) -> None:
+        self._link.store(position_from(position).lsn)
+
+    async def _fill(self, events: list[Event]) -> None:
+        """What is there already, up to a batch."""
+        size, receive, take = 0, self._link.receive, self._decoding.take
+        while len(events) < BATCH and size < BATCH_BYTES:
+            data = receive()
+            if data is None:
+                self._decoding.idle(self._link.said)
+                return
+            size += len(data)
+            message = decode(data)
+            try:
+                found = take(message)
+            except Needs as needs:
+                await self._learn(needs)
+                continue
+            if found:
+                events += found
+        # Whoever has more to read than it can take lets others have a turn.
+        await asyncio.sleep(0)
+
+    async def _learn(self, needs: Needs) -> None:
+        found = await catalog.types(self._database, needs.types)
+        key = await catalog.primary_key(self._database, needs.relation) if needs.key else None
+        self._decoding.learn(needs.relation, found, key)
+
+    def _meant(self, error: Exception) -> HeadgateError:
+        if isinstance(error, HeadgateError):
+            return error
+        if isinstance(error, MalformedMessage):
+            return OriginUnavailable(f"PostgreSQL sent what nobody can read ({error}): try again")
+        return self._database.error(error)
