@@ -19,6 +19,7 @@ from headgate.config import Config
 from headgate.model.control import AckTopology
 from headgate.model.http import Route
 from headgate.model.topology import Topic
+from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.wiring import roles
@@ -78,6 +79,7 @@ def routes_of_gateway() -> list[Route]:
         health=nothing,
         metrics=nothing,
         collect=nothing,
+        browsing=Browsing(nothing, topology=nothing, machine=nothing),
         version="",
         keep_alive_s=0.0,
     ).table()

@@ -81,6 +81,13 @@ FieldPath = Annotated[
     Wording("a field, or a path such as meta.deleted"),
     Field(pattern=r"^([^\s.]+(\.[^\s.]+)*)?$"),
 ]
+_PATH = r"[^\s.,]+(\.[^\s.,]+)*"
+FieldPaths = Annotated[
+    str,
+    Several(),
+    Wording("fields, or paths such as card.number,email, with commas in between"),
+    Field(pattern=rf"^({_PATH}(\s*,\s*{_PATH})*)?$"),
+]
 Weight = Annotated[float, Field(ge=WEIGHT_MIN, le=WEIGHT_MAX)]
 NodeName = Annotated[
     str,
@@ -374,6 +381,12 @@ class SubscriptionsSettings(Section):
     """Time without a renewal by its gateway after which one ends (0s: with the gateway's lease)."""
 
 
+class UiSettings(Section):
+    mask: FieldPaths = ""
+    """Fields whose values people aren't shown who look at records (empty: none); a list on the way
+    stands for each of its elements, and _key is a record's key."""
+
+
 class ConsumersSettings(Section):
     shard_size: Count = 100
     """Keys per target partition of a consumer group."""
@@ -525,6 +538,7 @@ class Config(Section):
     gateway: GatewaySettings = GatewaySettings()
     transport: TransportSettings = TransportSettings()
     subscriptions: SubscriptionsSettings = SubscriptionsSettings()
+    ui: UiSettings = UiSettings()
     consumers: ConsumersSettings = ConsumersSettings()
     demo: DemoSettings = DemoSettings()
     routing: RoutingSettings = RoutingSettings()

@@ -220,6 +220,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         ws_port=public.ws_port,
         advertised_host=public.advertise,
         origins=origins_of(public.origins),
+        masked=tuple(path.strip() for path in config.ui.mask.split(",") if path.strip()),
         bounds=Bounds(
             queue=settings.subscriber_queue,
             subscribers=settings.max_subscribers,

@@ -211,6 +211,7 @@ async def running(
     deliveries: ListenerOptions | None = None,
     letters: LetterStore | None = None,
     origins: tuple[str, ...] = (),
+    masked: tuple[str, ...] = (),
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
@@ -227,6 +228,7 @@ async def running(
         dedup=dedup or DedupOptions(),
         consumers=consumers or ConsumerBounds(save_s=0.02),
         origins=origins,
+        masked=masked,
     )
     checkpoints = checkpoints or FaultyCheckpoints()
     listener = deliveries or ListenerOptions()

@@ -138,7 +138,7 @@ def starts_after(start: Start, stretches: Mapping[int, Stretch], topic: str) -> 
         return {partition: there.head for partition, there in stretches.items()}
     if start == "earliest":
         return {partition: there.earliest - 1 for partition, there in stretches.items()}
-    _refuse_strangers(start, stretches, topic, parameter="from")
+    refuse_strangers(start, stretches, topic, parameter="from")
     for partition, seq in start.items():
         head = stretches[partition].head
         if seq > head + 1:
@@ -159,7 +159,7 @@ def ends_at(
     up_to: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str
 ) -> dict[int, int]:
     """The last seq to read of each partition; partitions that aren't named end at their head."""
-    _refuse_strangers(up_to, stretches, topic, parameter="up_to")
+    refuse_strangers(up_to, stretches, topic, parameter="up_to")
     for partition, seq in up_to.items():
         head = stretches[partition].head
         if seq > head:
@@ -223,7 +223,7 @@ def corrupt(topic: str, partition: int, seq: int) -> errors.CorruptRecord:
     )
 
 
-def _refuse_strangers(
+def refuse_strangers(
     named: Mapping[int, int], stretches: Mapping[int, Stretch], topic: str, *, parameter: str
 ) -> None:
     for partition in named:

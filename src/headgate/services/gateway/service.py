@@ -42,6 +42,7 @@ from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.letters import GroupLetters
 from headgate.services.gateway.hearing import Hearing
+from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.gateway.subscriptions.registering import Registering
@@ -81,6 +82,8 @@ class GatewayOptions:
     ws_port: int = 0
     advertised_host: str = ""
     origins: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Paths of values that people who look at records aren't shown."""
     bounds: Bounds = field(default_factory=Bounds)
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
@@ -153,6 +156,12 @@ class Gateway:
             health=self._health,
             metrics=self._metrics,
             collect=self._collect,
+            browsing=Browsing(
+                reader,
+                topology=lambda: self._control.topology,
+                machine=machine,
+                masked=options.masked,
+            ),
             version=release(),
             keep_alive_s=options.keep_alive_s,
         )

@@ -50,6 +50,7 @@ from headgate.model.letters_api import (
     LettersChanged,
     LetterSelection,
 )
+from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.connectors import ConnectorRoutes
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.producing import Producing
@@ -76,6 +77,7 @@ class PublicRoutes:
         health: Callable[[], Health],
         metrics: GatewayMetrics,
         collect: Callable[[], None],
+        browsing: Browsing,
         version: str,
         keep_alive_s: float,
     ) -> None:
@@ -86,6 +88,7 @@ class PublicRoutes:
         self._health = health
         self._metrics = metrics
         self._collect = collect
+        self._browsing = browsing
         self._version = version
         self._keep_alive_s = keep_alive_s
         self._connectors = ConnectorRoutes(
@@ -153,6 +156,7 @@ class PublicRoutes:
             Route(
                 "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
             ),
+            *self._browsing.table(),
             *self._connectors.table(),
             *self._letters(),
             Route(
