@@ -25,6 +25,7 @@ from headgate import errors
 from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
 from headgate.client.gateway_choice import Doors, Way
 from headgate.client.line import Line
+from headgate.client.texts import plain
 from headgate.decide.conversation.common import Acks
 from headgate.decide.conversation.consumer import Membership
 from headgate.decide.conversation.patience import Patience
@@ -83,16 +84,16 @@ class Consumer:
         open_calls: OpenCalls = open_calls,
         open_link: OpenLink = open_link,
     ) -> None:
-        self.id = consumer or f"consumer-{machine.token(4)}"
+        self.id = plain("consumer", consumer or f"consumer-{machine.token(4)}")
         request: dict[str, Any] = {
             "type": "join",
-            "topic": topic,
-            "group": group,
+            "topic": plain("topic", topic),
+            "group": plain("group", group),
             "consumer": self.id,
             "incarnation": machine.token(8),
             "keys": keys_expected or 0,
-            "from": start,
-            **({} if where is None else {"where": where}),
+            "from": plain("start", start),
+            **({} if where is None else {"where": plain("where", where)}),
             **({} if filter is None else {"filter": filter}),
             **({"max_deliveries": max_deliveries} if max_deliveries else {}),
         }

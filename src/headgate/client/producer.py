@@ -33,6 +33,7 @@ from headgate.client.producing.outgoing import (
 from headgate.client.producing.pending import Call, Pending, ProducerOptions, failed
 from headgate.client.producing.route import Route
 from headgate.client.producing.topic_stream import TopicStream
+from headgate.client.texts import plain
 from headgate.model.api import DEFAULT_URL, MAX_EVENTS_PER_REQUEST, ProduceEvent
 from headgate.model.event import ProducedOp
 from headgate.ports.http import OpenCalls
@@ -151,6 +152,7 @@ class Producer:
         """
         if self._closed:
             raise errors.InvalidRequest("the producer is closed: send before leaving its block")
+        topic = plain("topic", topic)
         if topic not in self._streams:
             topic_path(topic)
         wired = [wire_event(event, self._machine) for event in events]

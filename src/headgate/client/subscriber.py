@@ -28,6 +28,7 @@ from headgate import errors
 from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
 from headgate.client.gateway_choice import Doors
 from headgate.client.line import BUFFER_BYTES, Line
+from headgate.client.texts import plain
 from headgate.decide.conversation.common import Acks
 from headgate.decide.conversation.patience import Patience
 from headgate.decide.conversation.subscriber import Following
@@ -98,7 +99,7 @@ class Subscriber:
             self._following,
             decode_for_subscriber,
             name="subscriber",
-            doors=Doors(url, id, open_calls=open_calls, machine=machine),
+            doors=Doors(url, id and plain("id", id), open_calls=open_calls, machine=machine),
             url_of=lambda way: way.url,
             room=buffer,
             room_bytes=buffer_bytes,
@@ -125,16 +126,16 @@ class Subscriber:
     ) -> str:
         """Another subscription over the same connection, before that is opened; returns its id,
         which is in `subscriptions` of every event that matches."""
-        name = id or self._machine.token(8)
+        name = plain("id", id or self._machine.token(8))
         self._following.add(
             Subscription(
                 name,
-                topic,
-                where=where,
+                plain("topic", topic),
+                where=None if where is None else plain("where", where),
                 filter_=filter,
-                start=start,
+                start=plain("start", start),
                 priority=priority,
-                tenant=tenant,
+                tenant=plain("tenant", tenant),
             )
         )
         return name

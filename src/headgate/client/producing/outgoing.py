@@ -15,6 +15,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from headgate import errors
+from headgate.client.texts import plain, type_of, unclassed
 from headgate.decide.produce.event_ids import ENTROPY_BYTES, event_id
 from headgate.decide.produce.headers import encoded
 from headgate.model.api import ProduceEvent
@@ -61,20 +62,20 @@ def wire_event(event: OutgoingEvent, machine: Machine) -> ProduceEvent:
     op: Any = event.op
     if type(op) is not str or op not in _OPS:
         op = _op(op)
-    own_id = "" if event.event_id is None else _text("event_id", event.event_id)
+    own_id = "" if event.event_id is None else plain("event_id", event.event_id)
     return ProduceEvent(
         document=msgspec.Raw(_document(event.document)),
-        key=None if event.key is None else _text("key", event.key),
+        key=None if event.key is None else plain("key", event.key),
         op=op,
         event_id=own_id or _new_id(machine),
-        collection=_text("collection", event.collection),
+        collection=plain("collection", event.collection),
         earlier=(msgspec.UNSET if event.earlier is None else msgspec.Raw(_document(event.earlier))),
         headers=_headers(event.headers) if event.headers else msgspec.UNSET,
     )
 
 
 def _op(op: object) -> ProducedOp:
-    found = _text("op", op)
+    found = plain("op", op)
     if found not in _OPS:
         raise errors.InvalidRequest(f"op is {found!r}: use one of {', '.join(sorted(_OPS))}")
     return cast("ProducedOp", found)
@@ -82,31 +83,10 @@ def _op(op: object) -> ProducedOp:
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(headers, Mapping):
-        raise errors.InvalidRequest(f"headers are {_type_of(headers)}: give texts by name")
-    found = {_plain(name): _plain(text) for name, text in headers.items()}
+        raise errors.InvalidRequest(f"headers are {type_of(headers)}: give texts by name")
+    found = {unclassed(name): unclassed(text) for name, text in headers.items()}
     encoded(found, "the event")
     return found
-
-
-def _plain(text: Any) -> Any:
-    """The encoder takes texts of no other class than str, such as those in arrays."""
-    return str.__str__(text) if isinstance(text, str) else text
-
-
-def _text(field: str, text: object) -> str:
-    if type(text) is str and text.isascii():
-        return text
-    if not isinstance(text, str):
-        raise errors.InvalidRequest(f"{field} is {_type_of(text)}: give it as str")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise errors.InvalidRequest(
-                f"{field} has half a character (a lone surrogate) at {error.start}, which UTF-8 "
-                "doesn't have: take it out"
-            ) from error
-    return str.__str__(text)  # as in `_plain`
 
 
 def _document(document: Document) -> bytes:
@@ -117,7 +97,7 @@ def _document(document: Document) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise errors.InvalidRequest(f"the document can't be written as JSON: {error}") from error
     if not text.startswith(b"{"):
-        raise errors.InvalidRequest(f"the document is {_type_of(document)}: give it as a mapping")
+        raise errors.InvalidRequest(f"the document is {type_of(document)}: give it as a mapping")
     if b"null" in text:
         _check_numbers(msgspec.to_builtins(document), "")
     return text
@@ -149,10 +129,6 @@ def _one_object(document: bytes | str) -> bytes:
     if not text.lstrip().startswith(b"{"):
         raise errors.InvalidRequest("the document is JSON but no object: write it in braces")
     return text
-
-
-def _type_of(value: object) -> str:
-    return f"of type {type(value).__name__}"
 
 
 def weight_bytes(event: ProduceEvent) -> int:
