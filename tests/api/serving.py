@@ -82,6 +82,7 @@ def routes_of_gateway() -> list[Route]:
         browsing=Browsing(nothing, topology=nothing, machine=nothing),
         version="",
         keep_alive_s=0.0,
+        web_files={},
     ).table()
 
 

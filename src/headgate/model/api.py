@@ -413,6 +413,12 @@ class TopologyAnswer(msgspec.Struct, frozen=True):
     control: str = ""
 
 
+class WhereToSubscribe(msgspec.Struct, frozen=True):
+    """Answer of GET /v1/gateway, which the gateway gives by itself, whoever else is away."""
+
+    ws_url: str
+
+
 class PartitionVitals(msgspec.Struct, frozen=True):
     """How one partition fares: `lag` in records, `lag_ms` the age of the oldest that isn't settled
     (without `lag_known` it is at least that), `event_rate` in events per second. `last_event` is

@@ -269,6 +269,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
     from headgate.adapters.http.server import HttpServer
     from headgate.adapters.listeners import listener_for
     from headgate.adapters.picows.server import PicowsListener
+    from headgate.adapters.web_files import packaged_files
     from headgate.services.gateway.service import Gateway
 
     options = gateway_options(config)
@@ -290,6 +291,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         ),
         connections=PicowsListener(),
         machine=THIS_MACHINE,
+        web_files=packaged_files(),
     )
 
 

@@ -21,6 +21,7 @@ from headgate.adapters.listeners import ListenerOptions, listener_for
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.picows.server import PicowsListener, PingTimes
 from headgate.adapters.transports import Transports
+from headgate.model.web_files import WebFiles
 from headgate.ports.letters import LetterStore
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
@@ -212,6 +213,7 @@ async def running(
     letters: LetterStore | None = None,
     origins: tuple[str, ...] = (),
     masked: tuple[str, ...] = (),
+    web_files: WebFiles | None = None,
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
     coordinator = coordinator or FakeCoordinator()
@@ -243,6 +245,7 @@ async def running(
         open_listener=partial(listener_for, listener, NODE, incarnation="1"),
         connections=PicowsListener(pings),
         machine=ScriptedMachine(clock=clock),
+        web_files=web_files,
     )
     await gateway.start()
     lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)

@@ -27,6 +27,7 @@ from headgate.metrics.roles import GatewayMetrics
 from headgate.model.addresses import reachable
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
+from headgate.model.web_files import WebFiles
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.connection import ConnectionListener
 from headgate.ports.control import ControlSession, HelloSource
@@ -97,7 +98,8 @@ class GatewayOptions:
 class Gateway:
     """Start it once, stop it once; `failed` ends only when the gateway can't go on. `http` is where
     it serves the public, `calls` how it passes that on, `open_listener` makes what lanes deliver
-    to. Without `letters` consumer groups never give anything up."""
+    to. Without `letters` consumer groups never give anything up, without `web_files` browsers find
+    no page."""
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class Gateway:
         connections: ConnectionListener,
         machine: Machine,
         letters: LetterStore | None = None,
+        web_files: WebFiles | None = None,
     ) -> None:
         self._options = options
         self._reader = reader
@@ -164,6 +167,7 @@ class Gateway:
             ),
             version=release(),
             keep_alive_s=options.keep_alive_s,
+            web_files=web_files or {},
         )
         self._public = http
         self._listener = open_listener(self._deliveries.accept)

@@ -33,6 +33,7 @@ from headgate.model.api import (
     TopicInfo,
     TopicList,
     TopologyAnswer,
+    WhereToSubscribe,
 )
 from headgate.model.http import (
     JSON,
@@ -50,10 +51,12 @@ from headgate.model.letters_api import (
     LettersChanged,
     LetterSelection,
 )
+from headgate.model.web_files import WebFiles
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.connectors import ConnectorRoutes
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.producing import Producing
+from headgate.services.gateway.public.web_files import WebFileRoutes
 from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_of
 from headgate.services.gateway.subscriptions.requests import SUBSCRIBE_PARAMETERS, question_of
 from headgate.services.gateway.subscriptions.sse import sse_response
@@ -80,6 +83,7 @@ class PublicRoutes:
         browsing: Browsing,
         version: str,
         keep_alive_s: float,
+        web_files: WebFiles,
     ) -> None:
         self._subscriptions = subscriptions
         self._forwarder = forwarder
@@ -97,6 +101,7 @@ class PublicRoutes:
             coordinator_url=coordinator_url,
             ingest_urls=ingest_urls,
         )
+        self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url)
         self.ws_url = ""
 
     def table(self) -> list[Route]:
@@ -169,6 +174,13 @@ class PublicRoutes:
             ),
             Route(
                 "GET",
+                "/v1/gateway",
+                own(self._show_where),
+                "Where this gateway takes subscribers over WebSocket.",
+                response=WhereToSubscribe,
+            ),
+            Route(
+                "GET",
                 "/health",
                 own(self._show_health),
                 "How this node is.",
@@ -185,6 +197,7 @@ class PublicRoutes:
             Route(
                 "GET", "/openapi.json", own(self._show_openapi), "This description.", response=dict
             ),
+            *self._web_files.table(),
         ]
 
     def _letters(self) -> list[Route]:
@@ -247,6 +260,9 @@ class PublicRoutes:
             return answer()
 
         return handler
+
+    def _show_where(self) -> Response:
+        return json_response(WhereToSubscribe(self.ws_url))
 
     def _show_health(self) -> Response:
         health = self._health()

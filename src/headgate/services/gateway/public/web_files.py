@@ -1,0 +1,66 @@
+"""What browsers fetch here: the pages under `/ui/`, and `/client.js` for everybody's pages.
+
+Invariant: files come from the package and from nowhere else; nothing about the system is in them,
+so who may read what is decided where the pages ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate import errors
+from headgate.decide.http.web_files import (
+    AT_THE_ROOT,
+    file_answer,
+    found,
+    page_headers,
+    wants_a_page,
+)
+from headgate.model.http import Request, Response, Route
+from headgate.model.web_files import WebFiles
+
+START = "/ui/"
+
+
+class WebFileRoutes:
+    """`ws_url` says where this gateway takes subscribers."""
+
+    def __init__(self, files: WebFiles, *, ws_url: Callable[[], str]) -> None:
+        self._files = files
+        self._ws_url = ws_url
+
+    def table(self) -> list[Route]:
+        return [
+            Route("GET", "/", self._root, public=False),
+            Route("GET", "/ui", self._start, public=False),
+            Route("GET", START, self._page, public=False),
+            Route("GET", f"{START}{{name}}", self._page, public=False),
+            Route("GET", f"{START}{{folder}}/{{name}}", self._page, public=False),
+            *(Route("GET", f"/{name}", self._module, public=False) for name in AT_THE_ROOT),
+        ]
+
+    async def _root(self, request: Request) -> Response:
+        if wants_a_page(request.headers.get("accept")):
+            return await self._start(request)
+        raise errors.NotFound(
+            f"there is no / here; /openapi.json lists what there is, and browsers find {START}"
+        )
+
+    async def _start(self, _request: Request) -> Response:
+        return Response(307, b"", "", {"location": START, "cache-control": "no-store"})
+
+    async def _page(self, request: Request) -> Response:
+        path = "/".join(request.params.values())
+        file = found(self._files, path)
+        if file is None:
+            raise errors.NotFound(f"there is no page {request.path} here; they begin at {START}")
+        headers: dict[str, str] = {}
+        if file.media_type.startswith("text/html"):
+            headers = page_headers(ws_url=self._ws_url(), host=request.headers.get("host"))
+        return file_answer(request, file, headers)
+
+    async def _module(self, request: Request) -> Response:
+        file = self._files.get(request.path.removeprefix("/"))
+        if file is None:
+            raise errors.NotFound(f"there is no {request.path} here")
+        return file_answer(request, file, {})
