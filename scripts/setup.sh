@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 VENV=.venv
 BIN=$VENV/bin
 STAMP=$VENV/.headgate-setup
-INPUTS="pyproject.toml requirements/uv.txt requirements/build.txt requirements/dev.txt scripts/setup.sh"
+INPUTS="pyproject.toml requirements/uv.txt requirements/build.txt requirements/dev.txt scripts/setup.sh scripts/chromium.sh"
 
 fail() {
     echo "$1" >&2
@@ -116,7 +116,7 @@ fi
 # What a later step needs: uv for the installation, the backends for what comes as source.
 # .venv may come from elsewhere and lack pip.
 $BIN/python -m pip --version >/dev/null 2>&1 || $BIN/python -m ensurepip >/dev/null
-step "1/4 the installer (a few seconds)"
+step "1/5 the installer (a few seconds)"
 afterwards $BIN/python -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: \
     --require-hashes -r requirements/uv.txt -r requirements/build.txt ||
     fail "The installer could not be fetched; check that pip reaches a package index, then run make again."
@@ -136,19 +136,22 @@ export UV_PYTHON_DOWNLOADS=never
 
 # Compiled here, once: with PYTHONDONTWRITEBYTECODE, which images like to set, every process would
 # compile anew what it imports, and each of Headgate's roles is a process.
-step "2/4 the dependencies, with Spark and a Java (minutes the first time)"
+step "2/5 the dependencies, with Spark and a Java (minutes the first time)"
 afterwards $BIN/uv pip sync --quiet --compile-bytecode --python $BIN/python --require-hashes --no-build-isolation \
     requirements/uv.txt requirements/build.txt requirements/dev.txt ||
     fail "The dependencies could not be installed; check that a package index can be reached and that the disk has 3 GB free, then run make again."
 
-step "3/4 headgate (a few seconds)"
+step "3/5 headgate (a few seconds)"
 afterwards $BIN/uv pip install --quiet --python $BIN/python --no-deps --no-build-isolation --editable . ||
     fail "Headgate itself could not be installed; the lines above say why."
 $BIN/python -m compileall -q src || true
 
 # Spark starts without it, too; it takes twice the time then.
-step "4/4 an archive of Spark's classes, which halves every start (a minute)"
+step "4/5 an archive of Spark's classes, which halves every start (a minute)"
 $BIN/python -m headgate.spark.starting.training >/dev/null 2>&1 || true
 step_ends
+
+step "5/5 a Chromium for the tests in a browser, where there is none (20 s)"
+afterwards /bin/sh scripts/chromium.sh || true
 
 fingerprint >$STAMP

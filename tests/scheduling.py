@@ -23,6 +23,7 @@ SHARED_SPARK = "shared-spark"
 SHARED_MONGODB = "shared-mongodb"
 SHARED_SERVERS = "shared-servers"
 SHARED_PGOUTPUT = "shared-pgoutput"
+SHARED_BROWSER = "shared-browser"
 SHARING = {
     SHARED_SPARK: (
         "tests/spark/",
@@ -43,6 +44,7 @@ SHARING = {
     ),
     SHARED_SERVERS: ("tests/contracts/",),
     SHARED_PGOUTPUT: ("tests/adapters/pgoutput/",),
+    SHARED_BROWSER: ("tests/browser/",),
 }
 """What belongs to a group: the first that names it."""
 SPARK_S = {
@@ -68,6 +70,7 @@ COMPUTING_S = {
     SHARED_SERVERS: 150,
     SHARED_MONGODB: 130,
     SHARED_PGOUTPUT: 60,
+    SHARED_BROWSER: 45,
     "tests/sim/test_seeds.py": 40,
     "tests/lane/test_promise.py": 25,
     "tests/decide/coordination/test_half_decisions.py": 20,

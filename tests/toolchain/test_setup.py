@@ -188,10 +188,11 @@ def test_where_nobody_watches_each_step_is_one_line(checkout: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [
-        "1/4",
-        "2/4",
-        "3/4",
-        "4/4",
+        "1/5",
+        "2/5",
+        "3/5",
+        "4/5",
+        "5/5",
     ]
     assert "\r" not in done.stdout
 
@@ -209,13 +210,84 @@ def test_at_a_terminal_the_seconds_of_a_step_are_counted_within_one_line(checkou
     os.close(theirs)
     said = os.read(ours, 100_000).decode()
     os.close(ours)
-    archive = said.rstrip().split("\r\n")[-1]
+    archive = said.rstrip().split("\r\n")[-2]
     counted = [line for line in archive.split("\r") if line]
     assert [line.rpartition(": ")[2] for line in counted][:2] == ["0 s", "1 s"]
-    assert all(line.startswith("  4/4 ") and len(line) < 80 for line in counted)
+    assert all(line.startswith("  4/5 ") and len(line) < 80 for line in counted)
 
 
 def test_ci_runs_the_test_command_and_nothing_else() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     assert lines == ["#!/usr/bin/env bash", "exec make test"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+# --- scripts/chromium.sh --------------------------------------------------------------------------
+
+
+def fetch_chromium(
+    checkout: Path, *, user: str = "0", system: str = "debian", apt: str = "exit 0"
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """What it says, and what it asked of apt-get, which does `apt`."""
+    path = path_of(checkout)
+    (path / "timeout").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (path / "id").write_text(f"#!/bin/sh\necho {user}\n")
+    (path / "apt-get").write_text(f'#!/bin/sh\necho "$@" >>{checkout}/asked\n{apt}\n')
+    (path / "grep").symlink_to(str(shutil.which("grep")))
+    for name in ("timeout", "id", "apt-get"):
+        (path / name).chmod(0o755)
+    release = checkout / "os-release"
+    release.write_text(f"NAME=any\nID={system}\n")
+    done = subprocess.run(
+        ["/bin/sh", checkout / "scripts" / "chromium.sh"],
+        env={"PATH": str(path), "OS_RELEASE": str(release)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    asked = checkout / "asked"
+    lines = asked.read_text().splitlines() if asked.exists() else []
+    return done, [" ".join(word for word in line.split() if "-" not in word) for line in lines]
+
+
+def test_a_chromium_is_installed_where_that_is_possible(checkout: Path) -> None:
+    done, asked = fetch_chromium(checkout)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert asked == ["install chromium"]
+
+
+@pytest.mark.parametrize(
+    "where", [{"user": "1000"}, {"system": "ubuntu"}], ids=["not root", "not Debian"]
+)
+def test_elsewhere_nothing_is_installed(checkout: Path, where: dict[str, str]) -> None:
+    done, asked = fetch_chromium(checkout, **where)
+    assert (done.returncode, done.stderr, asked) == (0, "", [])
+
+
+def test_a_chromium_that_is_there_is_enough(checkout: Path) -> None:
+    path_of(checkout)
+    (checkout.parent / "path" / "chromium").write_text("#!/bin/sh\n")
+    (checkout.parent / "path" / "chromium").chmod(0o755)
+    path = checkout.parent / "path"
+    done = subprocess.run(
+        ["/bin/sh", checkout / "scripts" / "chromium.sh"], env={"PATH": str(path)}, check=True
+    )
+    assert done.returncode == 0
+
+
+def test_an_installation_that_fails_is_one_sentence_and_no_failure(checkout: Path) -> None:
+    done, asked = fetch_chromium(checkout, apt="exit 100")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "Chromium could not be installed: the tests in a browser will be skipped.\n"
+    )
+    assert asked == ["install chromium", "update"]
+
+
+def test_lists_of_packages_are_fetched_where_there_are_none(checkout: Path) -> None:
+    done, asked = fetch_chromium(
+        checkout,
+        apt=f'[ -e {checkout}/updated ] || {{ [ "$1" = update ] && : >{checkout}/updated; }}',
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert asked == ["install chromium", "update", "install chromium"]
