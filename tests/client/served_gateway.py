@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
-from headgate.model.api import Status
+from headgate.model.api import Status, WhereToSubscribe
 from headgate.model.http import Request, Response, Route, json_response
 from tests.client.model_gateway import Message, ModelGateway, Session
 
@@ -52,13 +52,22 @@ class ServedGateway(ModelGateway):
     async def status(self, _request: Request) -> Response:
         return json_response(Status("0", 1, 1, [], [], [], [], [], 0, self.ws_url))
 
+    async def where(self, _request: Request) -> Response:
+        return json_response(WhereToSubscribe(self.ws_url))
+
 
 @asynccontextmanager
-async def served_gateway() -> AsyncIterator[ServedGateway]:
+async def served_gateway(more: Iterable[Route] = ()) -> AsyncIterator[ServedGateway]:
+    """With `more` routes besides what says where it is."""
     gateway, http = ServedGateway(), HttpServer()
     server = await ws_create_server(lambda _: _Connection(gateway), "127.0.0.1", 0)
     gateway.ws_url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/subscribe"
-    port = await http.start(HttpApp([Route("GET", "/v1/status", gateway.status)]), "127.0.0.1", 0)
+    routes = [
+        Route("GET", "/v1/status", gateway.status),
+        Route("GET", "/v1/gateway", gateway.where),
+        *more,
+    ]
+    port = await http.start(HttpApp(routes), "127.0.0.1", 0)
     gateway.url = f"http://127.0.0.1:{port}"
     try:
         yield gateway
