@@ -30,6 +30,7 @@ from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.origin import Finding
 from headgate.services.gateway.public.connectors import ConnectorRoutes
 from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.ingest.connectors.origin_checks import OriginChecks
 from tests.virtual_time import run_virtual
 
@@ -105,14 +106,9 @@ class Stage:
         forwarder = Forwarder(
             self.web.open_calls(), body_limit_bytes=1_000_000, room=Room(10_000_000, setting="here")
         )
-
-        async def ask(request: Request) -> Response:
-            return await forwarder.forward(request, coordinator, timeout_s=5.0)
-
         routes = ConnectorRoutes(
             forwarder,
-            ask=ask,
-            coordinator_url=lambda: coordinator,
+            leader=LeaderCalls(forwarder, lambda: coordinator, timeout_s=5.0),
             ingest_urls=lambda _topic, _body: self.urls,
         )
         public = await self._listen(routes.table(), "gateway")

@@ -25,7 +25,6 @@ from headgate.model.connectors_api import (
     SkipChange,
 )
 from headgate.model.http import (
-    Handler,
     Parameter,
     Request,
     Response,
@@ -33,35 +32,33 @@ from headgate.model.http import (
     json_response,
 )
 from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.leader_calls import LeaderCalls
 
 CHECK_PATH = "/internal/v1/connectors/check"
 RELEASE_PATH = "/internal/v1/connectors/release"
 CHECK_TIMEOUT_S = 30.0
 """Above what an ingest node takes at most."""
-DECIDE_TIMEOUT_S = 60.0
 NODELESS = "no ingest node is known at the moment, and only they can look at an origin; try again"
 CHECK = Parameter("check", "false: create it without a look at the origin first.")
 
 
 class ConnectorRoutes:
-    """`ask` passes a request on to the coordinator; `ingest_urls` names the nodes that may check,
+    """`leader` is the coordinator that leads; `ingest_urls` names the nodes that may check,
     the first one first."""
 
     def __init__(
         self,
         forwarder: Forwarder,
         *,
-        ask: Handler,
-        coordinator_url: Callable[[], str],
+        leader: LeaderCalls,
         ingest_urls: Callable[[str, bytes], Sequence[str]],
     ) -> None:
         self._forwarder = forwarder
-        self._ask = ask
-        self._coordinator_url = coordinator_url
+        self._leader = leader
         self._ingest_urls = ingest_urls
 
     def table(self) -> list[Route]:
-        ask, info, base = self._ask, ConnectorInfo, "/v1/connectors"
+        ask, info, base = self._leader.forward, ConnectorInfo, "/v1/connectors"
         one = base + "/{name}"
         return [
             Route("GET", base, ask, "List the connectors.", response=ConnectorList),
@@ -122,20 +119,17 @@ class ConnectorRoutes:
             if answer.status != HTTPStatus.OK:
                 return answer
             _refuse_failed(msgspec.json.decode(answer.body, type=OriginChecked))
-        return await self._forwarder.pass_on(
-            request, body, self._coordinator_url(), timeout_s=DECIDE_TIMEOUT_S
-        )
+        return await self._leader.pass_on(request, body)
 
     async def _delete(self, request: Request) -> Response:
         """What it has made at its origin goes with it, or the answer says what is left."""
         with self._forwarder.room.arriving() as place:
             await self._forwarder.body_of(request, place)  # there is none that says anything
         look = msgspec.structs.replace(request, method="GET")
-        decider = self._coordinator_url()
-        found = await self._forwarder.pass_on(look, b"", decider, timeout_s=DECIDE_TIMEOUT_S)
+        found = await self._leader.pass_on(look, b"")
         if found.status != HTTPStatus.OK:
             return found
-        answer = await self._forwarder.pass_on(request, b"", decider, timeout_s=DECIDE_TIMEOUT_S)
+        answer = await self._leader.pass_on(request, b"")
         if answer.status != HTTPStatus.NO_CONTENT:
             return answer
         gone = msgspec.json.decode(found.body, type=ConnectorInfo)

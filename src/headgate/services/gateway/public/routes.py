@@ -55,6 +55,7 @@ from headgate.model.web_files import WebFiles
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.connectors import ConnectorRoutes
 from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.producing import Producing
 from headgate.services.gateway.public.web_files import WebFileRoutes
 from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_of
@@ -87,7 +88,7 @@ class PublicRoutes:
     ) -> None:
         self._subscriptions = subscriptions
         self._forwarder = forwarder
-        self._coordinator_url = coordinator_url
+        self._leader = LeaderCalls(forwarder, coordinator_url, timeout_s=COORDINATOR_TIMEOUT_S)
         self._producing = Producing(forwarder, ingest_urls=ingest_urls, knows=knows)
         self._health = health
         self._metrics = metrics
@@ -97,15 +98,14 @@ class PublicRoutes:
         self._keep_alive_s = keep_alive_s
         self._connectors = ConnectorRoutes(
             forwarder,
-            ask=self._ask_coordinator,
-            coordinator_url=coordinator_url,
+            leader=self._leader,
             ingest_urls=ingest_urls,
         )
         self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url)
         self.ws_url = ""
 
     def table(self) -> list[Route]:
-        ask = self._ask_coordinator
+        ask = self._leader.forward
         own = self._own
         return [
             Route("GET", "/v1/topics", ask, "List the topics.", response=TopicList),
@@ -201,7 +201,7 @@ class PublicRoutes:
         ]
 
     def _letters(self) -> list[Route]:
-        ask, base = self._ask_coordinator, "/v1/dead-letters"
+        ask, base = self._leader.forward, "/v1/dead-letters"
         listed = tuple(Parameter(name, text) for name, text in LETTER_PARAMETERS.items())
         one, chosen, changed = base + "/{id}", LetterSelection, LettersChanged
         return [
@@ -239,14 +239,9 @@ class PublicRoutes:
 
     # --- passed on -------------------------------------------------------------------------------
 
-    async def _ask_coordinator(self, request: Request) -> Response:
-        return await self._forwarder.forward(
-            request, self._coordinator_url(), timeout_s=COORDINATOR_TIMEOUT_S
-        )
-
     async def _status(self, request: Request) -> Response:
         """Whoever asks here is welcome here, and not all at the same gateway."""
-        answer = await self._ask_coordinator(request)
+        answer = await self._leader.forward(request)
         if answer.status != HTTPStatus.OK:
             return answer
         status = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
