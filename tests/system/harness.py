@@ -161,12 +161,18 @@ class Command:
         self.err.finish()
 
     def until_said(self, text: str, timeout_s: float = 60.0) -> None:
+        """A command that doesn't say so is ended: whoever waits has nothing to stop."""
+
         def said() -> bool:
             if self.process.poll() is not None and not any(text in x for x in self.err.finish()):
                 raise AssertionError(f"ended without {text!r}: {self.err.lines}")
             return any(text in line for line in self.err.lines)
 
-        until(said, f"stderr says {text!r}", timeout_s)
+        try:
+            until(said, f"stderr says {text!r}", timeout_s)
+        except AssertionError:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         if self.process.poll() is None:

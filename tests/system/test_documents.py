@@ -108,6 +108,7 @@ def test_other_pages(system: System, reader: Reader, page: str) -> None:
     document = '{"icao": "4ca7b3", "altitude": 11000}'
     reader.type(f"echo '{document}' | tee monday.jsonl | gzip > tuesday.jsonl.gz")
     reader.type("mkdir archive && cp tuesday.jsonl.gz archive")
+    assert reader.type("headgate produce flights --key icao monday.jsonl") == 0
     with traffic(system, "flights"):
         walk(reader, page)
 
