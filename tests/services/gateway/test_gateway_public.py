@@ -224,6 +224,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/topics/{name}/partitions/{number}/reset",
         "/v1/topics/{name}/repartition",
         "/v1/topics/{name}/records",
+        "/v1/gateway",
         "/v1/connectors",
         "/v1/connectors/check",
         "/v1/connectors/{name}",
