@@ -1,9 +1,10 @@
-"""Answers the requests of a role: finds the route, calls its handler, and turns every outcome into
-an answer.
+"""Answers the requests of a role: finds the route, asks the gate, calls the handler, and turns
+every outcome into an answer.
 
 Invariant: each request is answered exactly once, errors with the documented body; a traceback goes
-to the log and never to the client; no handler is called for a web page that may not call. Whoever
-brings the requests, a server or a test, calls `answer`.
+to the log and never to the client; no handler is called for a web page that may not call, nor,
+where there is a gate, for whoever that doesn't let in. Whoever brings the requests, a server or a
+test, calls `answer`.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from headgate.decide.http.page_requests import is_preflight, leave, preflight
 from headgate.decide.http.routes import RouteTable
 from headgate.decide.http.web_pages import WebPages
 from headgate.model.http import Answer, Request, Route, error_response
+from headgate.ports.access import Gate
 
 log = logging.getLogger(__name__)
 
 
 class HttpApp:
-    """Implements ports.http.App over a fixed route table. `pages` may call it, besides programs."""
+    """Implements ports.http.App over a fixed route table. `pages` may call it, besides programs;
+    without a `gate` nobody has to say who they are."""
 
-    def __init__(self, routes: Iterable[Route], pages: WebPages | None = None) -> None:
+    def __init__(
+        self, routes: Iterable[Route], pages: WebPages | None = None, gate: Gate | None = None
+    ) -> None:
         self.routes = tuple(routes)
+        self._gate = gate
         self._pages = pages or WebPages()
         self._table = RouteTable(self.routes, self._pages)
 
@@ -35,7 +41,11 @@ class HttpApp:
         answer: Answer
         try:
             route, found = self._table.find(request)
-            answer = await route.handler(found)
+            if self._gate is None:
+                answer = await route.handler(found)
+            else:
+                found = await self._gate.admit(route, found)
+                answer = self._gate.shown(route, found, await route.handler(found))
         except errors.MethodNotAllowed as error:
             asked = is_preflight(request)
             answer = preflight(request, error.allow) if asked else error_response(error)

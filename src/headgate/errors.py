@@ -95,6 +95,11 @@ class TopicExists(CallerError):
     status = 409
 
 
+class TokenExists(CallerError):
+    code = "token_exists"
+    status = 409
+
+
 class ConnectorExists(CallerError):
     code = "connector_exists"
     status = 409
@@ -118,10 +123,17 @@ class TooLarge(CallerError):
 
 
 class Unauthorized(CallerError):
-    """The token that came with a request is missing or wrong."""
+    """The token that came with a request is missing or wrong, or not valid any more."""
 
     code = "unauthorized"
     status = 401
+
+
+class Forbidden(CallerError):
+    """It is known who asks, and no grant of theirs allows it."""
+
+    code = "forbidden"
+    status = 403
 
 
 class ForeignOrigin(CallerError):

@@ -59,6 +59,9 @@ class LogLine(StrEnum):
     CONNECTOR_RESET = "connector_reset"
     CHANGE_SKIPPED = "change_skipped"
     # topics and produce
+    KEYS_NOT_FETCHED = "keys_not_fetched"
+    TOKEN_CREATED = "token_created"  # noqa: S105  # a name of an event
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105  # a name of an event
     TOPIC_CREATED = "topic_created"
     TOPIC_DELETED = "topic_deleted"
     TOPIC_REPARTITIONED = "topic_repartitioned"

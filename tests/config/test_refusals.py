@@ -213,6 +213,15 @@ CONTRADICTIONS: dict[tuple[str, str], dict[str, object]] = {
     ("etcd.user", "etcd.password"): {"etcd.user": "headgate"},
     ("transport.tls_certificate", "transport.tls_key"): {"transport.tls_certificate": "cert.pem"},
     ("routing.delivery.protocol", "transport.nats"): {"routing.delivery.protocol": "nats"},
+    ("security.jwt.issuer", "security.jwt.audience"): {
+        "security.jwt.issuer": "us",
+        "security.jwt.keys": "keys.pem",
+    },
+    ("security.jwt.issuer", "security.jwt.jwks"): {
+        "security.jwt.issuer": "us",
+        "security.jwt.audience": "them",
+    },
+    ("security.jwt.secret", "security.jwt.algorithms"): {"security.jwt.algorithms": "HS256"},
     ("public.port", "public.ws_port"): {"public.port": 8781},
     ("gateway.client_port", "public.port"): {"gateway.client_port": 8780},
     ("gateway.client_port", "public.ws_port"): {"gateway.client_port": 8781},

@@ -13,12 +13,13 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import NOT_YET, ONLY_AVAILABLE, Config, LoadedConfig, SettingSource
 from headgate.config.keys import KEYS
 from headgate.demo.stage import plan_of
-from headgate.wiring import roles
+from headgate.wiring import access, roles
 
 ELSEWHERE = {
     "data": "every command opens the data folder it names: tests/system",
     "log_file_size": "the supervisor gets it: tests/services/test_supervisor.py",
     "insecure": "opens addresses that are refused without it: test_load.py",
+    "security.jwt.grants": "are parsed into options: tests/wiring/test_access.py",
     "demo.window": "demo_config makes it the router's window: tests/demo",
 }
 ACTING = sorted(KEYS.keys() - NOT_YET - ONLY_AVAILABLE.keys() - ELSEWHERE.keys())
@@ -42,6 +43,9 @@ def built_from(config: Config) -> object:
         (config.gateway.server_address, config.gateway.server_port),
         roles.router_settings(config, folder),
         roles.spark_settings(config, folder, node_id="router"),
+        access.access_options(config),
+        access.jwt_rules(config),
+        access.known_principals(config) is None,
         plan_of(LoadedConfig(config, origins, []), seed=1, seconds=None),
     )
 

@@ -41,6 +41,11 @@ def _lanes_fit(config: Config) -> bool:
     return threads is None or config.router.slots <= threads
 
 
+def _has_keys(config: Config) -> bool:
+    jwt = config.security.jwt
+    return bool(jwt.keys or jwt.jwks or jwt.secret)
+
+
 @dataclass(frozen=True, slots=True)
 class Door:
     """An address that a role listens on; `open_to_all` is what whoever reaches it may do there."""
@@ -218,6 +223,26 @@ RULES: tuple[Rule, ...] = (
         "come with the servers' addresses in",
         "transport.nats",
         lambda c: c.routing.delivery.protocol != "nats" or bool(c.transport.nats),
+    ),
+    Rule(
+        "security.jwt.issuer",
+        "come with whom its JWTs are made for in",
+        "security.jwt.audience",
+        # Otherwise a JWT that was made for another program would open this one, too.
+        lambda c: bool(c.security.jwt.issuer) == bool(c.security.jwt.audience),
+    ),
+    Rule(
+        "security.jwt.issuer",
+        "come with its keys, in security.jwt.keys, security.jwt.secret or",
+        "security.jwt.jwks",
+        lambda c: bool(c.security.jwt.issuer) == _has_keys(c),
+    ),
+    Rule(
+        "security.jwt.secret",
+        "be set where HS256 is among, and only there,",
+        "security.jwt.algorithms",
+        # One secret for both kinds of signatures is how public keys become secrets.
+        lambda c: bool(c.security.jwt.secret) == ("HS256" in c.security.jwt.algorithms),
     ),
     Rule(
         "public.port",

@@ -130,6 +130,35 @@ Token = Annotated[
     Wording("a token of visible ASCII characters"),
     Field(pattern=r"^[!-~]*$"),
 ]
+AdminToken = Annotated[
+    str,
+    Secret(whole=True),
+    Wording("a random token of at least 22 visible ASCII characters"),
+    Field(pattern=r"^([!-~]{22,})?$"),
+]
+JwtSecret = Annotated[
+    str,
+    Secret(whole=True),
+    Wording("a random secret of at least 32 characters"),
+    Field(pattern=r"^(.{32,})?$"),
+]
+_ALGORITHM = r"(HS256|RS256|ES256|EdDSA)"
+JwtAlgorithms = Annotated[
+    str,
+    Several(),
+    Wording("one or more of HS256, RS256, ES256 and EdDSA, with commas in between"),
+    Field(pattern=rf"^{_ALGORITHM}(,{_ALGORITHM})*$"),
+]
+JwksAddress = Annotated[
+    str,
+    Wording("an address as https://…, or http:// on this machine"),
+    Field(
+        pattern=r"^(https://[^\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?(/[^\s]*)?)?$"
+    ),
+]
+ClaimName = Annotated[
+    str, Wording("the name of a claim"), Field(pattern=r"^[A-Za-z0-9_:/.-]{0,128}$")
+]
 _NATS_SERVER = r"(nats|tls)://[^\s,]+"
 NatsServers = Annotated[
     str,
@@ -514,6 +543,46 @@ class ReliabilitySettings(Section):
     shutdown: ShutdownSettings = ShutdownSettings()
 
 
+class JwtSettings(Section):
+    issuer: str = ""
+    """Who makes the JWTs that are taken: their `iss` (empty: none are taken)."""
+    audience: str = ""
+    """Whom they must be made for: one of their `aud`."""
+    algorithms: JwtAlgorithms = "RS256,ES256,EdDSA"
+    """Signatures that are taken."""
+    secret: JwtSecret = ""
+    """The secret shared with the issuer, for HS256."""
+    keys: str = ""
+    """File of the issuer's public keys, as PEM or as a JWK set."""
+    jwks: JwksAddress = ""
+    """Address of the issuer's JWK set, whose keys may change; fetched when a new one is met."""
+    refresh: Annotated[Duration, Field(ge=seconds("1s"))] = seconds("10m")
+    """Time after which that address is asked again, so that a withdrawn key counts no more."""
+    leeway: Annotated[float, DurationUnit(), Field(ge=0, le=300)] = seconds("5s")
+    """How far the issuer's clock may be from ours."""
+    grants: str = ""
+    """What everybody with such a JWT is granted; several with semicolons in between."""
+    grants_claim: ClaimName = "grants"
+    """Claim that has more grants, as a list of texts (empty: none)."""
+    tenant_claim: ClaimName = "tenant"
+    """Claim that names the tenant (empty: none)."""
+    name_claim: Annotated[ClaimName, Field(min_length=1)] = "sub"
+    """Claim that names who it is."""
+
+
+class SecuritySettings(Section):
+    enabled: bool = False
+    """Everybody has to say who they are; also so where `admin_token` or a `jwt.issuer` is set."""
+    admin_token: AdminToken = ""
+    """An administrator's token, beside those of `headgate token create`."""
+    jwt: JwtSettings = JwtSettings()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody has to say who they are."""
+        return self.enabled or bool(self.admin_token) or bool(self.jwt.issuer)
+
+
 class Config(Section):
     """The whole configuration; `Config()` is the one without any setting changed."""
 
@@ -537,6 +606,7 @@ class Config(Section):
     router: RouterSettings = RouterSettings()
     gateway: GatewaySettings = GatewaySettings()
     transport: TransportSettings = TransportSettings()
+    security: SecuritySettings = SecuritySettings()
     subscriptions: SubscriptionsSettings = SubscriptionsSettings()
     ui: UiSettings = UiSettings()
     consumers: ConsumersSettings = ConsumersSettings()

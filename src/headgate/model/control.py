@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from headgate.model.access import ApiToken
 from headgate.model.connector import ConnectorReport
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
@@ -94,9 +95,12 @@ class AckTopology(Message, frozen=True):
 
 
 class Recall(Message, frozen=True):
-    """The last topology a node had, for a coordinator that has lost everything."""
+    """The last topology a node had, and the API tokens it knew, for a coordinator that has lost
+    everything."""
 
     topology: Topology
+    tokens: tuple[ApiToken, ...] = ()
+    tokens_revision: int = 0
 
 
 class Claimed(Message, frozen=True):
@@ -324,7 +328,7 @@ class Welcome(Message, frozen=True):
 
     Without it, whatever the node registered before may have been dropped in the meantime.
     `learning` asks for what the node remembers (`Recall`). `url` is where the coordinator serves
-    HTTP.
+    HTTP. `tokens` are those of PushTokens, for nodes that people call.
     """
 
     coordinator_id: str
@@ -333,6 +337,8 @@ class Welcome(Message, frozen=True):
     resumed: bool = False
     learning: bool = False
     url: str = ""
+    tokens: tuple[ApiToken, ...] = ()
+    tokens_revision: int = 0
 
 
 class CheckedIn(Message, frozen=True):
@@ -347,6 +353,13 @@ class NotLeader(Message, frozen=True):
 
 class PushTopology(Message, frozen=True):
     topology: Topology
+
+
+class PushTokens(Message, frozen=True):
+    """All API tokens there are, as of `revision`; what is older is ignored."""
+
+    tokens: tuple[ApiToken, ...]
+    revision: int
 
 
 class Registered(Message, frozen=True):
@@ -511,6 +524,7 @@ FromCoordinator = (
     | CheckedIn
     | NotLeader
     | PushTopology
+    | PushTokens
     | Registered
     | AdoptionFloor
     | SubscriptionSnapshot

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from headgate import errors
+from headgate.model.access import Principal
 
 T = TypeVar("T")
 
@@ -52,7 +53,8 @@ class Headers:
 
 class Request(msgspec.Struct, frozen=True):
     """One request. `path` is without percent-encoding, `raw_path` as it came; `params` are the
-    values of the route template's `{names}`, once a route is found."""
+    values of the route template's `{names}`, once a route is found; `principal` is who asks, where
+    anybody has to say so."""
 
     method: str
     path: str
@@ -61,6 +63,7 @@ class Request(msgspec.Struct, frozen=True):
     query_string: str = ""
     headers: Headers = Headers()  # nobody changes it
     params: Mapping[str, str] = {}
+    principal: Principal | None = None
 
     @classmethod
     def to(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.model.access import ApiToken
 from headgate.model.connector import Connector
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
@@ -49,7 +50,8 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     everything away, `resets` what operators want of positions and isn't done yet, `again` from
     where those are read that couldn't be claimed. `intakes` keeps the last epoch of every one of
     the `connectors`, also of those that nobody reads; of deleted ones `above` does. `learning` says
-    that this was written while the coordinator still learnt what there is.
+    that this was written while the coordinator still learnt what there is. `tokens_revision` counts
+    the changes of the `tokens`, which are kept without their secrets.
 
     Where not all of a change is stored it is the first fields of it: no epoch is forgotten before
     `above` has it, who isn't `kept` any more is so before anything else of that change, a topic is
@@ -76,3 +78,5 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     again: tuple[ReadAgain, ...] = ()
     intakes: tuple[Owner, ...] = ()
     connectors: tuple[Connector, ...] = ()
+    tokens: tuple[ApiToken, ...] = ()
+    tokens_revision: int = 0

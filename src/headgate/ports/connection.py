@@ -11,7 +11,7 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headgate import errors
@@ -124,13 +124,15 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What whoever wants a connection says first; `host` and `origin` as a browser says them."""
+    """What whoever wants a connection says first; `host` and `origin` as a browser says them,
+    `authorization` as a program may say who it is."""
 
     path: str
     query: str = ""
     host: str = ""
     origin: str = ""
     subprotocols: tuple[str, ...] = ()
+    authorization: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

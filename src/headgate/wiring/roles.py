@@ -15,6 +15,7 @@ from headgate.adapters.machine import THIS_MACHINE
 from headgate.config import Config, inherited_environment
 from headgate.decide.http.web_pages import origins_of
 from headgate.model.lanes import LaneSettings, TransportPlace
+from headgate.wiring.access import known_principals, leave_admin_key
 from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
     checkpoint_place,
@@ -117,6 +118,8 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             HttpServer(),
             GrpcControlServer(),
             THIS_MACHINE,
+            known_principals(config),
+            partial(leave_admin_key, folder),
         ),
     )
 
@@ -188,6 +191,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         calls=PooledCalls(),
         open_origin=open_origin,
         machine=THIS_MACHINE,
+        principals=known_principals(config),
     )
 
 
@@ -292,6 +296,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         connections=PicowsListener(),
         machine=THIS_MACHINE,
         web_files=packaged_files(),
+        principals=known_principals(config),
     )
 
 
@@ -358,6 +363,7 @@ def build_router(config: Config, folder: DataFolder, windows: Windows | None = N
         listener=HttpServer(),
         calls=PooledCalls(),
         machine=THIS_MACHINE,
+        principals=known_principals(config),
     )
     return Router(settings, ports, metrics)
 

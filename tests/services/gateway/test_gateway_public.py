@@ -218,6 +218,9 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
     ).json()
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == {
+        "/v1/tickets",
+        "/v1/tokens",
+        "/v1/tokens/{name}",
         "/v1/topics",
         "/v1/topics/{name}",
         "/v1/topics/{name}/produce",
@@ -268,6 +271,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "id",
         "unreachable",
         "v",
+        "ticket",
     ]
     unresolved = [name for name in _references(document) if name not in schemas]
     assert unresolved == []

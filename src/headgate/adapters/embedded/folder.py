@@ -157,6 +157,11 @@ class DataFolder:
         return self.root / "coordinator.json"
 
     @property
+    def admin_key_file(self) -> Path:
+        """What a coordinator leaves for whoever may read this folder; made anew with each start."""
+        return self.root / "admin-key"
+
+    @property
     def spark_dir(self) -> Path:
         return self.root / "spark"
 

@@ -82,6 +82,7 @@ class PicowsListener:
             host=headers.get("host", ""),
             origin=headers.get("origin", ""),
             subprotocols=tuple(offered),
+            authorization=headers.get("authorization", ""),
         )
         try:
             peer = self._reception.admit(visit)

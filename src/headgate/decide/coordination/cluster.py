@@ -36,7 +36,7 @@ from headgate.decide.coordination.effects import (
 )
 from headgate.decide.coordination.groups import consuming, sharing
 from headgate.decide.coordination.lanes import hints, windows
-from headgate.decide.coordination.members import grace, membership
+from headgate.decide.coordination.members import grace, membership, tokens
 from headgate.decide.coordination.members.members import Member
 from headgate.decide.coordination.registry import subscribing
 from headgate.decide.coordination.sources import moving, resetting
@@ -47,6 +47,7 @@ from headgate.decide.coordination.topics.publishing import Client
 from headgate.decide.coordination.views.rates import Meter
 from headgate.decide.lane.checkpoints import Reset
 from headgate.model import control
+from headgate.model.access import ApiToken
 from headgate.model.control import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.groups import is_target
@@ -153,6 +154,8 @@ class Cluster(State):
             resumed=self.registry.has_kept(hello.node_id, hello.incarnation),
             learning=self.learning.is_on and hello.generation > 0,
             url=self.url,
+            tokens=tuple(self.tokens.values()) if hello.role in tokens.TOLD else (),
+            tokens_revision=self.tokens_revision if hello.role in tokens.TOLD else 0,
         )
 
     def closed(self, session: int, now_ms: int) -> list[Effect]:
@@ -274,8 +277,10 @@ class Cluster(State):
                 return sharing.declined(self, node_id, owner, now_ms)
             case control.ConnectorReports() | control.ConnectorTooLow():
                 return intakes.told(self, node_id, message, now_ms)
-            case control.Recall(topology):
-                return membership.recalled(self, member.hello.role, topology, now_ms)
+            case control.Recall(topology, known, revision):
+                recalled = tokens.recalled(self, known, revision)
+                role = member.hello.role
+                return recalled + membership.recalled(self, role, topology, now_ms)
             case control.GatewayReport() | control.RouterReport():
                 was_starting = member.is_starting
                 member.report = message
@@ -553,3 +558,19 @@ class Cluster(State):
         if (error := connecting.refusal(self, wish)) is not None:
             return [Refuse(error)]
         return connecting.done(self, wish)
+
+    @whole
+    def create_token(self, token: ApiToken, *, first: bool = False) -> list[Effect]:
+        """Let in who says it; `first`: only where nobody may make tokens yet."""
+        learning = operating.learning_refusal(self)
+        error = learning or tokens.creation_refusal(self, token, first=first)
+        if error is not None:
+            return [Refuse(error)]
+        return tokens.put(self, token)
+
+    @whole
+    def revoke_token(self, name: str) -> list[Effect]:
+        learning = operating.learning_refusal(self)
+        if (error := learning or tokens.revocation_refusal(self, name)) is not None:
+            return [Refuse(error)]
+        return tokens.revoke(self, name)

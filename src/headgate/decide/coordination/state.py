@@ -26,6 +26,7 @@ from headgate.decide.coordination.topics.publishing import Client, Publication
 from headgate.decide.coordination.topics.repartitions import Repartitions
 from headgate.decide.coordination.views.rates import Meter
 from headgate.decide.planning.gateway_ring import ring_of
+from headgate.model.access import ApiToken
 from headgate.model.connector import Connector
 from headgate.model.control import PushTopology, SessionRole
 from headgate.model.event import PartitionRef
@@ -79,6 +80,8 @@ class State:
     """Which ingest node reads each connector; there is a row for every one (intakes.py)."""
     heard: dict[str, Heard] = field(default_factory=dict)
     """What the readers of connectors said last."""
+    tokens: dict[str, ApiToken] = field(init=False)
+    tokens_revision: int = field(init=False)
     registry: Registry = field(init=False)
     learning: Learning = field(init=False)
     out: Publication = field(
@@ -120,6 +123,8 @@ class State:
         self.groups = Groups.of(stored, now_ms)
         self.connectors = {one.name: one for one in stored.connectors}
         self.intakes = Ownership.of(stored.intakes, above=stored.above)
+        self.tokens = {token.name: token for token in stored.tokens}
+        self.tokens_revision = stored.tokens_revision
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         self.registry.kept.update((k.gateway_id, k.incarnation) for k in stored.kept)
         # A store that has never seen a topic may have been lost, whoever has joined since.
@@ -262,4 +267,6 @@ class State:
             again=tuple(ReadAgain(*one) for one in sorted(self.again_from.items())),
             intakes=self.intakes.all(),
             connectors=tuple(self.connectors[name] for name in sorted(self.connectors)),
+            tokens=tuple(self.tokens[name] for name in sorted(self.tokens)),
+            tokens_revision=self.tokens_revision,
         )

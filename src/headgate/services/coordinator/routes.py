@@ -35,7 +35,9 @@ from headgate.release import release
 from headgate.services.coordinator.connectors import ConnectorRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.term import Term
+from headgate.services.coordinator.tokens import TokenRoutes
 from headgate.services.coordinator.vitals import Vitals
+from headgate.services.principals import KnownPrincipals
 from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
@@ -58,12 +60,14 @@ class CoordinatorRoutes:
         letters: LetterRoutes,
         machine: Machine,
         failures: TermFailures,
+        principals: KnownPrincipals | None = None,
     ) -> None:
         self._node_id = node_id
         self._default_partitions = default_partitions
         self._term = term
         self._letters = letters
         self._connectors = ConnectorRoutes(term, machine)
+        self._tokens = TokenRoutes(term, principals, machine)
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -86,6 +90,7 @@ class CoordinatorRoutes:
             *self.vitals.table(),
             *self._letters.table(),
             *self._connectors.table(),
+            *self._tokens.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.sweeping import sweep_letters
 from headgate.services.coordinator.term import Term
+from headgate.services.principals import KnownPrincipals
 from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogLine
 
@@ -55,6 +56,7 @@ PATIENCE = RestartPolicy(initial_s=1.0, max_s=15.0, stable_s=60.0)
 """Between a term that failed and the next campaign."""
 REASON_CHARS = 300
 """Of an error that isn't written for people; the log has all of it."""
+KEY_BYTES = 32
 KEPT_OUT = "what it says has ended several terms of the coordinator; see the coordinator's log"
 
 
@@ -84,7 +86,7 @@ class CoordinatorSettings:
 @dataclass(frozen=True, slots=True)
 class CoordinatorPorts:
     """What a coordinator needs from outside; a term opens its store under its leadership. `http` is
-    where it is asked and told what to do."""
+    where it is asked and told what to do, by anybody where there are no `principals`."""
 
     election: Election
     open_store: Callable[[Leadership], CoordinationStore]
@@ -94,6 +96,10 @@ class CoordinatorPorts:
     http: HttpListener
     control: ControlListener
     machine: Machine
+    principals: KnownPrincipals | None = None
+    leave_key: Callable[[str, str], None] | None = None
+    """Leaves the coordinator's address, and what makes an administrator of whoever says it there,
+    where only they find it who may do everything on this machine anyhow."""
 
 
 class Coordinator:
@@ -112,6 +118,7 @@ class Coordinator:
             term=self._leading,
             failures=self._failures,
             machine=ports.machine,
+            principals=ports.principals,
             letters=LetterRoutes(
                 ports.letters,
                 check_leads=self._leading,
@@ -145,7 +152,7 @@ class Coordinator:
             settings.host, advertised=settings.advertised_host, origins=settings.origins
         )
         http_port = await self._ports.http.start(
-            HttpApp(self._routes.table(), pages),
+            HttpApp(self._routes.table(), pages, self._ports.principals),
             settings.host,
             settings.http_port,
             setting="coordinator.http_port",
@@ -164,11 +171,21 @@ class Coordinator:
         if host not in ANY_HOST:
             self._routes.client_address = f"{host}:{client_port}"
         candidate = Leader(settings.node_id, url, self._routes.client_address)
+        if self._ports.principals is not None:
+            self._ports.principals.forget(self._not_leading)
+        await self._leave_key(url)
         self._crew.need("http", self._ports.http.failed())
         self._crew.need("leading", self._lead(candidate))
         self._crew.need("observing", self._observe())
         await first_of(self._settled.wait(), self._crew.failed())
         return url
+
+    async def _leave_key(self, url: str) -> None:
+        principals, leave = self._ports.principals, self._ports.leave_key
+        if principals is not None and leave is not None:
+            key = self._ports.machine.token(KEY_BYTES)
+            principals.trust_locally(key)
+            await self._ports.machine.offload(partial(leave, url, key))
 
     async def failed(self) -> None:
         """Waits for as long as the coordinator works; raises what keeps it from doing so."""
@@ -223,6 +240,8 @@ class Coordinator:
             return self._failed(term, error)
         finally:
             self._term = None
+            if ports.principals is not None:
+                ports.principals.forget(self._not_leading)
             self._hang_all()
             await term.end()
         return AGAIN_S
@@ -230,6 +249,8 @@ class Coordinator:
     async def _lead_until_over(self, term: Term, leadership: Leadership) -> None:
         await term.begin(self._new_cluster)
         self._term = term
+        if (principals := self._ports.principals) is not None:
+            principals.learn(tuple(term.cluster.tokens.values()), term.cluster.tokens_revision)
         log.info(LogLine.LEADS, revision=leadership.revision, boot=term.cluster.stored.boot)
         self._settled.set()
         letters, max_age_s = self._ports.letters, self._settings.dead_letters_max_age_s
@@ -282,11 +303,14 @@ class Coordinator:
     def _leading(self) -> Term:
         if self._term is not None and not self._term.is_over:
             return self._term
+        raise self._not_leading()
+
+    def _not_leading(self) -> NotNow:
         leader = self._leader
         if leader is not None and leader.node_id == self._settings.node_id:
             leader = None  # until somebody else is: its term is over, or hasn't begun
         where = "" if leader is None else f"; ask {leader.url}"
-        raise NotNow(
+        return NotNow(
             f"this coordinator doesn't lead{where}", leader="" if leader is None else leader.url
         )
 

@@ -8,7 +8,7 @@ each one that comes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from headgate import errors
 from headgate.decide.produce.unknown_topic import unknown_topic
@@ -65,8 +65,11 @@ class Control:
         self._changed = asyncio.Event()
         return True
 
-    async def topic(self, name: str, *, grace_s: float) -> Topic:
-        """Raises UnknownTopic once it was waited for so long."""
+    async def topic(
+        self, name: str, *, grace_s: float, is_shown: Callable[[str], bool] = lambda _: True
+    ) -> Topic:
+        """Raises UnknownTopic once it was waited for so long, which may name one that `is_shown`
+        and was meant."""
         try:
             async with asyncio.timeout(grace_s):
                 while (topic := self.topology.topic(name)) is None:
@@ -77,5 +80,5 @@ class Control:
                 raise errors.NotNow(
                     "this gateway has not heard from the coordinator yet; try again"
                 ) from None
-            known = (topic.name for topic in self.topology.topics)
+            known = [topic.name for topic in self.topology.topics if is_shown(topic.name)]
             raise unknown_topic(name, known) from None

@@ -16,12 +16,14 @@ from typing import Protocol
 import structlog
 
 from headgate import errors
+from headgate.model.access import ApiToken
 from headgate.model.control import (
     AckTopology,
     AdoptionFloor,
     AssignTargets,
     FromCoordinator,
     LetGo,
+    PushTokens,
     PushTopology,
     Recall,
     RefuseConsumer,
@@ -36,6 +38,7 @@ from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.subscriptions.registering import News, Registering
+from headgate.services.principals import KnownPrincipals
 from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
@@ -73,9 +76,15 @@ class Groups(Protocol):
 
 class Hearing:
     def __init__(
-        self, control: Control, registering: Registering, subscribers: Subscribers, groups: Groups
+        self,
+        control: Control,
+        registering: Registering,
+        subscribers: Subscribers,
+        groups: Groups,
+        principals: KnownPrincipals | None = None,
     ) -> None:
         self._control = control
+        self._principals = principals
         self._registering = registering
         self._subscribers = subscribers
         self._groups = groups
@@ -101,6 +110,8 @@ class Hearing:
                 await self._pushed(topology)
             case AssignTargets() | RefuseConsumer() | LetGo():
                 self._groups.heard(message)
+            case PushTokens(tokens, revision):
+                self._learn(tokens, revision)
             case Restart():
                 self.restart.set()
             case Refused(reason=reason):
@@ -122,7 +133,9 @@ class Hearing:
     async def _welcomed(self, welcome: Welcome) -> None:
         control, self._refused = self._control, None
         if welcome.learning:
-            await control.send(Recall(control.topology))
+            known = ((), 0) if self._principals is None else self._principals.told
+            await control.send(Recall(control.topology, *known))
+        self._learn(welcome.tokens, welcome.tokens_revision)
         forgotten = control.welcomed(welcome)
         if forgotten:
             self._subscribers.forgotten()
@@ -131,6 +144,10 @@ class Hearing:
             await control.send(message)
         await control.send(RegistrationComplete())
         log.info(LogLine.CONNECTED, subscriptions=registered, forgotten=forgotten)
+
+    def _learn(self, tokens: tuple[ApiToken, ...], revision: int) -> None:
+        if self._principals is not None:
+            self._principals.learn(tokens, revision)
 
     async def _pushed(self, topology: Topology) -> None:
         if self._control.learn(topology):

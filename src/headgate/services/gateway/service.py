@@ -46,10 +46,12 @@ from headgate.services.gateway.hearing import Hearing
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.routes import PublicRoutes
+from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.registering import Registering
 from headgate.services.gateway.subscriptions.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import WebSocketServer
+from headgate.services.principals import KnownPrincipals
 from headgate.tasks import Crew, deaths, first_of
 from headgate.telemetry import LogLine
 
@@ -99,7 +101,7 @@ class Gateway:
     """Start it once, stop it once; `failed` ends only when the gateway can't go on. `http` is where
     it serves the public, `calls` how it passes that on, `open_listener` makes what lanes deliver
     to. Without `letters` consumer groups never give anything up, without `web_files` browsers find
-    no page."""
+    no page, and without `principals` nobody has to say who they are."""
 
     def __init__(
         self,
@@ -115,8 +117,10 @@ class Gateway:
         machine: Machine,
         letters: LetterStore | None = None,
         web_files: WebFiles | None = None,
+        principals: KnownPrincipals | None = None,
     ) -> None:
         self._options = options
+        self._principals = principals
         self._reader = reader
         self._open_session = open_session
         self._machine = machine
@@ -178,8 +182,14 @@ class Gateway:
         self._consumers = Consumers(
             self._subscriptions, self._control, checkpoints, options.consumers, self._letters
         )
-        self._hearing = Hearing(self._control, registering, self._subscriptions, self._consumers)
-        self._websocket = WebSocketServer(connections, self._subscriptions, self._consumers)
+        self._hearing = Hearing(
+            self._control, registering, self._subscriptions, self._consumers, principals
+        )
+        self._rights = None if principals is None else Rights(principals)
+        self._websocket = WebSocketServer(
+            connections, self._subscriptions, self._consumers, self._rights
+        )
+        self._routes.rights = self._rights
         self._session: ControlSession | None = None
         self._crew = Crew("gateway")
         self.url = self.ws_url = self.delivery_url = ""
@@ -199,6 +209,8 @@ class Gateway:
         self._crew.need("public listener", self._public.failed())
         self._crew.need("delivery listener", self._listener.failed())
         self._crew.keep("report", self._report)
+        if self._rights is not None:
+            self._crew.keep("rights", self._rights.keep_looking)
         self._crew.keep("saving of positions", self._consumers.keep_saving)
         if self._letters is not None:
             self._crew.keep("letters of groups", self._consumers.keep_sending_again)
@@ -207,7 +219,7 @@ class Gateway:
 
     async def _listen(self) -> None:
         options = self._options
-        app = HttpApp(self._routes.table(), self._pages())
+        app = HttpApp(self._routes.table(), self._pages(), self._principals)
         port = await self._public.start(app, options.host, options.port, setting="public.port")
         ws_port = await self._websocket.start(
             options.host, options.ws_port, self._pages(port), setting="public.ws_port"

@@ -18,6 +18,7 @@ from headgate.services.gateway.wire import (
     CLOSE_LATER,
     CLOSE_POLICY,
     CLOSE_TOO_BIG,
+    CLOSE_UNAUTHORIZED,
     error_message,
 )
 
@@ -98,7 +99,7 @@ class TextConnection:
 
     def fail(self, error: errors.HeadgateError) -> None:
         """Say why, and close."""
-        self.close(_close_code(error), error_message(error), _reason(error))
+        self.close(close_code(error), error_message(error), close_reason(error))
 
     def close(self, code: int, last_message: bytes, reason: bytes = b"") -> None:
         """Close after one more message; a client that doesn't read isn't waited for."""
@@ -115,7 +116,9 @@ class TextConnection:
             self._wire.abort()
 
 
-def _close_code(error: errors.HeadgateError) -> int:
+def close_code(error: errors.HeadgateError) -> int:
+    if isinstance(error, errors.Unauthorized):
+        return CLOSE_UNAUTHORIZED
     if error.details.get("reason") == "going_away":
         return CLOSE_GOING_AWAY
     if isinstance(error, errors.TooLarge):
@@ -127,5 +130,5 @@ def _close_code(error: errors.HeadgateError) -> int:
     return CLOSE_FAILED
 
 
-def _reason(error: errors.HeadgateError) -> bytes:
+def close_reason(error: errors.HeadgateError) -> bytes:
     return error.message.encode()[:MAX_REASON_BYTES].decode(errors="ignore").encode()

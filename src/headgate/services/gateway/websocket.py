@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import parse_qsl
 
 from headgate import errors
 from headgate.decide.http.web_pages import WebPages
-from headgate.ports.connection import ConnectionListener, Reception, Visit
+from headgate.model.access import Principal
+from headgate.ports.connection import ConnectionListener, Peer, Reception, Visit
 from headgate.services.gateway.groups.connection import ConsumerConnection
 from headgate.services.gateway.groups.consumers import Consumers
+from headgate.services.gateway.identifying import IdentifiedPeer
+from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.connection import Connection
 from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_of
 from headgate.services.gateway.subscriptions.protocol import MAX_FRAME_BYTES
@@ -36,13 +40,19 @@ CONSUME_PATH = "/v1/consume"
 
 class WebSocketServer:
     def __init__(
-        self, listener: ConnectionListener, subscriptions: Subscriptions, consumers: Consumers
+        self,
+        listener: ConnectionListener,
+        subscriptions: Subscriptions,
+        consumers: Consumers,
+        rights: Rights | None = None,
     ) -> None:
         self._listener = listener
+        self._rights = rights
         self._subscriptions = subscriptions
         self._consumers = consumers
         self._pages = WebPages()
         self.connections: dict[TextConnection, None] = {}
+        self._newcomers: dict[IdentifiedPeer, None] = {}
 
     async def start(self, host: str, port: int, pages: WebPages, *, setting: str = "") -> int:
         self._pages = pages
@@ -51,8 +61,9 @@ class WebSocketServer:
         )
 
     def close_all(self, reason: errors.HeadgateError) -> None:
-        for connection in tuple(self.connections):
-            connection.fail(reason)
+        peers: tuple[Peer, ...] = (*self._newcomers, *self.connections)
+        for peer in peers:
+            peer.fail(reason)
 
     async def stop(self, timeout_s: float) -> None:
         """Stop listening and wait for the connections, which were told to end, to be gone."""
@@ -66,7 +77,7 @@ class WebSocketServer:
 
     # --- who comes in ----------------------------------------------------------------------------
 
-    def _admit(self, visit: Visit) -> TextConnection:
+    def _admit(self, visit: Visit) -> Peer:
         refusal = self._pages.refusal(host=visit.host, origin=visit.origin)
         if refusal is not None:
             raise refusal
@@ -77,11 +88,24 @@ class WebSocketServer:
             )
         if visit.subprotocols and SUBPROTOCOL not in visit.subprotocols:
             check_version(visit.subprotocols[0])
-        if visit.path == CONSUME_PATH:
-            return self._consumer_connection(visit.query)
-        return self._connection(visit.query)
+        if self._rights is None:
+            return self._made(visit, None)
+        if len(self._newcomers) >= self._subscriptions.bounds.subscribers:
+            raise errors.Overloaded("too many come in at the moment; try again later")
+        return IdentifiedPeer(
+            self._rights,
+            partial(self._made, visit),
+            said=visit.authorization,
+            crew=self._subscriptions.crew,
+            newcomers=self._newcomers,
+        )
 
-    def _connection(self, query: str) -> Connection:
+    def _made(self, visit: Visit, principal: Principal | None) -> TextConnection:
+        if visit.path == CONSUME_PATH:
+            return self._consumer_connection(visit.query, principal)
+        return self._connection(visit.query, principal)
+
+    def _connection(self, query: str, principal: Principal | None) -> Connection:
         """What is wrong with a query is said over the connection, where every client can read
         it."""
         first: SubscribeRequest | Redirect | errors.HeadgateError | None
@@ -97,9 +121,11 @@ class WebSocketServer:
                 subscriber = admitted
         except errors.HeadgateError as error:
             first = error
-        return Connection(self._subscriptions, self.connections, first, subscriber)
+        return Connection(self._subscriptions, self.connections, first, subscriber, principal)
 
-    def _consumer_connection(self, query: str) -> ConsumerConnection:
+    def _consumer_connection(
+        self, query: str, principal: Principal | None = None
+    ) -> ConsumerConnection:
         refusal: errors.HeadgateError | None = None
         try:
             self._check_room()
@@ -112,7 +138,7 @@ class WebSocketServer:
             check_version(_parameters(query).get("v") or VERSION)
         except errors.HeadgateError as error:
             refusal = error
-        return ConsumerConnection(self._consumers, self.connections, refusal)
+        return ConsumerConnection(self._consumers, self.connections, refusal, principal)
 
     def _check_room(self) -> None:
         if len(self.connections) >= self._subscriptions.bounds.subscribers:

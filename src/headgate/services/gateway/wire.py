@@ -15,6 +15,7 @@ import msgspec
 from headgate import errors
 from headgate.decide.feed.matched_or_left import Kind
 from headgate.decide.feed.queue import Resync
+from headgate.model.access import Principal
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op, Record
 from headgate.model.event_message import EventMessage
@@ -41,12 +42,15 @@ _Headers = msgspec.Raw | msgspec.UnsetType
 _encoder = msgspec.json.Encoder(enc_hook=str)
 CLOSE_REDIRECT = 4307
 """The close code of a connection whose subscriber belongs elsewhere; the others are WebSocket's."""
+CLOSE_UNAUTHORIZED = 4401
+"""That of one whose token is wrong or not good any more: come again with another."""
 CLOSE_OK = 1000
 CLOSE_GOING_AWAY = 1001
 CLOSE_POLICY = 1008
 CLOSE_TOO_BIG = 1009
 CLOSE_FAILED = 1011
 CLOSE_LATER = 1013
+_NULL, _OPENED = msgspec.Raw(b"null"), msgspec.Raw(b"[")
 _LEFT = b'{"type":"left"'
 _SUBSCRIPTIONS = b',"subscriptions":['
 
@@ -177,6 +181,22 @@ def redirect_message(redirect: Redirect) -> bytes:
             "id": redirect.subscriber_id,
         }
     )
+
+
+def authenticated_message(principal: Principal) -> bytes:
+    """It is known who that is, until when (null: for as long as nobody revokes it)."""
+    ends = principal.expires_ms or None
+    return _encoder.encode(
+        {"type": "authenticated", "principal": principal.name, "expires_at_ms": ends}
+    )
+
+
+def left_as_key(message: EventMessage) -> bytes:
+    """A `left`, up to the ids, without anything of the record but what it is about."""
+    bare = msgspec.structs.replace(
+        message, document=_NULL, headers=msgspec.UNSET, subscriptions=_OPENED
+    )
+    return _encoder.encode(bare)[:-1]
 
 
 def pong_message(id_: str) -> bytes:

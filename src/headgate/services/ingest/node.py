@@ -20,6 +20,7 @@ from headgate.decide.http.web_pages import WebPages
 from headgate.decide.operations.health import http_status
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
+from headgate.model.access import ApiToken
 from headgate.model.addresses import reachable
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest
 from headgate.model.control import (
@@ -29,6 +30,7 @@ from headgate.model.control import (
     FromCoordinator,
     Hello,
     IngestReport,
+    PushTokens,
     PushTopology,
     Recall,
     Refused,
@@ -51,6 +53,7 @@ from headgate.services.ingest.produce.writing import Writing, WritingOptions
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.vitals import Vitals
+from headgate.services.principals import KnownPrincipals
 from headgate.tasks import Crew, deaths, first_of
 from headgate.telemetry import LogLine
 
@@ -98,8 +101,10 @@ class Ingest:
         calls: HttpCalls,
         open_origin: OpenOrigin,
         machine: Machine,
+        principals: KnownPrincipals | None = None,
     ) -> None:
         self._options = options
+        self._principals = principals
         self._origins = OriginChecks(open_origin)
         self._writer = writer
         self._reader = reader
@@ -147,7 +152,10 @@ class Ingest:
             options.host, advertised=options.advertised_host, origins=options.origins
         )
         port = await self._http.start(
-            HttpApp(self.routes(), pages), options.host, options.port, setting=options.port_setting
+            HttpApp(self.routes(), pages, self._principals),
+            options.host,
+            options.port,
+            setting=options.port_setting,
         )
         reached = reachable(options.host, port, advertised=options.advertised_host)
         self.url = f"http://{reached}"
@@ -219,13 +227,16 @@ class Ingest:
 
     async def _on_message(self, session: ControlSession, message: FromCoordinator) -> None:
         match message:
-            case Welcome(learning=learning):
+            case Welcome(learning=learning, tokens=tokens, tokens_revision=revision):
                 if learning:
-                    await session.send(Recall(self._partitions.topology))
+                    await session.send(Recall(self._partitions.topology, *self._tokens()))
+                self._learn(tokens, revision)
                 await session.send(self._extents())
             case PushTopology(topology=topology):
                 self._unapplied = topology
                 await self._apply(session)
+            case PushTokens(tokens, revision):
+                self._learn(tokens, revision)
             case Restart():
                 self._restart.set()
             case Refused(reason=reason):
@@ -233,6 +244,13 @@ class Ingest:
                 log.warning(LogLine.REFUSED, reason=reason)
             case _:
                 pass  # Meant for other roles.
+
+    def _learn(self, tokens: tuple[ApiToken, ...], revision: int) -> None:
+        if self._principals is not None:
+            self._principals.learn(tokens, revision)
+
+    def _tokens(self) -> tuple[tuple[ApiToken, ...], int]:
+        return ((), 0) if self._principals is None else self._principals.told
 
     async def _apply(self, session: ControlSession) -> None:
         """Adopt the newest topology, then acknowledge; what fails is tried again with a report."""

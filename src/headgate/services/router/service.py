@@ -26,12 +26,14 @@ from headgate.decide.operations.health import RouterView
 from headgate.decide.states import Life
 from headgate.metrics.roles import RouterMetrics
 from headgate.model import control
+from headgate.model.access import ApiToken
 from headgate.model.addresses import reachable
 from headgate.model.lanes import LaneTally, WindowPlan
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
 from headgate.ports.windows import Windows
+from headgate.services.principals import KnownPrincipals
 from headgate.services.router.bearings import Bearings
 from headgate.services.router.current import CurrentWindow
 from headgate.services.router.news import News
@@ -71,6 +73,7 @@ class RouterPorts:
     listener: HttpListener
     calls: HttpCalls
     machine: Machine
+    principals: KnownPrincipals | None = None
 
 
 class Router:
@@ -121,7 +124,7 @@ class Router:
         host, wanted = self._settings.http
         advertised = self._settings.advertised_host
         pages = WebPages.of(host, advertised=advertised, origins=self._settings.origins)
-        app = HttpApp(self._vitals.table(), pages)
+        app = HttpApp(self._vitals.table(), pages, self._ports.principals)
         port = await self._ports.listener.start(app, host, wanted, setting="router.http_port")
         self.url = f"http://{reachable(host, port, advertised=advertised)}"
 
@@ -286,6 +289,8 @@ class Router:
                     window = number or self._bearings.window
                     self._current.told_to_end(window, now_s=self._loop.time())
                     log.info(LogLine.WINDOW_ENDS, window=window, reason=reason)
+                case control.PushTokens(tokens, revision):
+                    self._learn(tokens, revision)
                 case control.Restart():
                     self._restart.set()
                 case control.Refused(reason):
@@ -299,8 +304,15 @@ class Router:
         if self._is_stopping():
             await self._ask_for_the_end()
         if welcome.learning:
-            await self._stream.send(control.Recall(self._bearings.topology))
+            principals = self._ports.principals
+            known = ((), 0) if principals is None else principals.told
+            await self._stream.send(control.Recall(self._bearings.topology, *known))
+        self._learn(welcome.tokens, welcome.tokens_revision)
         await self._report()
+
+    def _learn(self, tokens: tuple[ApiToken, ...], revision: int) -> None:
+        if self._ports.principals is not None:
+            self._ports.principals.learn(tokens, revision)
 
     async def _report(self) -> None:
         said, change_ms = word(self._life.state), round(self._current.change_ms, 1)

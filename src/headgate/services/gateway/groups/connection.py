@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headgate import errors
+from headgate.model.access import Principal
 from headgate.services.gateway.groups.consumer import GroupConsumer
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.protocol import (
@@ -44,10 +45,12 @@ class ConsumerConnection(TextConnection):
         consumers: Consumers,
         connections: dict[TextConnection, None],
         refusal: errors.HeadgateError | None,
+        principal: Principal | None = None,
     ) -> None:
         super().__init__(connections)
         self._consumers = consumers
         self._refusal = refusal
+        self._principal = principal
         self._joining: asyncio.Task[None] | None = None
         self._consumer: GroupConsumer | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -139,7 +142,7 @@ class ConsumerConnection(TextConnection):
 
     async def _joined(self, message: Join) -> None:
         try:
-            self._consumer = await self._consumers.join(message, self)
+            self._consumer = await self._consumers.join(message, self, self._principal)
         except errors.HeadgateError as error:
             self.fail(error)
             return

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 import structlog
 
 from headgate import errors
+from headgate.decide.access.deciding import enforced
+from headgate.decide.access.enforcing import joined
 from headgate.decide.feed.start_positions import Start, since_then, start_of, starts_after
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.groups.tries import TriedInVain
+from headgate.model.access import Principal
 from headgate.model.control import (
     AssignTargets,
     JoinGroup,
@@ -47,6 +51,7 @@ LOOK_EVERY_S = 1.0
 KEEP_TRIES_S = 3_600.0
 """For a group without consumers here to be forgotten."""
 WITHOUT_DOCUMENT = "its document is lost, so nobody can be handed it: delete it"
+EXCLUDED = "the grants of the group's consumers exclude it, so nobody can be handed it"
 LOOK_PAGES = 10
 """Of letters that are looked at each time: where there are more, the next look goes on."""
 
@@ -87,16 +92,19 @@ class Consumers:
 
     # --- consumers -------------------------------------------------------------------------------
 
-    async def join(self, request: Join, sink: Sink) -> GroupConsumer:
+    async def join(
+        self, request: Join, sink: Sink, principal: Principal | None = None
+    ) -> GroupConsumer:
         """Returns when the coordinator has taken the consumer in, and it was told so; targets come
-        as they do."""
-        asked = await self._asked(request)
+        as they do. A grant's filter becomes a part of the group's: whoever has another one can't
+        join, because all consumers of a group see the same."""
+        asked = await self._asked(request, principal)
         consumer = GroupConsumer(
             asked,
             sink,
             bounds=self._bounds,
             tell=self._control.send,
-            make_target=self._target,
+            make_target=partial(self._target, principal),
             crew=self.crew,
             max_deliveries=request.max_deliveries,
             at_work=request.at_work,
@@ -123,15 +131,16 @@ class Consumers:
             await self.gone(consumer)
             raise
 
-    async def _asked(self, request: Join) -> JoinGroup:
+    async def _asked(self, request: Join, principal: Principal | None) -> JoinGroup:
+        limit = enforced(principal, "consume", topic=request.topic, group=request.group)
         if request.max_deliveries and self._letters is None:
             raise errors.InvalidRequest(
                 "max_deliveries needs dead letters, and this cluster keeps none "
                 "(routing.dlq.enabled): leave it out"
             )
-        where = where_in(request.where, request.filter)
+        where = joined(limit, where_in(request.where, request.filter))
         compile_filter(where)
-        topic = await self._subscriptions.topic(request.topic)
+        topic = await self._subscriptions.topic(request.topic, principal)
         wanted = await self._subscriptions.found(self._start_of(request), topic)
         extents = await self._subscriptions.extents(topic)
         start = since_then(wanted, topic, extents)
@@ -185,10 +194,11 @@ class Consumers:
         finally:
             del self._table[key]
 
-    def _target(self, group: Group, owner: Owner) -> Target:
+    def _target(self, principal: Principal | None, group: Group, owner: Owner) -> Target:
         return Target(
             group,
             owner,
+            principal=principal,
             subscriptions=self._subscriptions,
             checkpoints=self._checkpoints,
             prefetch=self._bounds.prefetch,
@@ -292,7 +302,9 @@ class Consumers:
             targets = self._targets_of(group)
             for letter in letters:
                 target = targets.get(letter.gateway_id)
-                if target is not None and letter.delivery.event_id:
+                if target is not None and not target.may_see(letter):
+                    await target.bury_again(letter, EXCLUDED)
+                elif target is not None and letter.delivery.event_id:
                     target.send_again(letter)
                 elif target is not None:
                     await target.bury_again(letter, WITHOUT_DOCUMENT)

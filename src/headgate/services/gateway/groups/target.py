@@ -22,6 +22,7 @@ from headgate.decide.feed.queue import Item, Resync
 from headgate.decide.groups.tries import Place, RecordsTried, TriedInVain
 from headgate.decide.groups.unacknowledged import InHand
 from headgate.decide.log.lineage import came_later
+from headgate.model.access import Principal
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group
 from headgate.model.letters import Letter
@@ -60,6 +61,7 @@ class Target:
         checkpoints: CheckpointStore,
         prefetch: int,
         unsure_s: float,
+        principal: Principal | None = None,
         letters: GroupLetters | None = None,
         tried_again: TriedInVain | None = None,
     ) -> None:
@@ -77,6 +79,7 @@ class Target:
         """Whether it was asked for something while nobody had said that it is ours."""
         self.starts: dict[int, int] = {}
         self._group = group
+        self._principal = principal
         self._fence = Fence(owner.epoch)
         self._subscriptions = subscriptions
         self._checkpoints = checkpoints
@@ -139,6 +142,8 @@ class Target:
                 group.where,
                 {partition: seq + 1 for partition, seq in starts.items()},
                 shard=(group.targets, self.number),
+                principal=self._principal,
+                group=group.name,
             )
         )
         self._subscriber = subscriber
@@ -317,6 +322,10 @@ class Target:
             return None
         epoch, again = self.owner.epoch, thing.mark is not None
         return given_up_message(self.number, epoch, *thing.place, redelivery=again)
+
+    def may_see(self, letter: Letter) -> bool:
+        """Whether its consumer may be handed that, which nobody matches anew."""
+        return self._subscriber is None or self._subscriber.may_see(letter.delivery)
 
     def send_again(self, letter: Letter) -> None:
         """An operator wants the group to get this letter."""

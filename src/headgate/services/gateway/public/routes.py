@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 
 import msgspec
@@ -17,6 +18,8 @@ from headgate.decide.http.openapi import openapi
 from headgate.decide.operations.health import http_status
 from headgate.decide.operations.letter_queries import PARAMETERS as LETTER_PARAMETERS
 from headgate.metrics.roles import GatewayMetrics
+from headgate.model.access import Principal
+from headgate.model.access_api import CreatedToken, CreateToken, Ticket, TokenList
 from headgate.model.api import (
     CreateTopic,
     Health,
@@ -58,12 +61,20 @@ from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.producing import Producing
 from headgate.services.gateway.public.web_files import WebFileRoutes
+from headgate.services.gateway.rights import Rights
+from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_of
 from headgate.services.gateway.subscriptions.requests import SUBSCRIBE_PARAMETERS, question_of
-from headgate.services.gateway.subscriptions.sse import sse_response
+from headgate.services.gateway.subscriptions.sse import OnEnd, sse_response
 from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
 
 COORDINATOR_TIMEOUT_S = 60.0
+TICKET_BODY_BYTES = 1_024
+TICKET = Parameter("ticket", "From POST /v1/tickets, for pages whose EventSource sends no header.")
+
+
+def _nothing() -> None:
+    """Nobody looks at anybody's rights."""
 
 
 class PublicRoutes:
@@ -103,6 +114,8 @@ class PublicRoutes:
         )
         self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url)
         self.ws_url = ""
+        self.rights: Rights | None = None
+        """Of those who are connected, where anybody has to say who they are."""
 
     def table(self) -> list[Route]:
         ask = self._leader.forward
@@ -164,12 +177,13 @@ class PublicRoutes:
             *self._browsing.table(),
             *self._connectors.table(),
             *self._letters(),
+            *self._tokens(),
             Route(
                 "GET",
                 "/v1/subscribe",
                 self._subscribe_sse,
                 "Follow a topic, as server-sent events; WebSocket at the ws_url of /v1/status.",
-                parameters=SUBSCRIBE_PARAMETERS,
+                parameters=(*SUBSCRIBE_PARAMETERS, TICKET),
                 response_content_type="text/event-stream",
             ),
             Route(
@@ -220,6 +234,31 @@ class PublicRoutes:
             Route("POST", f"{one}/retry", ask, "Send a dead letter again.", response=LetterInfo),
         ]
 
+    def _tokens(self) -> list[Route]:
+        ask, base = self._leader.forward, "/v1/tokens"
+        return [
+            Route("GET", base, ask, "List the API tokens.", response=TokenList),
+            Route(
+                "POST",
+                base,
+                ask,
+                "Make an API token; this answer is the only one that has it.",
+                CreateToken,
+                CreatedToken,
+                status=201,
+                accepts=(JSON,),
+            ),
+            Route("DELETE", f"{base}/{{name}}", ask, "Revoke an API token.", status=204),
+            Route(
+                "POST",
+                "/v1/tickets",
+                self._ticket,
+                "Get a ticket, good for one subscription at this gateway within seconds.",
+                response=Ticket,
+                status=201,
+            ),
+        ]
+
     # --- subscribe -------------------------------------------------------------------------------
 
     async def _subscribe_sse(self, request: Request) -> StreamResponse | Response:
@@ -227,15 +266,39 @@ class PublicRoutes:
             raise errors.InvalidRequest(
                 f"WebSocket subscribers connect to {self.ws_url}", ws_url=self.ws_url
             )
-        query = request.query
+        query = {name: value for name, value in request.query.items() if name != "ticket"}
         question = question_of(query, request.headers.get("last-event-id"))
         admitted = self._subscriptions.placing.admit(
             newcomer_of(query), over_http=True, stays=bool(request.headers.get("origin"))
         )
         if isinstance(admitted, Redirect):
             return Response(307, headers={"location": admitted.http_url(query)})
-        subscriber = await self._subscriptions.subscribe(replace(question, subscriber=admitted))
-        return sse_response(self._subscriptions, subscriber, keep_alive_s=self._keep_alive_s)
+        subscriber = await self._subscriptions.subscribe(
+            replace(question, subscriber=admitted, principal=request.principal)
+        )
+        return sse_response(
+            self._subscriptions,
+            subscriber,
+            keep_alive_s=self._keep_alive_s,
+            on_end=self._stays(request.principal, subscriber),
+        )
+
+    def _stays(self, principal: Principal | None, subscriber: LiveSubscription) -> OnEnd:
+        """Its rights are looked at for as long as it is connected."""
+        if self.rights is None or principal is None:
+            return _nothing
+        stay = self.rights.begin(principal, partial(subscriber.close, ends_connection=True))
+        return partial(self.rights.over, stay)
+
+    async def _ticket(self, request: Request) -> Response:
+        """The body says nothing, and is read all the same: the connection goes on behind it."""
+        await request.body(TICKET_BODY_BYTES)
+        if self.rights is None or request.principal is None:
+            raise errors.InvalidRequest(
+                "nobody has to say who they are here, so nobody needs a ticket: leave it out"
+            )
+        ticket, lasts_ms = self.rights.principals.ticket_for(request.principal)
+        return json_response(Ticket(ticket, lasts_ms), 201)
 
     # --- passed on -------------------------------------------------------------------------------
 

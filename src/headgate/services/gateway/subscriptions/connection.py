@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from headgate import errors
+from headgate.model.access import Principal
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.services.gateway.subscriptions.placing import Redirect
 from headgate.services.gateway.subscriptions.protocol import (
@@ -59,11 +60,13 @@ class Connection(TextConnection):
         connections: dict[TextConnection, None],
         first: SubscribeRequest | Redirect | errors.HeadgateError | None,
         subscriber: str = "",
+        principal: Principal | None = None,
     ) -> None:
         super().__init__(connections)
         self._subscriptions = subscriptions
         self._first = first
         self._subscriber = subscriber
+        self._principal = principal
         self._places: dict[str, _Place] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -155,7 +158,7 @@ class Connection(TextConnection):
         )
 
     async def _subscribe(self, place: _Place, question: SubscribeRequest) -> None:
-        question = replace(question, subscriber=self._subscriber)
+        question = replace(question, subscriber=self._subscriber, principal=self._principal)
         try:
             subscriber = await self._subscriptions.subscribe(question)
         except errors.HeadgateError as error:

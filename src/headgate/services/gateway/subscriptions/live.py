@@ -21,7 +21,7 @@ from headgate.decide.feed.queue import Item, Resync, ResyncReason
 from headgate.decide.feed.redeliveries import Redelivery
 from headgate.decide.filter.plan import Filter
 from headgate.decide.log.lineage import begins_after, lineage_of
-from headgate.model.delivery import Run
+from headgate.model.delivery import Delivery, Run
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from headgate.services.gateway.wire import encode_name, own_part, vector
@@ -242,6 +242,11 @@ class LiveSubscription:
         """Take what an operator wants delivered again; the feed has room for it."""
         self.feed.redeliver(partition, seq, shared, mark)
         self._count()
+
+    def may_see(self, delivery: Delivery) -> bool:
+        """Whether whatever restricts it, where anything does, lets it have what it is sent again
+        without having been matched again."""
+        return True
 
     def awaits(self, mark: Hashable) -> bool:
         """Does this redelivery wait here, or is it in somebody's hands who has to say that it is

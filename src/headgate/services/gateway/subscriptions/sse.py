@@ -7,7 +7,7 @@ subscriber's bounded queue; however the stream ends, the subscription ends with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from headgate.decide.feed.queue import Resync
 from headgate.model.http import StreamResponse
@@ -30,10 +30,19 @@ HEADERS = {
 }
 
 
+OnEnd = Callable[[], None]
+
+
 def sse_response(
-    subscriptions: Subscriptions, subscriber: LiveSubscription, *, keep_alive_s: float
+    subscriptions: Subscriptions,
+    subscriber: LiveSubscription,
+    *,
+    keep_alive_s: float,
+    on_end: OnEnd = lambda: None,
 ) -> StreamResponse:
-    return StreamResponse(200, dict(HEADERS), SseStream(subscriptions, subscriber, keep_alive_s))
+    """`on_end` hears that it is over, however that came."""
+    stream = SseStream(subscriptions, subscriber, keep_alive_s, on_end)
+    return StreamResponse(200, dict(HEADERS), stream)
 
 
 class SseStream:
@@ -41,8 +50,13 @@ class SseStream:
     clean up when it is closed."""
 
     def __init__(
-        self, subscriptions: Subscriptions, subscriber: LiveSubscription, keep_alive_s: float
+        self,
+        subscriptions: Subscriptions,
+        subscriber: LiveSubscription,
+        keep_alive_s: float,
+        on_end: OnEnd,
     ) -> None:
+        self._on_end = on_end
         self._subscriptions = subscriptions
         self._subscriber = subscriber
         self._keep_alive_s = keep_alive_s
@@ -72,6 +86,7 @@ class SseStream:
 
     async def aclose(self) -> None:
         self._ended = True
+        self._on_end()
         await self._subscriptions.unsubscribe(self._subscriber)
 
     def _subscribed(self) -> bytes:

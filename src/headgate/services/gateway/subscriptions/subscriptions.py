@@ -1,8 +1,10 @@
 """The subscribers of this gateway, from the request to the end of the connection.
 
-Invariant: between the heads that are taken before registering and the heads that are taken after
-every lane adopted the subscription, records come from the log; after those, from the lanes. So when
-`subscribe` returns, nothing after `subscriber.starts` can be missed.
+Invariants: whatever subscribes, a subscriber or a target of a consumer group, its grant's filter is
+ANDed to its own here, before anybody matches with it, and nowhere else. Between the heads that are
+taken before registering and the heads that are taken after every lane adopted the subscription,
+records come from the log; after those, from the lanes. So when `subscribe` returns, nothing after
+`subscriber.starts` can be missed.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from headgate import errors
+from headgate.decide.access.deciding import enforced, knows_topic
+from headgate.decide.access.enforcing import Enforced, joined
 from headgate.decide.feed.feed import Feed, WhenSlow
 from headgate.decide.feed.queue import Budget
 from headgate.decide.feed.start_positions import Since, Start, gaps, since_then, starts_after
@@ -22,6 +27,7 @@ from headgate.decide.groups.targets import Shard
 from headgate.decide.log.lineage import lineage_of
 from headgate.decide.planning.gateway_ring import subscription_id
 from headgate.metrics.roles import GatewayMetrics
+from headgate.model.access import Principal
 from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
@@ -33,6 +39,7 @@ from headgate.services.gateway.subscriptions.catch_up import CatchUp
 from headgate.services.gateway.subscriptions.live import Line, LiveSubscription, Totals
 from headgate.services.gateway.subscriptions.placing import Placing
 from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.restricted import RestrictedSubscription
 from headgate.tasks import Crew
 from headgate.telemetry import LogLine
 
@@ -61,8 +68,9 @@ class SlowPolicies:
 class SubscribeRequest:
     """What somebody wants to hear about; without a `name` the subscription is called by its id.
 
-    With a `shard` it is one target of a consumer group: never left behind, however slow.
-    `subscriber` is the id of who asks, where subscribers are placed by that.
+    With a `shard` it is one target of the consumer group `group`: never left behind, however slow.
+    `subscriber` is the id of who asks, where subscribers are placed by that; `principal` is who
+    that is, where anybody has to say so.
     """
 
     topic: str
@@ -73,6 +81,8 @@ class SubscribeRequest:
     shard: Shard | None = None
     tenant: str = ""
     subscriber: str = ""
+    principal: Principal | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +176,10 @@ class Subscriptions:
     async def subscribe(self, question: SubscribeRequest) -> LiveSubscription:
         """Returns when nothing can be missed any more; `begin` then starts the flow."""
         self._check_room()
-        matches = compile_filter(question.where)
-        topic = await self.topic(question.topic)
+        limit, tenant = limit_of(question), tenant_of(question)
+        where = joined(limit, question.where)
+        matches = compile_filter(where)
+        topic = await self.topic(question.topic, question.principal)
         wanted = await self.found(question.start, topic)
         extents = await self.extents(topic)
         start = since_then(wanted, topic, extents)
@@ -189,14 +201,17 @@ class Subscriptions:
                 feed.resync(partition, first - 1, earliest)
         own_id = _new_id(question.subscriber, self._machine)
         ttl_ms = round(self._bounds.ttl_s * 1000)
-        subscriber = LiveSubscription(
+        make: Callable[..., LiveSubscription] = LiveSubscription
+        if limit is not None:
+            make = partial(RestrictedSubscription, shown=limit.filter)
+        subscriber = make(
             Subscription(
                 own_id,
                 self._node_id,
                 topic.name,
-                question.where,
+                where,
                 question.priority,
-                question.tenant,
+                tenant,
                 ttl_ms=ttl_ms,
                 shard=question.shard,
                 cost_us=matches.cost_us,
@@ -367,9 +382,14 @@ class Subscriptions:
                 "(gateway.max_subscribers); try again later"
             )
 
-    async def topic(self, name: str) -> Topic:
-        """Raises UnknownTopic once it was waited for a moment."""
-        return await self._control.topic(name, grace_s=self._bounds.topic_grace_s)
+    async def topic(self, name: str, principal: Principal | None = None) -> Topic:
+        """Raises UnknownTopic once it was waited for a moment, which names no topic that whoever
+        asks may not know of."""
+        return await self._control.topic(
+            name,
+            grace_s=self._bounds.topic_grace_s,
+            is_shown=partial(knows_topic, principal),
+        )
 
     async def found(self, start: Start, topic: Topic) -> Start:
         """`start` with the positions of a time, looked up before anybody asks where the log ends:
@@ -386,6 +406,26 @@ class Subscriptions:
         refs = topic.all_refs()
         found = await asyncio.gather(*(self._reader.extent(ref) for ref in refs))
         return {ref.partition: extent for ref, extent in zip(refs, found, strict=True)}
+
+
+def limit_of(question: SubscribeRequest) -> Enforced | None:
+    """What is added to its filter. Raises Unauthorized, and Forbidden."""
+    topic, who = question.topic, question.principal
+    if question.group is None:
+        return enforced(who, "subscribe", topic=topic)
+    return enforced(who, "consume", topic=topic, group=question.group)
+
+
+def tenant_of(question: SubscribeRequest) -> str:
+    """Whom it counts for: the principal says that, where there is one. Raises Forbidden."""
+    who, named = question.principal, question.tenant
+    if who is None:
+        return named
+    if named not in ("", who.tenant):
+        raise errors.Forbidden(
+            f"{who.name} isn't of tenant {named[:128]}; leave the tenant out", parameter="tenant"
+        )
+    return who.tenant
 
 
 def _deleted(topology: Topology) -> set[str]:

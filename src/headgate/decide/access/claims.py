@@ -1,0 +1,89 @@
+"""From what somebody has proved to who they are.
+
+Invariant: a name says which kind of credential it came from nowhere else than in `kind`; what a
+claim says wrongly (a grant that is none) makes nobody, instead of somebody with less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.decide.access.grants import all_parsed, everything
+from headgate.errors import InvalidRequest, Unauthorized
+from headgate.model.access import ApiToken, Grant, Principal
+
+NAME_CHARS = 128
+CLAIMS_OF_TOKENS = ("name", "tenant")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRules:
+    """What the claims of a JWT stand for; an empty name: nothing does."""
+
+    grants: tuple[Grant, ...] = ()
+    grants_claim: str = ""
+    tenant_claim: str = ""
+    name_claim: str = "sub"
+
+
+def of_token(token: ApiToken) -> Principal:
+    claims = {"name": token.name} | ({"tenant": token.tenant} if token.tenant else {})
+    return Principal(
+        token.name,
+        "token",
+        token.grants,
+        token.tenant,
+        claims,
+        token.limits,
+        credential=token.digest,
+        expires_ms=token.expires_ms,
+    )
+
+
+def of_administrator(digest: str) -> Principal:
+    """Whoever says the configuration's own token, or what a coordinator left on its machine."""
+    return Principal("admin", "token", everything(), claims={"name": "admin"}, credential=digest)
+
+
+def of_claims(
+    claims: Mapping[str, Any], rules: ClaimRules, *, digest: str, leeway_ms: int
+) -> Principal:
+    """Raises Unauthorized for claims that say nobody, or not what they should."""
+    name = claims.get(rules.name_claim)
+    if not isinstance(name, str) or not name:
+        raise Unauthorized(f"the JWT doesn't say who it is: it needs the claim {rules.name_claim}")
+    tenant = claims.get(rules.tenant_claim, "") if rules.tenant_claim else ""
+    if not isinstance(tenant, str):
+        raise Unauthorized(f"the JWT's claim {rules.tenant_claim} is not a text")
+    expires = claims.get("exp")
+    if isinstance(expires, bool) or not isinstance(expires, int | float):
+        raise Unauthorized("the JWT doesn't say when it ends: it needs the claim exp")
+    return Principal(
+        _printable(name),
+        "jwt",
+        (*rules.grants, *_granted(claims, rules)),
+        tenant,
+        dict(claims),
+        credential=digest,
+        expires_ms=round(expires * 1_000) + leeway_ms,
+    )
+
+
+def _granted(claims: Mapping[str, Any], rules: ClaimRules) -> tuple[Grant, ...]:
+    found = claims.get(rules.grants_claim, []) if rules.grants_claim else []
+    texts = [found] if isinstance(found, str) else found
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise Unauthorized(f"the JWT's claim {rules.grants_claim} is not a list of grants")
+    try:
+        return all_parsed(texts)
+    except InvalidRequest as error:
+        raise Unauthorized(
+            f"the JWT's claim {rules.grants_claim} has a grant that is none: {error.message}"
+        ) from error
+
+
+def _printable(name: str) -> str:
+    """A name goes into logs and sentences: nothing in it may look like anything else there."""
+    return "".join(char if char.isprintable() else "?" for char in name[:NAME_CHARS])

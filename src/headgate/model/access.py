@@ -1,0 +1,108 @@
+"""Who somebody is, and what they may do.
+
+A principal is whoever says a credential: an API token, a JWT, or the cluster's own secret for a
+role. Its grants say what it may do; a need is what a route, a message or a stream asks for.
+Invariant: a value here never holds a secret, only what is known of one; nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+Action = Literal["produce", "subscribe", "consume", "metrics", "read", "write"]
+"""The last two are of an area."""
+Area = Literal["topics", "nodes", "letters", "connectors", "groups", "tokens", "settings"]
+TOPICAL_AREAS: frozenset[Area] = frozenset({"topics", "letters"})
+"""Those whose grants may be about some topics only; the others are about the whole cluster."""
+PrincipalKind = Literal["nobody", "token", "jwt", "role"]
+EVERY = ("*",)
+
+TOKEN_PREFIX = "hg_"  # noqa: S105  # of every token, so none itself
+"""Begins every API token, so that one is recognised wherever it was left by mistake."""
+TOKEN_BYTES = 32
+TOKENS_MAX = 10_000
+
+
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What may be done, or with `deny` may not, with the topics and groups that one of the
+    patterns fits (`*` stands for any characters). With `where` only records for which that CEL
+    expression holds are shown; `claims.NAME` in it is a claim of the principal."""
+
+    action: Action
+    area: Area | None = None
+    topics: tuple[str, ...] = EVERY
+    groups: tuple[str, ...] = EVERY
+    where: str | None = None
+    deny: bool = False
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a principal may take of the others' share; 0: what the configuration says."""
+
+    events_per_s: int = 0
+    bytes_per_s: int = 0
+    connections: int = 0
+    subscriptions: int = 0
+    filter_cost_us: int = 0
+
+
+NO_LIMITS = Limits()
+
+
+class ApiToken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the cluster keeps of an API token: not the token itself, but its SHA-256 as hexadecimal
+    digits. No two have the same name."""
+
+    name: str
+    digest: str
+    grants: tuple[Grant, ...] = ()
+    tenant: str = ""
+    limits: Limits = Limits()
+    created_ms: int = 0
+    expires_ms: int = 0
+    """When it ends by itself (0: never)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever asks. `credential` tells the credential apart from every other one of the same name,
+    and is no secret; `role` is what a node of the cluster is; `claims` are what the grants' filters
+    may name; after `expires_ms` (0: never) nobody is this any more."""
+
+    name: str
+    kind: PrincipalKind
+    grants: tuple[Grant, ...] = ()
+    tenant: str = ""
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = NO_LIMITS
+    role: str = ""
+    credential: str = ""
+    expires_ms: int = 0
+
+
+NOBODY = Principal("nobody", "nobody")
+"""Whoever has said nothing about themselves where others have to."""
+
+
+Scope = Literal["named", "asked", "cluster"]
+"""How it is known which topic a need is about: it stands in the path, the request or message says
+it (then whoever answers judges that, and what doesn't concern the principal is left out), or the
+need isn't about topics at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What somebody must be granted, to be answered. `status_only`: everybody is, those without a
+    grant to read about nodes by the status alone. `open` is for everybody; `roles` for nodes of the
+    cluster of one of these roles, and nobody else."""
+
+    action: Action | None = None
+    area: Area | None = None
+    scope: Scope = "cluster"
+    open: bool = False
+    status_only: bool = False
+    roles: tuple[str, ...] = ()

@@ -1,0 +1,60 @@
+"""Connections outlive tokens, not rights.
+
+Whoever is connected has a principal, which is asked again every `LOOK_EVERY_S` whether it still
+holds, and ends with it. Invariant: a credential that has expired, or of which this gateway has
+heard that it was revoked, ends its connections within twice that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate import errors
+from headgate.model.access import Principal
+from headgate.ports.access import Principals
+
+LOOK_EVERY_S = 1.0
+
+End = Callable[[errors.HeadgateError], None]
+
+
+@dataclass(slots=True, eq=False)
+class Stay:
+    """One connection, for as long as it lasts; `end` closes it, and says why."""
+
+    principal: Principal
+    end: End
+
+
+class Rights:
+    """Everybody who is connected."""
+
+    def __init__(self, principals: Principals) -> None:
+        self.principals = principals
+        self._stays: dict[Stay, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._stays)
+
+    def begin(self, principal: Principal, end: End) -> Stay:
+        stay = Stay(principal, end)
+        self._stays[stay] = None
+        return stay
+
+    def over(self, stay: Stay) -> None:
+        self._stays.pop(stay, None)
+
+    async def keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.look()
+
+    def look(self) -> None:
+        """End whoever isn't who they were."""
+        for stay in tuple(self._stays):
+            reason = self.principals.ended(stay.principal)
+            if reason is not None:
+                self.over(stay)
+                stay.end(reason)
