@@ -80,6 +80,8 @@ def routes_of_gateway() -> list[Route]:
         metrics=nothing,
         collect=nothing,
         browsing=Browsing(nothing, topology=nothing, machine=nothing),
+        crew=nothing,
+        machine=nothing,
         version="",
         keep_alive_s=0.0,
         web_files={},

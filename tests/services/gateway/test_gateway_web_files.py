@@ -109,6 +109,7 @@ async def test_a_page_may_connect_to_its_gateway_and_run_its_modules_alone(world
     assert parts["script-src"] == "'self'"
     assert parts["style-src"] == "'self'"
     assert parts["require-trusted-types-for"] == "'script'"
+    assert parts["trusted-types"] == "headgate"
     assert parts["frame-ancestors"] == "'none'"
     sockets = {f"{way}://{name}:{port}" for way in ("ws", "wss") for name in PLACES}
     assert set(parts["connect-src"].split()) == {"'self'", *sockets}

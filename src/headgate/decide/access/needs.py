@@ -60,6 +60,9 @@ ROUTES: Mapping[tuple[str, str], Need] = {
     ("GET", "/v1/topology"): Need("produce", scope="asked"),
     # --- nodes
     ("GET", "/v1/status"): _granted("read", "nodes"),
+    ("GET", "/v1/overview"): _granted("read", "nodes"),
+    ("GET", "/v1/overview/stream"): _granted("read", "nodes"),
+    ("GET", "/v1/subscriptions"): _granted("read", "nodes"),
     ("POST", "/v1/rebalance"): _granted("write", "nodes"),
     ("POST", "/v1/nodes/{name}/drain"): _granted("write", "nodes"),
     ("DELETE", "/v1/nodes/{name}/drain"): _granted("write", "nodes"),

@@ -30,6 +30,10 @@ AT_THE_ROOT = ("client.js", "client.d.ts")
 """Served beside `/ui/`, under a path that users' pages import, and nowhere else: a second address
 would be a second module."""
 
+WORKER_POLICY = "headgate"
+"""By the policy of this name a page may name the address of its worker (`ui/live.js`), and make
+nothing else out of text."""
+
 _HOST_NAME = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?", re.ASCII)
 
 
@@ -73,7 +77,7 @@ def page_headers(*, ws_url: str, host: str, also: Sequence[str] = ()) -> dict[st
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        f"trusted-types {WORKER_POLICY}",
     )
     return {
         "content-security-policy": "; ".join(policy),

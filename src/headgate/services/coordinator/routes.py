@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from headgate.decide.console.overview import overview_of
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.sources import resetting
@@ -27,6 +28,7 @@ from headgate.decide.coordination.views.status import (
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed
 from headgate.model import api
+from headgate.model.control import Latencies
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.letters import Fences
@@ -34,6 +36,7 @@ from headgate.ports.machine import Machine
 from headgate.release import release
 from headgate.services.coordinator.connectors import ConnectorRoutes
 from headgate.services.coordinator.letters import LetterRoutes
+from headgate.services.coordinator.subscriptions import SubscriptionRoutes
 from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.tokens import TokenRoutes
 from headgate.services.coordinator.vitals import Vitals
@@ -68,6 +71,7 @@ class CoordinatorRoutes:
         self._letters = letters
         self._connectors = ConnectorRoutes(term, machine)
         self._tokens = TokenRoutes(term, principals, machine)
+        self._subscriptions = SubscriptionRoutes(term, machine)
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -82,6 +86,7 @@ class CoordinatorRoutes:
             Route("POST", "/v1/topics/{name}/repartition", self._repartition),
             Route("POST", "/v1/topics/{name}/partitions/{number}/reset", self._reset),
             Route("GET", "/v1/status", self._status),
+            Route("GET", "/v1/overview", self._overview),
             Route("GET", "/v1/topology", self._topology),
             Route("POST", "/v1/rebalance", self._rebalance),
             Route("POST", "/v1/nodes/{name}/drain", self._drain),
@@ -91,6 +96,7 @@ class CoordinatorRoutes:
             *self._letters.table(),
             *self._connectors.table(),
             *self._tokens.table(),
+            *self._subscriptions.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------
@@ -313,6 +319,14 @@ class CoordinatorRoutes:
             letters=letters,
             letters_error=letters_error,
             checkpoints_error=term.positions_error,
+        )
+
+    async def _overview(self, _request: Request) -> Response:
+        term = self._term()
+        status = await self._described(term)
+        routers = term.cluster.lane_totals.routers.values()
+        return json_response(
+            overview_of(status, [one.latencies.get("routing", Latencies()) for one in routers])
         )
 
     async def _topology(self, _request: Request) -> Response:

@@ -157,7 +157,7 @@ class Gateway:
         self._routes = PublicRoutes(
             self._subscriptions,
             Forwarder(calls, body_limit_bytes=options.body_limit_bytes, room=self._room),
-            coordinator_url=lambda: self._control.coordinator_url or options.coordinator_url,
+            coordinator_url=self._coordinator_url,
             ingest_urls=self._ingest_urls,
             knows=lambda name: self._control.topology.topic(name) is not None,
             health=self._health,
@@ -169,6 +169,8 @@ class Gateway:
                 machine=machine,
                 masked=options.masked,
             ),
+            crew=crew,
+            machine=machine,
             version=release(),
             keep_alive_s=options.keep_alive_s,
             web_files=web_files or {},
@@ -189,7 +191,7 @@ class Gateway:
         self._websocket = WebSocketServer(
             connections, self._subscriptions, self._consumers, self._rights
         )
-        self._routes.rights = self._rights
+        self._routes.rights = self._routes.watching.rights = self._rights
         self._session: ControlSession | None = None
         self._crew = Crew("gateway")
         self.url = self.ws_url = self.delivery_url = ""
@@ -248,6 +250,7 @@ class Gateway:
         self._stopping = self._deliveries.stopping = True
         self._deliveries.pass_on()
         self._subscriptions.stop_intake()
+        self._routes.watching.end()
         reason = errors.NotNow("this gateway is going away; connect again", reason="going_away")
         await asyncio.gather(self._consumers.stop(timeout_s), self._flush(timeout_s))
         self._subscriptions.close_all(reason)
@@ -306,6 +309,9 @@ class Gateway:
             await asyncio.sleep(self._options.report_every_s)
 
     # --- answers ---------------------------------------------------------------------------------
+
+    def _coordinator_url(self) -> str:
+        return self._control.coordinator_url or self._options.coordinator_url
 
     def _ingest_urls(self, topic_name: str, body: bytes) -> list[str]:
         """In the order in which they are asked to take a produce request."""

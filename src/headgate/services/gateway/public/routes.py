@@ -17,6 +17,9 @@ from headgate import errors
 from headgate.decide.http.openapi import openapi
 from headgate.decide.operations.health import http_status
 from headgate.decide.operations.letter_queries import PARAMETERS as LETTER_PARAMETERS
+from headgate.decide.operations.subscription_queries import (
+    PARAMETERS as SUBSCRIPTION_PARAMETERS,
+)
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.access import Principal
 from headgate.model.access_api import CreatedToken, CreateToken, Ticket, TokenList
@@ -54,12 +57,16 @@ from headgate.model.letters_api import (
     LettersChanged,
     LetterSelection,
 )
+from headgate.model.overview_api import Overview
+from headgate.model.subscriptions_api import SubscriptionList
 from headgate.model.web_files import WebFiles
+from headgate.ports.machine import Machine
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.connectors import ConnectorRoutes
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.producing import Producing
+from headgate.services.gateway.public.watching import Watching
 from headgate.services.gateway.public.web_files import WebFileRoutes
 from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.live import LiveSubscription
@@ -67,6 +74,7 @@ from headgate.services.gateway.subscriptions.placing import Redirect, newcomer_o
 from headgate.services.gateway.subscriptions.requests import SUBSCRIBE_PARAMETERS, question_of
 from headgate.services.gateway.subscriptions.sse import OnEnd, sse_response
 from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
+from headgate.tasks import Crew
 
 COORDINATOR_TIMEOUT_S = 60.0
 TICKET_BODY_BYTES = 1_024
@@ -79,7 +87,8 @@ def _nothing() -> None:
 
 class PublicRoutes:
     """`ingest_urls` names the nodes to produce to, by topic and request, the first one first;
-    `knows` says whether this gateway has heard of a topic, and not of its end."""
+    `knows` says whether this gateway has heard of a topic, and not of its end; `crew` owns what
+    looks at the system for those who watch it."""
 
     def __init__(
         self,
@@ -93,6 +102,8 @@ class PublicRoutes:
         metrics: GatewayMetrics,
         collect: Callable[[], None],
         browsing: Browsing,
+        crew: Crew,
+        machine: Machine,
         version: str,
         keep_alive_s: float,
         web_files: WebFiles,
@@ -105,6 +116,7 @@ class PublicRoutes:
         self._metrics = metrics
         self._collect = collect
         self._browsing = browsing
+        self.watching = Watching(self._leader, crew=crew, machine=machine)
         self._version = version
         self._keep_alive_s = keep_alive_s
         self._connectors = ConnectorRoutes(
@@ -159,6 +171,21 @@ class PublicRoutes:
                 response=Status,
             ),
             Route(
+                "GET",
+                "/v1/overview",
+                ask,
+                "The state of the whole system in brief, with what needs attention first.",
+                response=Overview,
+            ),
+            Route(
+                "GET",
+                "/v1/subscriptions",
+                ask,
+                "List the subscriptions.",
+                response=SubscriptionList,
+                parameters=tuple(Parameter(*one) for one in SUBSCRIPTION_PARAMETERS.items()),
+            ),
+            Route(
                 "POST",
                 "/v1/rebalance",
                 ask,
@@ -175,6 +202,7 @@ class PublicRoutes:
                 "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
             ),
             *self._browsing.table(),
+            *self.watching.table(),
             *self._connectors.table(),
             *self._letters(),
             *self._tokens(),
