@@ -1,0 +1,149 @@
+// The frame of all pages: which one is shown, whether it is up to date, dark or light.
+
+import { attribute, h, replace, text } from "./dom.js";
+import { clock } from "./format.js";
+import { live } from "./live.js";
+import * as connectors from "./pages/connectors.js";
+import * as letters from "./pages/letters.js";
+import * as nodes from "./pages/nodes.js";
+import * as overview from "./pages/overview.js";
+import * as records from "./pages/records.js";
+import * as subscriptions from "./pages/subscriptions.js";
+import * as topic from "./pages/topic.js";
+import * as topics from "./pages/topics.js";
+import * as topology from "./pages/topology.js";
+
+const PAGES = [
+  ["overview", "Overview", overview],
+  ["topology", "Topology", topology],
+  ["topics", "Topics", topics],
+  ["subscriptions", "Subscriptions", subscriptions],
+  ["letters", "Letters", letters],
+  ["nodes", "Nodes", nodes],
+  ["connectors", "Connectors", connectors],
+];
+/* A line that comes back at once is nothing to alarm anybody about. */
+const GRACE_MS = 2_000;
+
+const main = document.getElementById("main");
+const banner = document.getElementById("banner");
+const linkState = document.getElementById("link");
+const nav = document.querySelector("nav");
+const links = new Map(
+  PAGES.map(([name, title]) => [name, h("a", { href: `#/${name}` }, title)]),
+);
+nav.append(...links.values());
+
+let shown = null;
+
+/** `#/topics/NAME/records?key=…` as {name, rest: [NAME, "records"], query} */
+function routeOf(hash) {
+  const [where, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const [name = "", ...rest] = where.split("/").map(decoded);
+  return { name: name || "overview", rest, query: new URLSearchParams(query) };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function pageOf({ name, rest }) {
+  if (name === "topics" && rest[1] === "records") return records;
+  if (name === "topics" && rest[0]) return topic;
+  return PAGES.find(([known]) => known === name)?.[2] ?? null;
+}
+
+function show() {
+  const route = routeOf(location.hash);
+  const page = pageOf(route);
+  if (shown?.page === page && shown.open.route?.(route)) return;
+  shown?.open.close?.();
+  const open = page
+    ? page.open(route)
+    : { title: "Not found", element: h("p", null, "There is no such page.") };
+  shown = { page, open };
+  document.title = `${open.title} · Headgate`;
+  replace(main, h("h1", { tabindex: "-1" }, open.heading ?? open.title), open.element);
+  for (const [name, link] of links) {
+    attribute(link, "aria-current", name === route.name ? "page" : null);
+  }
+  update();
+}
+
+function update() {
+  if (live.overview?.totals) shown?.open.update?.(live.overview, live);
+}
+
+// --- whether it is up to date -----------------------------------------------------------------
+
+let graceTimer = 0;
+
+function showLink() {
+  const { link, overview: known } = live;
+  const away = link.connected ? (known?.away ?? "") : "";
+  clearTimeout(graceTimer);
+  const lateMs = Date.now() - link.since;
+  const isLost = !link.connected && lateMs >= GRACE_MS;
+  if (!link.connected && !isLost) graceTimer = setTimeout(showLink, GRACE_MS - lateMs + 10);
+  if (link.connected) text(linkState, away ? "connected, coordinator away" : "live");
+  else text(linkState, isLost ? "not connected" : "connecting…");
+  linkState.className = `link-state ${link.connected ? (away ? "warn" : "good") : isLost ? "bad" : "busy"}`;
+  document.body.classList.toggle("stale", isLost || Boolean(away));
+  banner.hidden = !(isLost || away);
+  if (banner.hidden) return;
+  const seen = known?.seen_ms ? ` What you see is from ${clock(known.seen_ms)}.` : "";
+  const words = isLost
+    ? `Not connected since ${clock(link.since)}: ${link.why || "the gateway doesn't answer"}.${seen} This page tries again by itself.`
+    : `${away.charAt(0).toUpperCase()}${away.slice(1)}.${seen}`;
+  text(banner, words);
+}
+
+// --- dark or light ----------------------------------------------------------------------------
+
+const THEMES = ["auto", "dark", "light"];
+
+function kept() {
+  try {
+    return localStorage.getItem("headgate-theme") ?? "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+function useTheme(name) {
+  attribute(document.documentElement, "data-theme", name === "auto" ? null : name);
+  attribute(document.getElementById("theme"), "title", `Colours: ${name}`);
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(kept()) + 1) % THEMES.length];
+  try {
+    localStorage.setItem("headgate-theme", next);
+  } catch {
+    // A browser that keeps nothing shows it as long as the page is open.
+  }
+  useTheme(next);
+});
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
+useTheme(kept());
+addEventListener("hashchange", () => {
+  const before = shown?.page;
+  show();
+  if (shown.page !== before) main.querySelector("h1")?.focus({ preventScroll: false });
+});
+live.addEventListener("change", () => {
+  showLink();
+  if (!document.hidden) update();
+});
+document.addEventListener("visibilitychange", () => document.hidden || update());
+live.start();
+show();
