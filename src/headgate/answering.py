@@ -39,6 +39,7 @@ class HttpApp:
     async def answer(self, request: Request) -> Answer:
         """The answer to `request`, whatever happens."""
         answer: Answer
+        found = request
         try:
             route, found = self._table.find(request)
             if self._gate is None:
@@ -49,6 +50,10 @@ class HttpApp:
         except errors.MethodNotAllowed as error:
             asked = is_preflight(request)
             answer = preflight(request, error.allow) if asked else error_response(error)
+        except errors.UnknownTopic as error:
+            answer = error_response(
+                error if self._gate is None else self._gate.error_for(found, error)
+            )
         except errors.HeadgateError as error:
             if error.status >= 500 and not isinstance(error, errors.NotNow):
                 log.warning("%s %s failed: %s", request.method, request.path, error)

@@ -17,6 +17,9 @@ class Gate(Protocol):
         """The request with its principal. Raises Unauthorized for who isn't known, Forbidden for
         who isn't granted what the route needs, NotNow while nobody knows."""
 
+    def error_for(self, request: Request, error: errors.UnknownTopic) -> errors.UnknownTopic:
+        """What of the error is for this principal, who may not know what else there is."""
+
     def shown(self, route: Route, request: Request, answer: Answer) -> Answer:
         """What of the answer is for this principal."""
 

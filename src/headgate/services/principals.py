@@ -187,6 +187,15 @@ class KnownPrincipals:
             return await self.spend_ticket(request.query["ticket"])
         return NOBODY
 
+    def error_for(self, request: Request, error: errors.UnknownTopic) -> errors.UnknownTopic:
+        who = request.principal
+        if who is None or (
+            deciding.may(who, "read", "topics", topic="*") and not any(g.deny for g in who.grants)
+        ):
+            return error
+        named = str(error.details.get("topic", ""))
+        return errors.UnknownTopic(f"there is no topic {named}", topic=named)
+
     def shown(self, route: Route, request: Request, answer: Answer) -> Answer:
         need = need_of(route.method, route.path)
         if need is None or not need.status_only or not isinstance(answer, Response):

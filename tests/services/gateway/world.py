@@ -26,10 +26,12 @@ from headgate.ports.letters import LetterStore
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
 from headgate.services.gateway.subscriptions.subscriptions import Bounds
+from headgate.services.principals import KnownPrincipals
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, topology
 from tests.written_log import WrittenLog
 
+MakePrincipals = Callable[[ScriptedMachine], KnownPrincipals | None]
 WAIT_S = 5.0
 NODE = "gateway-1"
 
@@ -214,8 +216,10 @@ async def running(
     origins: tuple[str, ...] = (),
     masked: tuple[str, ...] = (),
     web_files: WebFiles | None = None,
+    make_principals: MakePrincipals = lambda _: None,
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
+    machine = ScriptedMachine(clock=clock)
     coordinator = coordinator or FakeCoordinator()
     if not coordinator.topology.generation:
         coordinator.topology = topology()
@@ -244,8 +248,9 @@ async def running(
         calls=PooledCalls(),
         open_listener=partial(listener_for, listener, NODE, incarnation="1"),
         connections=PicowsListener(pings),
-        machine=ScriptedMachine(clock=clock),
+        machine=machine,
         web_files=web_files,
+        principals=make_principals(machine),
     )
     await gateway.start()
     lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)

@@ -26,7 +26,9 @@ GRANTS_MAX = 100
 TEXT_CHARS = 5_000
 AREAS: tuple[Area, ...] = get_args(Area)
 ABOUT_TOPICS: tuple[Action, ...] = ("produce", "subscribe", "consume")
-SHOWS_RECORDS = frozenset({("subscribe", None), ("consume", None), ("read", "letters")})
+SHOWS_RECORDS = frozenset(
+    {("subscribe", None), ("consume", None), ("read", "letters"), ("write", "letters")}
+)
 """What may carry a filter."""
 EXAMPLES = (
     "write one such as 'produce on orders.*', 'subscribe on flights where tenant == claims.tenant',"

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
+from headgate.decide.access.showing import Sight
 from headgate.decide.operations.letter_queries import (
     by_gateway,
     described,
@@ -25,11 +26,12 @@ from headgate.decide.operations.letter_queries import (
     wait_ms,
 )
 from headgate.errors import HeadgateError, InvalidRequest, NotFound
+from headgate.model.access import Action
 from headgate.model.event import PartitionRef
 from headgate.model.groups import group_of
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import GatewayLetters, Letter, LetterQuery
-from headgate.model.letters_api import LettersChanged, LetterSelection
+from headgate.model.letters_api import CHUNK, LettersChanged, LetterSelection
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.sweeping import forget_letters
@@ -38,6 +40,8 @@ from headgate.telemetry import LogLine
 log = structlog.get_logger()
 
 MAX_BODY_BYTES = 64 * 1024
+SCANS = 50
+"""Reads of the store for one answer to somebody who may not see everything in it."""
 COUNT_TIMEOUT_S = 1.0
 """Whoever asks for the status wants an answer now."""
 
@@ -98,19 +102,40 @@ class LetterRoutes:
     async def _list(self, request: Request) -> Response:
         self._check_leads()
         question = list_question(request.query, now_ms=self._machine.wall_ms())
-        found = await self._store.find(
-            question.query, after_id=question.after_id, limit=question.limit + 1
+        eyes = Sight(request.principal, "read")
+        found, scanned_id = await self._seen(
+            eyes, question.query, after_id=question.after_id, limit=question.limit + 1
         )
-        return json_response(page_of(found, question))
+        page = page_of(found, question)
+        if scanned_id and not page.more:  # nothing was found for long: the next page goes on there
+            page = msgspec.structs.replace(page, last_id=scanned_id, more=True)
+        return json_response(page)
+
+    async def _seen(
+        self, eyes: Sight, query: LetterQuery, *, after_id: int, limit: int
+    ) -> tuple[list[Letter], int]:
+        """Those that whoever asks may know of; the id of the last one that was looked at, where
+        there may be more behind it and nobody should have to wait for them."""
+        if eyes.see_all:
+            return await self._store.find(query, after_id=after_id, limit=limit), 0
+        seen: list[Letter] = []
+        for _ in range(SCANS):
+            found = await self._store.find(query, after_id=after_id, limit=limit)
+            seen += [letter for letter in found if eyes.sees(letter)]
+            if len(found) < limit or len(seen) >= limit:
+                return seen[:limit], 0
+            after_id = found[-1].id
+        return seen, after_id
 
     async def _show(self, request: Request) -> Response:
         self._check_leads()
-        return json_response(described(await self._found(request)))
+        return json_response(described(await self._found(request, "read")))
 
-    async def _found(self, request: Request) -> Letter:
+    async def _found(self, request: Request, action: Action = "write") -> Letter:
+        """One that whoever asks mayn't know of isn't there."""
         wanted = letter_id(request.params["id"])
         found = await self._store.find(LetterQuery(state=None, ids=(wanted,)), limit=1)
-        if not found:
+        if not found or not Sight(request.principal, action).sees(found[0]):
             raise NotFound(
                 f"there is no letter {wanted}: it was delivered, deleted or joined with another "
                 "of its record, or never there",
@@ -155,17 +180,19 @@ class LetterRoutes:
         self._check_leads()
         selection = await request.decode(LetterSelection, MAX_BODY_BYTES)
         query, asked_ms = selected(selection, now_ms=self._machine.wall_ms()), wait_ms(selection)
+        eyes = Sight(request.principal, "write")
         if selection.dry_run:
-            count = await self._store.count(query)
-            return json_response(LettersChanged(count, 0, more=False, dry_run=True))
+            count, more = await self._counted(eyes, query)
+            return json_response(LettersChanged(count, 0, more=more, dry_run=True))
         found = await self._store.find(query, after_id=selection.after, limit=selection.limit)
-        ids = await change(found)
+        ids = await change([letter for letter in found if eyes.sees(letter)])
         last_id = found[-1].id if found else selection.after
         changed = LettersChanged(len(ids), last_id, more=len(found) == selection.limit)
         if waits and asked_ms:
             left = await self._left_of(ids, asked_ms / 1_000)
             dead = [letter for letter in left if letter.state == "dead"]
-            stranded = [letter for letter in found if self._is_stranded(letter)]
+            mine = [letter for letter in found if eyes.sees(letter)]
+            stranded = [letter for letter in mine if self._is_stranded(letter)]
             errors = [one.error for one in dead] + [f"it {_is_nobodys(one)}" for one in stranded]
             changed = msgspec.structs.replace(
                 changed,
@@ -175,6 +202,19 @@ class LetterRoutes:
                 errors=sorted(set(errors)),
             )
         return json_response(changed)
+
+    async def _counted(self, eyes: Sight, query: LetterQuery) -> tuple[int, bool]:
+        """How many whoever asks may change, and whether there may be more."""
+        if eyes.see_all:
+            return await self._store.count(query), False
+        count, after_id = 0, 0
+        for _ in range(SCANS):
+            found = await self._store.find(query, after_id=after_id, limit=CHUNK)
+            count += sum(eyes.sees(letter) for letter in found)
+            if len(found) < CHUNK:
+                return count, False
+            after_id = found[-1].id
+        return count, True
 
     async def _left_of(self, ids: Sequence[int], timeout_s: float) -> list[Letter]:
         """Those that are still here when none is on its way any more, or nobody waits longer."""

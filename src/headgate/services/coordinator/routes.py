@@ -13,6 +13,8 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from headgate.decide.access.deciding import check, visible
+from headgate.decide.access.showing import routed_by
 from headgate.decide.console.overview import overview_of
 from headgate.decide.coordination.effects import Effect, Refuse
 from headgate.decide.coordination.failures import TermFailures
@@ -104,6 +106,7 @@ class CoordinatorRoutes:
     async def _create_topic(self, request: Request) -> Response:
         term = self._term()
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.CreateTopic)
+        check(request.principal, "write", "topics", topic=body.name)
         partitions = self._default_partitions if body.partitions is None else body.partitions
         with contextlib.suppress(TimeoutError):
             await term.until(
@@ -161,10 +164,10 @@ class CoordinatorRoutes:
         log.info(LogLine.TOPIC_DELETED, topic=name)
         return Response(204)
 
-    async def _list_topics(self, _request: Request) -> Response:
+    async def _list_topics(self, request: Request) -> Response:
         term = self._term()
         stored = await term.stored()
-        names = sorted(term.cluster.topics)
+        names = visible(request.principal, "read", "topics", sorted(term.cluster.topics))
         topics = [self._described_topic(term, name, stored) for name in names]
         return json_response(api.TopicList(topics))
 
@@ -329,9 +332,13 @@ class CoordinatorRoutes:
             overview_of(status, [one.latencies.get("routing", Latencies()) for one in routers])
         )
 
-    async def _topology(self, _request: Request) -> Response:
-        answer = api.TopologyAnswer(self._term().cluster.topology(), self.client_address)
-        return json_response(answer)
+    async def _topology(self, request: Request) -> Response:
+        """Of what whoever asks may know of. Nobody follows it who has to say who they are: whatever
+        is pushed to clients is the same for all."""
+        topology = self._term().cluster.topology()
+        if request.principal is None:
+            return json_response(api.TopologyAnswer(topology, self.client_address))
+        return json_response(api.TopologyAnswer(routed_by(request.principal, topology), ""))
 
 
 def _partition(request: Request) -> PartitionRef:

@@ -57,6 +57,7 @@ PATIENCE = RestartPolicy(initial_s=1.0, max_s=15.0, stable_s=60.0)
 REASON_CHARS = 300
 """Of an error that isn't written for people; the log has all of it."""
 KEY_BYTES = 32
+NO_STREAMS = "clients that have to say who they are ask GET /v1/topology, at a gateway"
 KEPT_OUT = "what it says has ended several terms of the coordinator; see the coordinator's log"
 
 
@@ -318,6 +319,11 @@ class Coordinator:
 
     async def _serve(self, stream: ControlStream, hello: Hello) -> None:
         term = self._term
+        if hello.role == "client" and self._ports.principals is not None:
+            stream.send(Refused(NO_STREAMS))
+            stream.hang()
+            await stream.write_until_hung()
+            return
         if term is None or term.is_over or self._is_kept_out(hello):
             self._turn_away(stream, hello)
             await stream.write_until_hung()

@@ -13,14 +13,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from headgate import errors
+from headgate.decide.access.deciding import enforced
+from headgate.decide.access.showing import without_hidden
 from headgate.decide.browsing import cursor as cursors
 from headgate.decide.browsing.cursor import BrowseCursor
 from headgate.decide.browsing.merging import BrowseRead, Item, Merge, size_bytes
 from headgate.decide.browsing.places import partitions_of, places, resumed
 from headgate.decide.browsing.question import PARAMETERS, BrowseQuestion, question_of
 from headgate.decide.browsing.showing import Masks, Wanted, described
+from headgate.decide.delivery.gaps import is_marker
 from headgate.decide.feed.start_positions import Since
-from headgate.decide.filter.plan import compile_filter
+from headgate.decide.filter.plan import Filter, compile_filter
 from headgate.decide.pacing import Pace
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.model.browse_api import (
@@ -31,7 +34,7 @@ from headgate.model.browse_api import (
     BrowseStop,
     MissingRecords,
 )
-from headgate.model.event import PartitionRef
+from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.model.http import Parameter, Request, Response, Route, json_response
 from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
@@ -77,6 +80,8 @@ class Browsing:
     async def _answer(self, request: Request) -> Response:
         name = request.params["name"]
         question = question_of(request.query, topic=name)
+        limit = enforced(request.principal, "subscribe", topic=name)
+        allowed = None if limit is None else limit.filter
         wanted = Wanted(compile_filter(question.where), question.key, question.collection)
         topology = self._topology()
         topic = topology.topic(name)
@@ -84,7 +89,7 @@ class Browsing:
             known = [one.name for one in topology.topics]
             raise unknown_topic(name, known, is_wanted=False)
         async with self._turn():
-            return json_response(await self._browse(topic, question, wanted))
+            return json_response(await self._browse(topic, question, wanted, allowed))
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -103,7 +108,9 @@ class Browsing:
         finally:
             self._turns.release()
 
-    async def _browse(self, topic: Topic, asked: BrowseQuestion, wanted: Wanted) -> BrowseAnswer:
+    async def _browse(
+        self, topic: Topic, asked: BrowseQuestion, wanted: Wanted, allowed: Filter | None
+    ) -> BrowseAnswer:
         until_s = self._machine.monotonic_s() + asked.timeout_ms / 1000
         stretches = await self._stretches(topic, asked)
         is_forward = asked.direction == "forward"
@@ -114,7 +121,7 @@ class Browsing:
             at = await self._begin(topic, asked, stretches)
         ends = {p: there.head if is_forward else there.earliest for p, there in stretches.items()}
         merge = Merge(at, ends, asked.direction, turn=cursor.turn if cursor is not None else 0)
-        look = _Look(self._reader, self._machine, self._masks, wanted, asked, topic.name)
+        look = _Look(self._reader, self._machine, self._masks, wanted, asked, topic.name, allowed)
         stopped = await look.through(merge, until_s=until_s)
         return BrowseAnswer(
             topic.name,
@@ -168,7 +175,9 @@ class _Look:
         wanted: Wanted,
         asked: BrowseQuestion,
         topic: str,
+        allowed: Filter | None,
     ) -> None:
+        self._allowed = allowed
         self._reader = reader
         self._now_s = machine.monotonic_s
         self._masks = masks
@@ -233,13 +242,22 @@ class _Look:
             self.missing.append(item)
             return
         self.scanned += 1
-        shown, masked = self._masks.masked(item)
+        seen = self._seen(item)
+        if seen is None:
+            return  # nor is it told whether the filter failed on it
+        shown, masked = self._masks.masked(seen)
         verdict = self._wanted.verdict(shown)
         if verdict is None:
             self.filter_errors += 1
         if verdict:
             self._bytes += size_bytes(shown)
             self.records.append(described(shown, masked))
+
+    def _seen(self, record: Record) -> Record | None:
+        """As whoever asks may see it. What is about a whole collection shows no document."""
+        if self._allowed is None or record.op in WHOLE_COLLECTION or is_marker(record):
+            return record
+        return without_hidden(self._allowed, record)
 
 
 def _busy() -> errors.Overloaded:

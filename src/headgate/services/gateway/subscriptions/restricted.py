@@ -7,18 +7,14 @@ also where the grant excludes its new state; of that the subscriber is told the 
 
 from __future__ import annotations
 
-import msgspec
-
+from headgate.decide.access.showing import shows
 from headgate.decide.feed.feed import Delivered, Feed, Read
 from headgate.decide.filter.plan import Filter
-from headgate.decide.filter.record_fields import with_record_fields
 from headgate.model.delivery import Delivery
 from headgate.model.event_message import read_part
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.subscriptions.live import LiveSubscription, Totals
 from headgate.services.gateway.wire import kind_of, left_as_key
-
-_decode = msgspec.json.Decoder().decode
 
 
 class RestrictedSubscription(LiveSubscription):
@@ -60,21 +56,15 @@ class RestrictedSubscription(LiveSubscription):
         super().replayed(read, through_seq, seen)
 
     def may_see(self, delivery: Delivery) -> bool:
-        return bool(delivery.left) or self._shows(
-            bytes(delivery.document), delivery.key, delivery.collection
+        document = bytes(delivery.document)
+        return bool(delivery.left) or shows(
+            self._shown, document, delivery.key, delivery.collection
         )
 
     def _seen(self, message: bytes) -> bytes:
         if kind_of(message) != "left":
             return message
         event = read_part(message)
-        if self._shows(bytes(event.document), event.key, event.collection):
+        if shows(self._shown, bytes(event.document), event.key, event.collection):
             return message
         return left_as_key(event)
-
-    def _shows(self, document: bytes, key: str | None, collection: str) -> bool:
-        try:
-            decoded = with_record_fields(_decode(document), key, collection)
-        except msgspec.DecodeError:
-            return False
-        return self._shown.matches(decoded)
