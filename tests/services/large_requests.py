@@ -42,8 +42,8 @@ from tests.services.ingest_doubles import ScriptedCoordinator, nothing_settled, 
 MIB = 1024 * 1024
 ROOM_BYTES = 64 * MIB
 MORE_BYTES = 480 * MIB
-"""That may be mapped beyond what the process began with: malloc fails beyond it. Well above what may
-be taken, which whoever started it judges: what is mapped is also stacks of threads and what the
+"""That may be mapped beyond what the process began with: malloc fails beyond it. Well above what
+may be taken, which whoever started it judges: what is mapped is also stacks of threads and what the
 allocators of three libraries set aside, a hundred mebibytes more or less from run to run. Where
 malloc fails, a library ends a thread of its own, and the gateway with it."""
 
