@@ -53,7 +53,7 @@ IMPORTED = (
     *("headgate.client.producing.topic_stream", "headgate.services.coordinator.service"),
     *("headgate.services.gateway.service", "headgate.services.ingest.node"),
     *("headgate.services.router.service", "headgate.wiring.lanes"),
-    *("pydantic.type_adapter", "rich.progress", "typer._adapters"),
+    *("pydantic.type_adapter", "rich.progress"),
     # Programs of the tests.
     *("tests.contracts.appending_process", "tests.contracts.leading_process"),
     *("tests.system.consumer_process", "tests.system.plain_router"),

@@ -59,7 +59,7 @@ runpy.run_module("headgate", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("imported", ["typer", "headgate.config"])
+@pytest.mark.parametrize("imported", ["click", "headgate.config"])
 def test_a_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(imported: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED_IMPORT, imported]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from headgate.adapters.processes import is_port_free
 from headgate.cli import up as module

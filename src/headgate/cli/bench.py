@@ -10,8 +10,7 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from headgate.cli.command_line import Argument, Option
 from headgate.cli.output import JsonOption, console, print_json, say
 from headgate.errors import HeadgateError, InvalidRequest
 
@@ -21,21 +20,19 @@ if TYPE_CHECKING:
 
 def bench(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which one; without it they are listed.")
+        str | None, Argument(metavar="NAME", help="Which one; without it they are listed.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Within a minute each; without NAME, all of them.")
+        bool, Option("--quick", help="Within a minute each; without NAME, all of them.")
     ] = False,
     as_json: JsonOption = False,
     events: Annotated[
-        Path | None, typer.Option(help="match: your events, one JSON document per line.")
+        Path | None, Option(help="match: your events, one JSON document per line.")
     ] = None,
     filters: Annotated[
-        Path | None, typer.Option(help="match: your filters, one expression per line.")
+        Path | None, Option(help="match: your filters, one expression per line.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="match: where to write the curve, as SVG.")
-    ] = None,
+    plot: Annotated[Path | None, Option(help="match: where to write the curve, as SVG.")] = None,
 ) -> None:
     """Measure this machine."""
     from headgate.bench.registry import BENCHMARKS

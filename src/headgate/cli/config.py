@@ -7,43 +7,34 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.command_line import Group, Option
 from headgate.config import LoadedConfig, load_config
 from headgate.config.keys import KEYS
 
-app = typer.Typer(
-    help="Look at the configuration.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-
-
-@app.callback()
-def config() -> None:
-    """Look at the configuration."""
+app = Group(help="Look at the configuration.")
 
 
 @app.command()
 def show(
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="The YAML file to read.")
+        Path | None, Option("--config", metavar="FILE", help="The YAML file to read.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print every setting, its effective value and where that came from."""
     loaded = load_config(config_file=config_file)
     if as_json:
-        typer.echo(json.dumps(_as_json(loaded), indent=2))
+        click.echo(json.dumps(_as_json(loaded), indent=2))
     else:
         _print_table(_table(loaded))
     for warning in loaded.warnings:
-        typer.echo(f"headgate: warning: {warning}", err=True)
+        click.echo(f"headgate: warning: {warning}", err=True)
 
 
 def _as_json(loaded: LoadedConfig) -> dict[str, dict[str, object]]:

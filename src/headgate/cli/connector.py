@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from headgate.cli.command_line import Argument, Group, Option
 from headgate.cli.output import (
     NO_URL,
     JsonOption,
@@ -37,52 +38,45 @@ CHECK_TIMEOUT_S = 60.0
 """An ingest node looks at the origin first."""
 FAILED = 1
 
-app = typer.Typer(
-    help="Bring the changes of a database into topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="Bring the changes of a database into topics.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The connector.")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="The connector.")]
 MaybeName = Annotated[
-    str, typer.Argument(metavar="[NAME]", help="The connector; a --file names its own.")
+    str, Argument(metavar="[NAME]", help="The connector; a --file names its own.")
 ]
-TypeOption = Annotated[str, typer.Option("--type", help="What it reads.")]
+TypeOption = Annotated[str, Option("--type", help="What it reads.")]
 UriOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--uri",
         help="Where the database is; a password as ${NAME} or ${file:PATH} of the ingest nodes.",
     ),
 ]
 DsnOption = Annotated[
     str,
-    typer.Option("--dsn", help="The same for postgresql, as a URL or as keywords."),
+    Option("--dsn", help="The same for postgresql, as a URL or as keywords."),
 ]
 TableOption = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="SCHEMA.NAME", help="Which tables (else all; SCHEMA.*)."),
+    Option("--table", metavar="SCHEMA.NAME", help="Which tables (else all; SCHEMA.*)."),
 ]
-DatabaseOption = Annotated[str, typer.Option("--database", help="Which database (else all).")]
-CollectionOption = Annotated[str, typer.Option("--collection", help="Which collection (else all).")]
-TopicOption = Annotated[str, typer.Option("--topic", help="Gets what no --route leads elsewhere.")]
+DatabaseOption = Annotated[str, Option("--database", help="Which database (else all).")]
+CollectionOption = Annotated[str, Option("--collection", help="Which collection (else all).")]
+TopicOption = Annotated[str, Option("--topic", help="Gets what no --route leads elsewhere.")]
 RouteOption = Annotated[
     list[str] | None,
-    typer.Option("--route", metavar="PATTERN=TOPIC", help="Collections like PATTERN go to TOPIC."),
+    Option("--route", metavar="PATTERN=TOPIC", help="Collections like PATTERN go to TOPIC."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another setting of its type."),
+    Option("--set", metavar="KEY=VALUE", help="Another setting of its type."),
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="YAML with one connector, or several."),
+    Option("--file", metavar="FILE", help="YAML with one connector, or several."),
 ]
-FromOption = Annotated[
-    str, typer.Option("--from", metavar="now|TIME|POSITION", help="Where it begins.")
-]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+FromOption = Annotated[str, Option("--from", metavar="now|TIME|POSITION", help="Where it begins.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Don't ask.")]
 
 
 @app.command()
@@ -100,7 +94,7 @@ def create(
     file: FileOption = None,
     begins: FromOption = "now",
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Create it without a look at the database first.")
+        bool, Option("--no-check", help="Create it without a look at the database first.")
     ] = False,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
@@ -152,7 +146,7 @@ def check(
         is_ok = is_ok and found.ok
         _show_findings(found, one.name if len(wanted) > 1 else "", as_json=as_json)
     if not is_ok:
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
 @app.command("list")
@@ -212,7 +206,7 @@ def reset(
     name: NameArgument,
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             "--to",
             metavar="now|TIME|POSITION",
             help="Where it begins anew: now, 2026-11-18T12:00:00Z, or a record's source.",
@@ -305,7 +299,7 @@ def _agreed(yes: bool, what: str, question: str) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidRequest(f"{what}, and nobody can be asked here: add --yes")
-    typer.confirm(question, abort=True, err=True)
+    click.confirm(question, abort=True, err=True)
 
 
 # --- what is shown -------------------------------------------------------------------------------

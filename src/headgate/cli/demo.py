@@ -20,10 +20,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
+import click
 from rich.console import Console
 
 from headgate.adapters.processes import end_processes, families_except
+from headgate.cli.command_line import Option
 from headgate.cli.output import print_json
 from headgate.cli.roles import ConfigOption
 from headgate.cli.views.demo import Display, LiveDisplay, PlainDisplay
@@ -59,14 +60,12 @@ NAMES = {Source.PRODUCE: "", Source.MONGODB: "MongoDB", Source.POSTGRESQL: "Post
 def demo(
     seconds: Annotated[
         float | None,
-        typer.Option(
-            min=1, help="Produce for so long (default: until Ctrl-C; 30 without a terminal)."
-        ),
+        Option(min=1, help="Produce for so long (default: until Ctrl-C; 30 without a terminal)."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed shows other aircraft.")] = 1,
+    seed: Annotated[int, Option(help="Another seed shows other aircraft.")] = 1,
     consumers: Annotated[
         int,
-        typer.Option(
+        Option(
             min=0,
             max=MAX_CONSUMERS,
             help="So many consumers of one group share the aircraft; half-way one of them leaves.",
@@ -74,19 +73,19 @@ def demo(
     ] = 0,
     source: Annotated[
         Source,
-        typer.Option(
+        Option(
             help="produce: over HTTP. mongodb, postgresql: written there, and read by a connector."
         ),
     ] = Source.PRODUCE,
     uri: Annotated[
         str,
-        typer.Option(
+        Option(
             help="mongodb: a replica set that is there, such as mongodb://host/?replicaSet=name, "
             "postgresql: a server, such as postgresql://host/database; instead of one that the "
             "demo starts."
         ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the summary as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Run the whole system with simulated aircraft, and check what arrives."""
@@ -110,9 +109,9 @@ def demo(
         summary = asyncio.run(run)
     if summary is None:
         console.print("headgate: stopped before it began")
-        raise typer.Exit(INTERRUPTED)
+        raise click.exceptions.Exit(INTERRUPTED)
     if not summary.ok:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 async def _run(

@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlencode
 
+import click
 import msgspec
-import typer
 
+from headgate.cli.command_line import Argument, Group, Option
 from headgate.cli.letters_change import Change, Chosen, run_change
 from headgate.cli.output import (
     NO_URL,
@@ -32,12 +33,7 @@ from headgate.model.letters_api import (
     LetterList,
 )
 
-app = typer.Typer(
-    help="Look at dead letters, send them again, or delete them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="Look at dead letters, send them again, or delete them.")
 PATH = "/v1/dead-letters"
 
 
@@ -51,27 +47,25 @@ class ReasonChoice(StrEnum):
     FAILED = "failed"
 
 
-GatewayOption = Annotated[str | None, typer.Option(help="Only letters for this gateway.")]
-GroupOption = Annotated[str | None, typer.Option(help="Only letters of this consumer group.")]
-TopicOption = Annotated[str | None, typer.Option(help="Only letters of this topic.")]
-PartitionOption = Annotated[int | None, typer.Option(min=0, help="Only of this partition.")]
-KeyOption = Annotated[str | None, typer.Option(help="Only letters of events with this key.")]
-ReasonOption = Annotated[ReasonChoice | None, typer.Option(help="Only letters with this reason.")]
+GatewayOption = Annotated[str | None, Option(help="Only letters for this gateway.")]
+GroupOption = Annotated[str | None, Option(help="Only letters of this consumer group.")]
+TopicOption = Annotated[str | None, Option(help="Only letters of this topic.")]
+PartitionOption = Annotated[int | None, Option(min=0, help="Only of this partition.")]
+KeyOption = Annotated[str | None, Option(help="Only letters of events with this key.")]
+ReasonOption = Annotated[ReasonChoice | None, Option(help="Only letters with this reason.")]
 OlderOption = Annotated[
     str | None,
-    typer.Option("--older-than", metavar="AGE", help="Only older ones; an age such as 1h or 7d."),
+    Option("--older-than", metavar="AGE", help="Only older ones; an age such as 1h or 7d."),
 ]
-NewerOption = Annotated[
-    str | None, typer.Option("--newer-than", metavar="AGE", help="Only newer ones.")
-]
+NewerOption = Annotated[str | None, Option("--newer-than", metavar="AGE", help="Only newer ones.")]
 IdsArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="[ID]...", help="Letters, as `list` names them.")
+    list[int] | None, Argument(metavar="[ID]...", help="Letters, as `list` names them.")
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count them.")]
+AllOption = Annotated[bool, Option("--all", help="Every dead letter.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Only count them.")]
 AfterOption = Annotated[
     int,
-    typer.Option(
+    Option(
         "--after", metavar="ID", min=0, max=ID_MAX, help="Go on after this one, with higher ids."
     ),
 ]
@@ -88,12 +82,12 @@ def list_letters(
     older_than: OlderOption = None,
     newer_than: NewerOption = None,
     parked: Annotated[
-        bool, typer.Option("--parked", help="Those that are parked, instead of the dead ones.")
+        bool, Option("--parked", help="Those that are parked, instead of the dead ones.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = CHUNK,
+    limit: Annotated[int, Option(min=1, help="How many at most.")] = CHUNK,
     after: AfterOption = 0,
     documents: Annotated[
-        bool, typer.Option("--documents", help="With --json: also the documents.")
+        bool, Option("--documents", help="With --json: also the documents.")
     ] = False,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
@@ -116,7 +110,7 @@ def list_letters(
 
 @app.command()
 def show(
-    letter: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The letter.")],
+    letter: Annotated[int, Argument(metavar="ID", min=1, max=ID_MAX, help="The letter.")],
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
@@ -172,7 +166,7 @@ def delete(
     all_: AllOption = False,
     dry_run: DryRunOption = False,
     after: AfterOption = 0,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Don't ask.")] = False,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
@@ -192,7 +186,7 @@ def _ask(url: str, change: Change, chosen: Chosen) -> None:
         )
     count = await_(run_change(url, change, chosen, dry_run=True)).count
     if count:
-        typer.confirm(f"Delete {plural(count, 'dead letter')} for good?", abort=True, err=True)
+        click.confirm(f"Delete {plural(count, 'dead letter')} for good?", abort=True, err=True)
 
 
 def _run(url: str, change: Change, chosen: Chosen, *, dry_run: bool, as_json: bool) -> None:
@@ -204,7 +198,7 @@ def _run(url: str, change: Change, chosen: Chosen, *, dry_run: bool, as_json: bo
     elif dry_run:
         print(f"{plural(changed.count, 'dead letter')} would be {change.done}")
     if changed.dead_again:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _filter(

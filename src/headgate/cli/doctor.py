@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
 from headgate.cli.roles import ConfigOption, DataOption
@@ -50,7 +50,7 @@ def doctor(
     else:
         _show(findings)
     if any(finding.verdict == "bad" for finding in findings):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _show(findings: list[Finding]) -> None:

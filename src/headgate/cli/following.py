@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Self
 
-import typer
-
+from headgate.cli.command_line import Option
 from headgate.cli.output import counting_bar, say
 from headgate.cli.views.tables import plural
 from headgate.client.http import HttpClient
@@ -24,10 +23,10 @@ from headgate.model.api import Status
 
 POLL_S = 0.5
 
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until everything has moved.")]
+WaitOption = Annotated[bool, Option("--wait", help="Wait until everything has moved.")]
 TimeoutOption = Annotated[
     str,
-    typer.Option("--timeout", metavar="TIME", help="How long to wait at most, such as 30s or 5m."),
+    Option("--timeout", metavar="TIME", help="How long to wait at most, such as 30s or 5m."),
 ]
 DEFAULT_TIMEOUT = "2m"
 

@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import msgspec
-import typer
 
+from headgate.cli.command_line import Argument, Group
 from headgate.cli.output import JsonOption, await_, counting_bar, print_json, say
 from headgate.cli.roles import ConfigOption, DataOption
 from headgate.errors import StorageFailed, UnknownTopic
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
     from headgate.model.event import PartitionRef
     from headgate.ports.log import LogReader
 
-app = typer.Typer(
-    help="Look at what is stored of a topic.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="Look at what is stored of a topic.")
 
 AT_ONCE = 200
 """Records that are compared in one go: a store may hold that many of a mebibyte each."""
@@ -59,14 +55,9 @@ class Found(msgspec.Struct):
     partitions: list[PartitionFound]
 
 
-@app.callback()
-def _group() -> None:
-    """Look at what is stored of a topic."""
-
-
 @app.command()
 def verify(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, Argument(help="The topic.")],
     config: ConfigOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
@@ -91,7 +82,7 @@ def verify(
     else:
         _show(found)
     if not all(one.is_well for one in partitions):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 async def _verified(

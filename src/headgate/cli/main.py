@@ -17,41 +17,28 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
+from headgate.cli.command_line import command_of
 from headgate.errors import ANOTHER_ADDRESS, HeadgateError, InvalidRequest
 
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""What a wrong option, argument or command raises; the library exports only this subclass of it."""
-REWORDED = {
-    "Input should be greater than or equal to": "must be at least",
-    "Input should be less than or equal to": "must be at most",
-    "Input should be": "must be",
-    "Value error, ": "",
-}
-"""Words of the library that checks values, and ours for them."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """`target` is `module:name` of a function or of a Typer application."""
+    """`target` is `module:name` of a function or of a group of commands."""
 
     target: str
     help: str
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> click.Command:
         module, attribute = self.target.split(":")
         found = getattr(importlib.import_module(module), attribute)
-        if not isinstance(found, typer.Typer):
-            app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            app.command(name)(found)
-            found = app
-        command = typer.main.get_command(found)
+        command = found if isinstance(found, click.Command) else command_of(found)
         command.name = name
         return command
 
@@ -95,9 +82,7 @@ COMMANDS = {
 
 
 def usage_sentence(wrong: str, command: str) -> str:
-    """What is `wrong` with a command line, in our words, and where to read on."""
-    for theirs, ours in REWORDED.items():
-        wrong = wrong.replace(theirs, ours)
+    """What is `wrong` with a command line, and where to read on."""
     wrong = wrong.rstrip(".")
     see = " See" if wrong.endswith("?") else "; see"
     return f"{wrong}{see} `{command} --help`"
@@ -108,28 +93,30 @@ def _one_sentence() -> Iterator[None]:
     """A wrong option, argument or command is said as everything else is."""
     try:
         yield
-    except USAGE_ERROR as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            raise  # Without arguments the help text is the answer.
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # Without arguments the help text is the answer.
+    except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "headgate"
         raise InvalidRequest(usage_sentence(error.format_message(), command)) from None
 
 
-class Commands(TyperGroup):
+class Commands(click.Group):
     """The group of COMMANDS; loads the one that is called, and only that."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The real command once it was called for, until then one that has only its help."""
         if cmd_name not in COMMANDS:
             return None
         if cmd_name in self.commands:
             return super().get_command(ctx, cmd_name)
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help, rich_markup_mode=None)
+        return click.Command(cmd_name, help=COMMANDS[cmd_name].help)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         called = args[0]
         if called in COMMANDS:
             self.commands[called] = COMMANDS[called].load(called)
@@ -138,16 +125,21 @@ class Commands(TyperGroup):
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         else:
             # A mistyped name is compared with these.
-            self.commands.update({name: self.get_command(ctx, name) for name in COMMANDS})
+            known = {name: self.get_command(ctx, name) for name in COMMANDS}
+            self.commands.update({name: one for name, one in known.items() if one is not None})
         return super().resolve_command(ctx, args)
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> Any:
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
         with _one_sentence():
             return super().make_context(info_name, args, parent, **extra)
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: click.Context) -> Any:
         # Here and not around the whole: the library would turn these into codes of its own.
         try:
             with _one_sentence():
@@ -160,35 +152,29 @@ class Commands(TyperGroup):
             raise SystemExit(PIPE_CLOSED) from None
 
 
-app = typer.Typer(
-    cls=Commands,
-    name="headgate",
-    help="Routes every change in a user's data to everyone who asked for it.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
         from importlib.metadata import version
 
         print(f"headgate {version('headgate')}")
-        raise typer.Exit
+        ctx.exit()
 
 
-@app.callback()
-def headgate(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Routes every change in a user's data to everyone who asked for it."""
+app = Commands(
+    "headgate",
+    help="Routes every change in a user's data to everyone who asked for it.",
+    no_args_is_help=True,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+        )
+    ],
+)
 
 
 def run() -> None:

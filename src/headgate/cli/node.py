@@ -9,8 +9,8 @@ import time
 from typing import Annotated
 
 import msgspec
-import typer
 
+from headgate.cli.command_line import Argument, Group, Option
 from headgate.cli.following import (
     DEFAULT_TIMEOUT,
     POLL_S,
@@ -35,12 +35,7 @@ from headgate.client.http import HttpClient
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow, Timeout
 from headgate.model.api import NodeStatus, PlannedMove, Status
 
-app = typer.Typer(
-    help="List the nodes, drain or restart one of them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="List the nodes, drain or restart one of them.")
 
 NODE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
@@ -73,10 +68,10 @@ def list_nodes(url: UrlOption = NO_URL, as_json: JsonOption = False) -> None:
 @app.command()
 def drain(
     node_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The node, as `headgate node list` names it.")
+        str, Argument(metavar="ID", help="The node, as `headgate node list` names it.")
     ],
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End the draining: the node gets partitions again.")
+        bool, Option("--cancel", help="End the draining: the node gets partitions again.")
     ] = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
@@ -100,9 +95,9 @@ def drain(
 @app.command()
 def restart(
     node_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The node, as `headgate node list` names it.")
+        str, Argument(metavar="ID", help="The node, as `headgate node list` names it.")
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is ready again.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Wait until it is ready again.")] = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,

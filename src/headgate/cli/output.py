@@ -11,8 +11,7 @@ import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
+from headgate.cli.command_line import Option
 from headgate.model.api import DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def _server_url(given: str) -> str:
 
 UrlOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--url",
         callback=_server_url,
         help=f"The public address of a Headgate [HEADGATE_URL; default {DEFAULT_URL}].",
@@ -40,7 +39,7 @@ UrlOption = Annotated[
 ]
 NO_URL = ""
 """The default of a UrlOption: what the callback then finds."""
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON.")]
 
 T = TypeVar("T")
 

@@ -10,47 +10,38 @@ import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from headgate.cli.command_line import Argument, Group, Option
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, print_json, say
 from headgate.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from headgate.model.api import ResetAnswer, ResetTo
 
-app = typer.Typer(
-    help="Let routers read a partition from elsewhere.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="Let routers read a partition from elsewhere.")
 
 RESET_TIMEOUT_S = 45.0
 PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9][A-Za-z0-9._-]{0,127}):(?P<number>[0-9]{1,9})")
 
 
-@app.callback()
-def _group() -> None:
-    """Let routers read a partition from elsewhere."""
-
-
 @app.command()
 def reset(
     partition: Annotated[
-        str, typer.Argument(metavar="TOPIC:P", help="The partition, such as flights:0.")
+        str, Argument(metavar="TOPIC:P", help="The partition, such as flights:0.")
     ],
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             "--to",
             metavar="earliest|latest|SEQ",
             help="What is read next: the first record there is, what comes from now on, or SEQ.",
         ),
     ],
     resync: Annotated[
-        bool, typer.Option("--resync", help="Tell subscribers of what is skipped.")
+        bool, Option("--resync", help="Tell subscribers of what is skipped.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Don't ask.")] = False,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,7 +60,7 @@ def reset(
             raise InvalidRequest(
                 f"resetting {partition} can't be undone, and nobody can be asked here: add --yes"
             )
-        typer.confirm(f"Reset {partition}?", abort=True, err=True)
+        click.confirm(f"Reset {partition}?", abort=True, err=True)
     done = await_(_reset(url, topic, number, target, resync, dry_run=False))
     if as_json:
         print_json(done)

@@ -18,8 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from headgate.cli.command_line import Argument, Option
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, print_json, say
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.tasks import Crew, Helpers, start_thread
@@ -45,28 +44,27 @@ class OpChoice(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to send the events.")],
+    topic: Annotated[str, Argument(metavar="TOPIC", help="Where to send the events.")],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
+        Argument(
+            metavar="[FILE]...",
             help="JSON lines, plain or gzipped (default, and -: standard input).",
-            show_default=False,
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="FIELD", help="Field with the key; may be a.b.c.")
+        str | None, Option("--key", metavar="FIELD", help="Field with the key; may be a.b.c.")
     ] = None,
     collection: Annotated[
-        str, typer.Option("--collection", metavar="NAME", help="Collection of the events.")
+        str, Option("--collection", metavar="NAME", help="Collection of the events.")
     ] = "",
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=1_000, help="Most events per request.")
+        int, Option("--batch", min=1, max=1_000, help="Most events per request.")
     ] = 500,
-    op: Annotated[OpChoice, typer.Option("--op", help="What happened.")] = OpChoice.INSERT,
+    op: Annotated[OpChoice, Option("--op", help="What happened.")] = OpChoice.INSERT,
     header: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--header",
             metavar="NAME=TEXT",
             help="A header of every event; may be given several times.",
@@ -75,7 +73,7 @@ def produce(
     ] = None,
     timeout: Annotated[
         str,
-        typer.Option(
+        Option(
             "--timeout",
             metavar="TIME",
             help="How long to try with a line before giving up, such as 30s or 5m.",
@@ -83,13 +81,11 @@ def produce(
     ] = DEFAULT_TIMEOUT,
     from_line: Annotated[
         int,
-        typer.Option(
-            "--from-line", metavar="N", min=1, help="Line of the first input to begin with."
-        ),
+        Option("--from-line", metavar="N", min=1, help="Line of the first input to begin with."),
     ] = 1,
     run: Annotated[
         str,
-        typer.Option(
+        Option(
             "--run",
             metavar="ID",
             help="The run to go on with: what it has written isn't written again.",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from headgate.cli.command_line import Option
 from headgate.cli.following import DEFAULT_TIMEOUT, TimeoutOption, WaitOption, none_left, seconds
 from headgate.cli.moves import left, shares, under_way
 from headgate.cli.output import (
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def rebalance(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the plan.")] = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
     url: UrlOption = NO_URL,

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Protocol
 
-import typer
+import click
 
+from headgate.cli.command_line import Option
 from headgate.config import Config, LoadedConfig, load_config
 from headgate.errors import InvalidConfig
 from headgate.tasks import first_of, notice_callbacks
@@ -26,14 +27,14 @@ from headgate.tasks import first_of, notice_callbacks
 CONNECT_PAUSE_S = 0.25
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="YAML file with settings.")
+    Path | None, Option("--config", metavar="FILE", help="YAML file with settings.")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder for everything durable.")
+    Path | None, Option("--data", metavar="DIR", help="Folder for everything durable.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="Any setting, such as routing.batch.max_size=200; may be given several times.",
@@ -41,12 +42,12 @@ SetOption = Annotated[
 ]
 InsecureOption = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--insecure",
         help="Listen also where others than this machine reach it, and may do everything.",
     ),
 ]
-SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
+SupervisedOption = Annotated[bool, Option("--supervised", hidden=True)]
 
 
 class Service(Protocol):
@@ -126,7 +127,7 @@ def _load(
 ) -> LoadedConfig:
     loaded = load_config(command_line=given(data, settings, insecure), config_file=config_file)
     for warning in loaded.warnings:
-        typer.echo(f"headgate: {warning}", err=True)
+        click.echo(f"headgate: {warning}", err=True)
     return loaded
 
 
@@ -214,7 +215,7 @@ async def _coordinator_answers(role: str, config: Config) -> None:
             if await listens(address):
                 return
         if not said:
-            typer.echo(f"headgate: {_waiting(role, coordinators)}", err=True)
+            click.echo(f"headgate: {_waiting(role, coordinators)}", err=True)
             said = True
         await asyncio.sleep(CONNECT_PAUSE_S)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from headgate.cli.command_line import Option
 from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, console, print_json
 from headgate.errors import HeadgateError, NotNow
 
@@ -21,14 +20,14 @@ EVERY_MIN_S = 0.2
 
 def status(
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="Show every partition, however many there are.")
+        bool, Option("--partitions", help="Show every partition, however many there are.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Refresh what fits the terminal until Ctrl-C.")
+        bool, Option("--watch", help="Refresh what fits the terminal until Ctrl-C.")
     ] = False,
     every_s: Annotated[
         float,
-        typer.Option("--every", min=EVERY_MIN_S, metavar="SECONDS", help="How often to refresh."),
+        Option("--every", min=EVERY_MIN_S, metavar="SECONDS", help="How often to refresh."),
     ] = 1.0,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
@@ -48,14 +47,14 @@ def status(
 
 
 async def _once(url: str, as_json: bool, *, everything: bool) -> None:
-    from headgate.cli.views.status import status_view
-
     async with calls_to(url) as client:
         status = await _ask(client)
     if as_json:
         print_json(status)
-    else:
-        console().print(status_view(status, url=url, everything=everything))
+        return
+    from headgate.cli.views.status import status_view
+
+    console().print(status_view(status, url=url, everything=everything))
 
 
 async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -> None:

@@ -12,8 +12,9 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from headgate.cli.command_line import Argument, Option
 from headgate.cli.output import NO_URL, UrlOption, await_, say, write_line
 from headgate.errors import InvalidFilter
 from headgate.tasks import first_of
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def subscribe(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to listen to.")],
+    topic: Annotated[str, Argument(metavar="TOPIC", help="What to listen to.")],
     where: Annotated[
-        str | None, typer.Option("--where", metavar="CEL", help="Only events that match this.")
+        str | None, Option("--where", metavar="CEL", help="Only events that match this.")
     ] = None,
     start: Annotated[
         str,
-        typer.Option(
+        Option(
             "--from",
             metavar="earliest|now|TIME|P:S,…",
             help="Where to start: at the beginning, now, at a time such as 2026-01-31T12:00:00Z, "
@@ -37,14 +38,14 @@ def subscribe(
         ),
     ] = "now",
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after this many events.")
+        int | None, Option("--count", min=1, help="End after this many events.")
     ] = None,
     tenant: Annotated[
-        str, typer.Option("--tenant", metavar="NAME", help="Whose quota this counts for.")
+        str, Option("--tenant", metavar="NAME", help="Whose quota this counts for.")
     ] = "",
     url: UrlOption = NO_URL,
     as_json: Annotated[  # noqa: ARG001  # accepted everywhere
-        bool, typer.Option("--json", help="Changes nothing: every event is a line of JSON anyway.")
+        bool, Option("--json", help="Changes nothing: every event is a line of JSON anyway.")
     ] = False,
 ) -> None:
     """Print the events of a topic as they happen; ends with Ctrl-C.
@@ -57,7 +58,7 @@ def subscribe(
         _hint(where)
     ended_by = await_(_subscribe(url, topic, where, start, count, tenant))
     if ended_by is not None and count is not None:
-        raise typer.Exit(128 + ended_by)
+        raise click.exceptions.Exit(128 + ended_by)
 
 
 def _hint(where: str) -> None:

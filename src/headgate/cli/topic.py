@@ -6,8 +6,9 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
+from headgate.cli.command_line import Argument, Group, Option
 from headgate.cli.output import (
     NO_URL,
     JsonOption,
@@ -28,14 +29,9 @@ CREATE_TIMEOUT_S = 20.0
 REPARTITION_TIMEOUT = "10m"
 """Draining takes as long as what is unsettled takes to be delivered."""
 
-app = typer.Typer(
-    help="Create, list, describe, repartition and delete topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="Create, list, describe, repartition and delete topics.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="The topic.")]
 
 
 class PlacementChoice(StrEnum):
@@ -48,11 +44,11 @@ def create(
     name: NameArgument,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, help="How many partitions (default: routing.num_partitions)."),
+        Option(min=1, help="How many partitions (default: routing.num_partitions)."),
     ] = None,
     placement: Annotated[
         PlacementChoice,
-        typer.Option(help="By key, in order; or whole requests to the emptiest partition."),
+        Option(help="By key, in order; or whole requests to the emptiest partition."),
     ] = PlacementChoice.KEYED,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
@@ -104,17 +100,15 @@ def describe(name: NameArgument, url: UrlOption = NO_URL, as_json: JsonOption = 
 def repartition(
     name: NameArgument,
     partitions: Annotated[
-        int, typer.Option("--partitions", metavar="M", help="How many it shall have: 1 to 1024.")
+        int, Option("--partitions", metavar="M", help="How many it shall have: 1 to 1024.")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what moves, and what has to wait.")
+        bool, Option("--dry-run", help="Only say what moves, and what has to wait.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is finalized.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Wait until it is finalized.")] = False,
     timeout: Annotated[
         str,
-        typer.Option(
-            "--timeout", metavar="TIME", help="How long to wait at most, such as 30s or 5m."
-        ),
+        Option("--timeout", metavar="TIME", help="How long to wait at most, such as 30s or 5m."),
     ] = REPARTITION_TIMEOUT,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
@@ -137,7 +131,7 @@ def repartition(
 @app.command()
 def delete(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Don't ask.")] = False,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
@@ -148,7 +142,7 @@ def delete(
                 f"deleting {name} deletes all its records, and nobody can be asked here: add --yes"
             )
         await_(_describe(url, name))  # A name that is mistyped is nothing to confirm.
-        typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
+        click.confirm(f"Delete {name} and all its records?", abort=True, err=True)
     await_(_delete(url, name))
     if as_json:
         print_json({"deleted": name})

@@ -7,9 +7,10 @@ import signal
 from contextlib import AsyncExitStack
 from typing import Annotated
 
-import typer
+import click
 from rich.console import Console
 
+from headgate.cli.command_line import Option
 from headgate.cli.roles import ConfigOption, DataOption, InsecureOption, SetOption, given
 from headgate.cli.starting import Starting
 from headgate.config import LoadedConfig, load_config
@@ -32,13 +33,12 @@ def up(
     insecure: InsecureOption = False,
     port: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0,
             max=65_536 - len(NEIGHBOURS),
             metavar="N",
             help="The public port; WebSocket subscribers are served at the next one, the "
-            "coordinator's /health at the one after that (0: any free ones).",
-            show_default="8780",
+            "coordinator's /health at the one after that (0: any free ones; default: 8780).",
         ),
     ] = None,
 ) -> None:
@@ -84,6 +84,6 @@ async def _up(loaded: LoadedConfig) -> None:
                 running(loaded, stopping, say, progress, hurry)
             )
         if address is not None:
-            typer.echo(f"ready {address}")
+            click.echo(f"ready {address}")
             await first_of(supervisor.watch(), stopping.wait())
         say("stopping")
