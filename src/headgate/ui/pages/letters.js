@@ -11,6 +11,7 @@ import { recordView } from "./records.js";
 const PAGE = 200;
 const HELD_MAX = 5_000;
 const CHUNK = 100;
+const IDS_MAX = 500;
 const BASE = "/v1/dead-letters";
 const REASONS = ["unreachable", "overloaded", "too_old", "halted", "rejected", "shed", "left", "failed"];
 const FILTERS = ["gateway", "group", "topic", "partition", "key", "reason", "older_than", "newer_than"];
@@ -247,27 +248,42 @@ async function changeLetters(what, meant) {
     danger: isDelete,
     action: isDelete ? "Delete for good" : "Send again",
     preview: async () => {
-      all = (await post(`${BASE}/${what}`, { ...meant, dry_run: true })).count;
+      all = 0;
+      for (const some of parts(meant)) {
+        all += (await post(`${BASE}/${what}`, { ...some, dry_run: true })).count;
+      }
       return { content: meaning(isDelete, all, meant), possible: all > 0 };
     },
     act: async ({ say, stopped }) => {
       const sum = { count: 0, delivered: 0, dead_again: 0, errors: new Set() };
-      let after = 0;
-      for (;;) {
-        const wait = isDelete ? {} : { wait: "3s" };
-        const asked = meant.ids ? { ids: meant.ids } : { ...meant, after };
-        const done = await post(`${BASE}/${what}`, { ...asked, limit: CHUNK, ...wait });
-        sum.count += done.count;
-        sum.delivered += done.delivered ?? 0;
-        sum.dead_again += done.dead_again ?? 0;
-        for (const one of done.errors ?? []) sum.errors.add(one);
-        if (!done.more || meant.ids) return outcome(isDelete, sum);
-        if (stopped()) return `Stopped: ${outcome(isDelete, sum)}`;
-        say(`${count(sum.count)} of ${count(all)}…`);
-        after = done.last_id;
+      for (const some of parts(meant)) {
+        let after = 0;
+        for (let more = true; more; ) {
+          if (stopped()) return `Stopped: ${outcome(isDelete, sum)}`;
+          const wait = isDelete ? {} : { wait: "3s" };
+          const done = await post(`${BASE}/${what}`, { ...some, after, limit: CHUNK, ...wait });
+          add(sum, done);
+          say(`${count(sum.count)} of ${count(all)}…`);
+          ({ more, last_id: after } = done);
+        }
       }
+      return outcome(isDelete, sum);
     },
   });
+}
+
+/** What is meant, in parts that a request may name. */
+function parts({ ids, filter }) {
+  if (!ids) return [{ filter }];
+  const many = Math.ceil(ids.length / IDS_MAX);
+  return Array.from({ length: many }, (_, n) => ({ ids: ids.slice(n * IDS_MAX, (n + 1) * IDS_MAX) }));
+}
+
+function add(sum, done) {
+  sum.count += done.count;
+  sum.delivered += done.delivered ?? 0;
+  sum.dead_again += done.dead_again ?? 0;
+  for (const one of done.errors ?? []) sum.errors.add(one);
 }
 
 function meaning(isDelete, all, meant) {

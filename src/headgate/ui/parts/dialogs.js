@@ -47,9 +47,14 @@ export async function confirmed({ title, preview, action, danger = false, act, f
     h("footer", null, cancel, doIt),
   );
   const { dialog, closed } = showDialog({ title, content });
+  let isActing = false;
   let isStopped = false;
   let isDone = false;
-  cancel.addEventListener("click", () => dialog.close());
+  cancel.addEventListener("click", () => {
+    // Whoever stops it wants to see how far it came.
+    if (isActing) isStopped = cancel.disabled = true;
+    else dialog.close();
+  });
   closed.then(() => (isStopped = true));
   let look = 0;
   const lookAgain = async () => {
@@ -67,6 +72,7 @@ export async function confirmed({ title, preview, action, danger = false, act, f
   };
   doIt.addEventListener("click", async () => {
     doIt.disabled = true;
+    isActing = true;
     cancel.textContent = "Stop";
     fields?.querySelectorAll("input, select").forEach((one) => (one.disabled = true));
     try {
@@ -76,6 +82,7 @@ export async function confirmed({ title, preview, action, danger = false, act, f
     } catch (error) {
       replace(outcome, failed(error));
     }
+    isActing = cancel.disabled = false;
     cancel.textContent = "Close";
     cancel.focus();
   });
